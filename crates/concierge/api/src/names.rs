@@ -98,13 +98,13 @@ pub const CA_IMPERSONATION_SIGNER: &str = "Pinniped Impersonation Proxy Signer C
 pub const CA_LOCAL_USER_AUTHENTICATOR: &str = "local-user-authenticator CA";
 
 /// Name of the aggregated API's serving certificate in messages.
-pub const HOLDER_SERVING: &str = "concierge-serving-cert";
+pub const STORE_API_SERVING: &str = "concierge-serving-cert";
 /// Name of the impersonation proxy's serving certificate in messages.
-pub const HOLDER_IMPERSONATION_SERVING: &str = "impersonation-proxy-serving-cert";
+pub const STORE_IMPERSONATION_SERVING: &str = "impersonation-proxy-serving-cert";
 /// Name of the cluster's signing key in messages.
-pub const HOLDER_KUBE_SIGNER: &str = "concierge-kube-signing-cert";
+pub const STORE_KUBE_SIGNER: &str = "concierge-kube-signing-cert";
 /// Name of the impersonation proxy's signing key in messages.
-pub const HOLDER_IMPERSONATION_SIGNER: &str = "impersonation-proxy-signing-cert";
+pub const STORE_IMPERSONATION_SIGNER: &str = "impersonation-proxy-signing-cert";
 
 /// Secret key of a CA certificate.
 pub const SECRET_CA_CERTIFICATE: &str = "caCertificate";

@@ -32,6 +32,9 @@ use pinniped_secret::token::Token;
 /// Deadline of one attempt, from dialing to the end of the response.
 const TRY_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Query of the requests: the timeout that client-go requests from the server.
+const TIMEOUT_QUERY: &str = "timeout=30s";
+
 /// Deadline of the dial probe.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -78,7 +81,7 @@ impl WebhookClient {
         ciphers: &CipherRestriction,
     ) -> Result<Self, WebhookError> {
         let mut url = endpoint.clone();
-        url.set_query(Some("timeout=30s"));
+        url.set_query(Some(TIMEOUT_QUERY));
         url.set_fragment(None);
         let dialer = Dialer {
             target: Target::of(endpoint).ok_or(WebhookError::NoHost)?,

@@ -16,7 +16,9 @@ use kube::runtime::watcher;
 use kube::{Api, Resource};
 use pinniped_concierge_api::authentication::{JwtAuthenticator, WebhookAuthenticator};
 use pinniped_concierge_api::config::CredentialIssuer;
+use pinniped_concierge_api::names::{CA_AGGREGATION, CA_IMPERSONATION_SIGNER};
 use pinniped_concierge_authentication::registry::Registry;
+use pinniped_concierge_domain::renewal::{SIGNER_LIFETIME, SIGNER_OVERLAP};
 use pinniped_http_client::proxy_environment::ProxyEnvironment;
 use pinniped_kube_types::partial::Pod;
 use pinniped_kube_types::suffix::GroupSuffix;
@@ -30,25 +32,19 @@ use crate::api_certs::{
     ApiServiceUpdater, CA_CERTIFICATE, CertsExpirer, CertsManager, CertsObserver, Material, SecretRef,
     TLS_CERTIFICATE_CHAIN,
 };
-use crate::authenticator_cleanup::AuthenticatorCleanup;
-use crate::cert_agent::{AgentWatches, CertAgentController, CertAgentParams};
-use crate::cleanup::{LegacyPodCleaner, LegacySecretCleaner};
+use crate::authenticators::cleanup::AuthenticatorCleanup;
+use crate::authenticators::tls_source::{WatchedCaObjects, is_ca_secret};
+use crate::authenticators::webhook::{WebhookAuthenticatorController, WebhookAuthenticatorParams};
 use crate::context::{Context, Names};
 use crate::credential_issuer::CredentialIssuers;
 use crate::delegated_secret::DelegatedSecret;
-use crate::impersonator::{Health, ImpersonatorController, ImpersonatorParams, Sees};
+use crate::impersonator::{Health, ImpersonatorCaches, ImpersonatorController, ImpersonatorParams};
+use crate::kube_cert_agent::{AgentWatches, CertAgentController, CertAgentParams};
+use crate::legacy_cleanup::{LegacyPodCleaner, LegacySecretCleaner};
 use crate::service_account_tokens::{ServiceAccountTokenController, TokensParams};
-use crate::tls_source::{WatchedCaObjects, is_ca_secret};
-use crate::webhook_authenticator::{WebhookAuthenticatorController, WebhookAuthenticatorParams};
 use pinniped_controller::lease::{LeaderElection, Leadership, LeaseParams, Timing};
 use pinniped_controller::runtime::{Reconcile, Trigger, run};
 use pinniped_controller::watch::{NotSynced, Problem, Watched, Watches};
-
-/// Lifetime of the CA that signs the impersonation proxy's client certificates.
-const SIGNER_LIFETIME: Duration = Duration::from_secs(365 * 24 * 60 * 60);
-
-/// Time before the expiration of that CA at which it is replaced.
-const SIGNER_OVERLAP: Duration = Duration::from_secs(60 * 60);
 
 /// Parameters of all controllers.
 pub struct ControllersParams {
@@ -356,14 +352,14 @@ impl Spawner {
         caches: &mut Caches,
         name: &str,
         material: Material,
-        looks_at: &'static str,
+        key: &'static str,
         renew_before: Duration,
     ) {
         let (secret, trigger) = self.on_secret(caches, name);
         let manager = CertsManager::new(self.context.clone(), secret, material);
         self.start(manager, trigger, caches.secrets.ready());
         let (secret, trigger) = self.on_secret(caches, name);
-        let expirer = CertsExpirer::new(self.context.clone(), secret, looks_at, renew_before);
+        let expirer = CertsExpirer::new(self.context.clone(), secret, key, renew_before);
         self.start(expirer, trigger, caches.secrets.ready());
     }
 
@@ -372,19 +368,19 @@ impl Spawner {
         caches: &mut Caches,
         lifetime: Duration,
         renew_before: Duration,
-        holder: CertificateStore,
+        store: CertificateStore,
     ) {
         let names = self.context.names.clone();
         let host = format!("{}.{}.svc", names.api_service, self.context.namespace);
         let material = Material {
-            ca_common_name: "Pinniped Aggregation CA".to_owned(),
+            ca_common_name: CA_AGGREGATION.to_owned(),
             lifetime,
             serving_names: vec![host.clone(), format!("{host}.cluster.local")],
         };
         let name = &names.serving_certificate_secret;
         self.certs(caches, name, material, TLS_CERTIFICATE_CHAIN, renew_before);
         let (secret, trigger) = self.on_secret(caches, name);
-        self.start(CertsObserver::new(secret, holder), trigger, caches.secrets.ready());
+        self.start(CertsObserver::new(secret, store), trigger, caches.secrets.ready());
         for group in ["login", "identity"] {
             let (secret, trigger) = self.on_secret(caches, name);
             let api_services = match group {
@@ -401,7 +397,7 @@ impl Spawner {
     fn signer_certs(&mut self, caches: &mut Caches) {
         let name = self.context.names.impersonation_signer_secret.clone();
         let material = Material {
-            ca_common_name: "Pinniped Impersonation Proxy Signer CA".to_owned(),
+            ca_common_name: CA_IMPERSONATION_SIGNER.to_owned(),
             lifetime: SIGNER_LIFETIME,
             serving_names: Vec::new(),
         };
@@ -529,7 +525,11 @@ impl Spawner {
             self.context.clone(),
             params,
             issuers,
-            Sees { secrets: caches.secrets.store(), services: caches.services.store(), delegated },
+            ImpersonatorCaches {
+                secrets: caches.secrets.cache(),
+                services: caches.services.cache(),
+                delegated,
+            },
             trigger.clone(),
             self.proxies.clone(),
             self.monitor.clone(),

@@ -1,7 +1,7 @@
 //! Follows one Secret of another namespace, and whether its owner permits the Concierge to use it.
 //!
 //! ```text
-//! look(reference)  ->  follow the grants in the owner's namespace
+//! follow(reference) -> follow the grants in the owner's namespace
 //!                          three API groups; a group that is not served grants nothing
 //!                      once permitted: follow the Secret
 //!                          by name, so that the owner's Role can name it
@@ -35,7 +35,7 @@ use pinniped_controller::runtime::Trigger;
 use state::State;
 
 /// Time for which a pass of the controller waits for the first responses about a new Secret.
-const FIRST_ANSWER: Duration = Duration::from_secs(5);
+const FIRST_RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Follows at most one Secret of another namespace. All clones share their state.
 #[derive(Clone)]
@@ -54,9 +54,9 @@ struct Shared {
     changes: watch::Sender<u64>,
 }
 
-/// The current information about a Secret.
+/// Whether a Secret may be used, and its content.
 #[derive(Clone)]
-pub struct Answer {
+pub struct Access {
     /// Whether it may be used.
     pub permission: Permission,
     /// The Secret, if it may be used and exists.
@@ -81,17 +81,17 @@ impl DelegatedSecret {
 
     /// Returns the information about this Secret, and follows it from now on instead of any other.
     /// Waits a few seconds for the first responses.
-    pub async fn look(&self, reference: &SecretReference) -> Answer {
-        self.want(Some(reference.clone()));
-        let settled = self.until(|state| state.answer().1);
+    pub async fn follow(&self, reference: &SecretReference) -> Access {
+        self.set_wanted(Some(reference.clone()));
+        let settled = self.until(|state| state.current().1);
         // A timeout is not an error: the state describes what is missing.
-        let _in_time = tokio::time::timeout(FIRST_ANSWER, settled).await;
-        self.with_state(|state| state.answer().0)
+        let _in_time = tokio::time::timeout(FIRST_RESPONSE_TIMEOUT, settled).await;
+        self.with_state(|state| state.current().0)
     }
 
     /// Stops following the Secret.
-    pub fn forget(&self) {
-        self.want(None);
+    pub fn stop_following(&self) {
+        self.set_wanted(None);
     }
 
     /// Returns whether this Secret may be used at this moment. If not, handshakes are refused from
@@ -99,7 +99,7 @@ impl DelegatedSecret {
     /// ended meanwhile.
     pub fn confirm(&self, reference: &SecretReference) -> bool {
         self.with_state(|state| {
-            let confirmed = state.reference.as_ref() == Some(reference) && state.answer().0.secret.is_some();
+            let confirmed = state.reference.as_ref() == Some(reference) && state.current().0.secret.is_some();
             if !confirmed {
                 self.shared.serving.refuse();
             }
@@ -136,7 +136,7 @@ impl DelegatedSecret {
         let client = self.shared.client.clone();
         let api = Api::<TlsCertificateDelegation>::namespaced_with(client, &reference.namespace, &group);
         follow(&api, watcher::Config::default(), None, |change| {
-            self.change(reference, |state| state.take_grants(group, change));
+            self.change(reference, |state| state.apply_grants(group, change));
         })
         .await;
     }
@@ -147,7 +147,7 @@ impl DelegatedSecret {
         loop {
             self.until(|state| state.permits()).await;
             let followed = follow(&api, by_name.clone(), Some(&reference.name), |change| {
-                self.change(reference, |state| state.take_secret(change));
+                self.change(reference, |state| state.apply_secret(change));
             });
             tokio::select! {
                 () = self.until(|state| !state.permits()) => {}
@@ -166,7 +166,7 @@ impl DelegatedSecret {
         }
     }
 
-    fn want(&self, reference: Option<SecretReference>) {
+    fn set_wanted(&self, reference: Option<SecretReference>) {
         let changed = self.with_state(|state| {
             let changed = state.reference != reference;
             if changed {
@@ -185,9 +185,9 @@ impl DelegatedSecret {
             if state.reference.as_ref() != Some(reference) {
                 return false;
             }
-            let before = state.answer().0.secret.is_some();
+            let before = state.current().0.secret.is_some();
             change(state);
-            if before && state.answer().0.secret.is_none() {
+            if before && state.current().0.secret.is_none() {
                 // Called within the lock, so that a concurrent load of the pair confirms its
                 // permission afterwards.
                 self.shared.serving.refuse();
@@ -204,8 +204,8 @@ impl DelegatedSecret {
         }
     }
 
-    fn with_state<T>(&self, use_it: impl FnOnce(&mut State) -> T) -> T {
-        use_it(&mut self.shared.state.lock().unwrap_or_else(PoisonError::into_inner))
+    fn with_state<T>(&self, apply: impl FnOnce(&mut State) -> T) -> T {
+        apply(&mut self.shared.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

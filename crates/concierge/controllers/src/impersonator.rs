@@ -4,22 +4,23 @@
 //! ```text
 //! observe    caches, memory, node list         impersonator/observe.rs
 //! decide     Observed -> Plan                  pinniped_concierge_domain::strategy::impersonator
-//! apply      apply the plan, then the status   impersonator/apply.rs
+//! apply      apply the plan                    impersonator/apply.rs
+//! conclude   results -> status                 pinniped_concierge_domain::strategy::impersonator
 //! ```
 //!
 //! Read the module of the decision first. Every replica applies its plan, because each has its own
 //! proxy and its own certificates in memory. Only the leader writes to the API server; a follower
 //! skips these steps, receives the leader's result through its watches and loads it. A stopped
-//! proxy drains in the background ([`server`]); no pass waits for it.
+//! proxy drains in the background ([`proxy_supervisor`]); no pass waits for it.
 
 mod apply;
 mod certificate_inspection;
 mod certificates;
+mod control_plane_nodes;
 mod log;
 mod metrics;
-mod nodes;
 mod observe;
-pub mod server;
+pub mod proxy_supervisor;
 mod services;
 mod validation_report;
 
@@ -28,7 +29,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Secret, Service};
-use kube::runtime::reflector::Store;
+use pinniped_concierge_domain::strategy::certificate_validation::ReportedConcerns;
 use pinniped_concierge_domain::strategy::impersonator::{Loaded, Settings, decide};
 use pinniped_delegation::grants::SecretReference;
 use pinniped_pki::CertificateStore;
@@ -39,23 +40,14 @@ use tokio_util::task::TaskTracker;
 use crate::context::Context;
 use crate::credential_issuer::CredentialIssuers;
 use crate::delegated_secret::DelegatedSecret;
-use log::Said;
-use nodes::NodeKinds;
+use control_plane_nodes::ControlPlaneNodes;
+use log::LoggedEvents;
 use pinniped_controller::runtime::{Action, Reconcile, ReconcileError, Trigger};
-use server::{ProxyServer, Supervisor};
-use validation_report::Announced;
+use pinniped_controller::watch::Cache;
+use proxy_supervisor::{ProxyServer, Supervisor};
 
 pub use metrics::ConfigMetrics;
-
-/// Name of the proxy's serving certificate in error texts.
-pub const SERVING_HOLDER: &str = "impersonation-proxy-serving-cert";
-
-/// Name of the CA that signs the proxy's client certificates in error texts.
-pub const SIGNER_HOLDER: &str = "impersonation-proxy-signing-cert";
-
-/// Lifetime of the generated CA and serving certificate. It is long because the CA is in users'
-/// kubeconfigs and is not renewed.
-pub const GENERATED_LIFETIME: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+pub use pinniped_concierge_domain::strategy::impersonator::Health;
 
 /// Parameters of the controller besides the context.
 pub struct ImpersonatorParams {
@@ -69,7 +61,8 @@ pub struct ImpersonatorParams {
     pub proxy: Arc<dyn ProxyServer>,
     /// Metrics of the proxy's configuration.
     pub metrics: ConfigMetrics,
-    /// Lifetime of generated serving certificates, usually [`GENERATED_LIFETIME`].
+    /// Lifetime of generated serving certificates, usually
+    /// [`pinniped_concierge_domain::renewal::GENERATED_LIFETIME`].
     pub serving_lifetime: Duration,
     /// Time for which open streams continue after the proxy is disabled.
     pub disable_grace: Duration,
@@ -80,35 +73,12 @@ pub struct ImpersonatorParams {
     pub shutdown_grace: Duration,
 }
 
-/// The health of this pod's proxy, for the readiness of the pod.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Health {
-    /// At least one pass has completed.
-    pub observed: bool,
-    /// The proxy should run in this process.
-    pub wanted: bool,
-    /// The proxy runs.
-    pub running: bool,
-    /// The names of the proxy are known, so it should have a certificate.
-    pub expects_certificate: bool,
-    /// The proxy has a certificate.
-    pub has_certificate: bool,
-}
-
-impl Health {
-    /// Returns whether nothing is missing. A proxy that waits for the address of its Service counts
-    /// as ready.
-    pub fn is_ready(&self) -> bool {
-        self.observed && (!self.wanted || self.running && (!self.expects_certificate || self.has_certificate))
-    }
-}
-
-/// The stores that the controller reads besides the `CredentialIssuer`.
-pub struct Sees {
+/// The caches that the controller reads besides the `CredentialIssuer`.
+pub struct ImpersonatorCaches {
     /// Secrets of the Concierge's namespace.
-    pub secrets: Store<Secret>,
+    pub secrets: Cache<Secret>,
     /// Services of the Concierge's namespace.
-    pub services: Store<Service>,
+    pub services: Cache<Service>,
     /// The Secret of another namespace.
     pub delegated: DelegatedSecret,
 }
@@ -119,16 +89,18 @@ pub struct ImpersonatorController {
     settings: Arc<Settings>,
     params: ImpersonatorParams,
     issuers: CredentialIssuers,
-    secrets: Store<Secret>,
-    services: Store<Service>,
+    secrets: Cache<Secret>,
+    services: Cache<Service>,
     delegated: DelegatedSecret,
     /// The Secret that the spec names. Without a `CredentialIssuer`, the last one that it named.
     reference: Option<SecretReference>,
     supervisor: Supervisor,
-    nodes: NodeKinds,
+    nodes: ControlPlaneNodes,
     loaded: Loaded,
-    said: Said,
-    announced: Announced,
+    logged: LoggedEvents,
+    reported: ReportedConcerns,
+    /// Whether a missing permission to write Events was logged.
+    events_forbidden: bool,
     health: watch::Sender<Health>,
 }
 
@@ -139,12 +111,12 @@ impl ImpersonatorController {
         context: Context,
         params: ImpersonatorParams,
         issuers: CredentialIssuers,
-        sees: Sees,
+        caches: ImpersonatorCaches,
         trigger: Trigger,
         tasks: TaskTracker,
         monitor: TaskMonitor,
     ) -> Self {
-        let Sees { secrets, services, delegated } = sees;
+        let ImpersonatorCaches { secrets, services, delegated } = caches;
         let names = &context.names;
         let settings = Settings {
             namespace: context.namespace.clone(),
@@ -161,10 +133,11 @@ impl ImpersonatorController {
         Self {
             settings: Arc::new(settings),
             supervisor: Supervisor::new(Arc::clone(&params.proxy), trigger, tasks, monitor),
-            nodes: NodeKinds::new(context.client.clone()),
+            nodes: ControlPlaneNodes::new(context.client.clone()),
             loaded: Loaded::default(),
-            said: Said::default(),
-            announced: Announced::default(),
+            logged: LoggedEvents::default(),
+            reported: ReportedConcerns::default(),
+            events_forbidden: false,
             health: watch::Sender::default(),
             context,
             params,
@@ -202,26 +175,5 @@ impl Reconcile for ImpersonatorController {
 
     async fn shutdown(&mut self) {
         self.supervisor.stop_after(self.params.shutdown_delay, self.params.shutdown_grace);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_pod_is_ready_if_its_proxy_has_the_wanted_state() {
-        let pending = Health { observed: true, wanted: true, running: true, ..Health::default() };
-        let serving = Health { expects_certificate: true, has_certificate: true, ..pending };
-        for (case, health, wanted) in [
-            ("before the first pass", Health::default(), false),
-            ("switched off", Health { observed: true, ..Health::default() }, true),
-            ("not running", Health { running: false, ..serving }, false),
-            ("waiting for an address", pending, true),
-            ("serving", serving, true),
-            ("without its certificate", Health { has_certificate: false, ..serving }, false),
-        ] {
-            assert_eq!(health.is_ready(), wanted, "{case}");
-        }
     }
 }

@@ -14,14 +14,12 @@
 #![forbid(unsafe_code)]
 
 pub mod api_certs;
-pub mod authenticator_cleanup;
-pub mod cert_agent;
-pub mod cleanup;
+pub mod authenticators;
 pub mod context;
 pub mod controllers;
 pub mod credential_issuer;
 pub mod delegated_secret;
 pub mod impersonator;
+pub mod kube_cert_agent;
+pub mod legacy_cleanup;
 pub mod service_account_tokens;
-pub mod tls_source;
-pub mod webhook_authenticator;

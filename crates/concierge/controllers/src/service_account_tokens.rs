@@ -6,7 +6,8 @@
 //! switch        the current settings for the logins of every replica, or off
 //! account       the service account that writes roles and bindings
 //! permissions   whether the permissions of the opt-in manifest exist
-//! constrained   whether the API server supports constrained impersonation
+//! constrained_impersonation
+//!               whether the API server supports it
 //! collector     deletes and restores objects (leader only, rate limited); decided in
 //!               pinniped_concierge_domain::service_account_tokens::collection
 //! ```
@@ -16,7 +17,7 @@
 
 mod account;
 mod collector;
-mod constrained;
+mod constrained_impersonation;
 mod controller;
 mod permissions;
 mod switch;

@@ -12,6 +12,10 @@ use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use pinniped_concierge_api::login::ImpersonatedUser;
 use serde::Serialize;
 
+/// Number of hexadecimal digits in [`IdentityDigest::short`]. They fit into names with a prefix and a
+/// suffix, and have as many bits as a UUID.
+pub const SHORT_DIGEST_LENGTH: usize = 32;
+
 /// SHA-256 over the canonical form of an identity: JSON with the members `username`, `uid`,
 /// `groups` and `extra` in this order; groups and the values of extras sorted, without duplicates;
 /// keys of extras sorted; empty members included.
@@ -43,11 +47,10 @@ impl IdentityDigest {
         Self(bytes)
     }
 
-    /// Returns the first 32 of the 64 hexadecimal digits. They fit into names with a prefix and a
-    /// suffix, and have as many bits as a UUID.
+    /// Returns the first [`SHORT_DIGEST_LENGTH`] of the 64 hexadecimal digits.
     pub fn short(&self) -> String {
         let mut text = self.to_string();
-        text.truncate(SHA256_OUTPUT_LEN);
+        text.truncate(SHORT_DIGEST_LENGTH);
         text
     }
 }

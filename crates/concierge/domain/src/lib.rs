@@ -3,7 +3,9 @@
 //!
 //! | module | decision |
 //! |---|---|
-//! | [`strategy`] | what runs for a `CredentialIssuer`, and its status |
+//! | [`strategy`] | what runs for a `CredentialIssuer`, strategy by strategy |
+//! | [`credential_issuer`] | the entries and conditions in the status of the `CredentialIssuer` |
+//! | [`authenticator`] | the status of an authenticator |
 //! | [`endpoint`] | external endpoints and the URLs that are advertised |
 //! | [`renewal`] | when a certificate is replaced |
 //! | [`service_account_tokens`] | the objects that allow users to impersonate themselves |
@@ -13,8 +15,11 @@
 
 #![forbid(unsafe_code)]
 
+pub mod authenticator;
+pub mod credential_issuer;
 pub mod endpoint;
 pub mod identity_digest;
 pub mod renewal;
 pub mod service_account_tokens;
+pub mod status_text;
 pub mod strategy;

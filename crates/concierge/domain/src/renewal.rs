@@ -1,8 +1,35 @@
-//! Decides when a certificate is replaced.
+//! Decides when a certificate is replaced. All lifetimes and renewal thresholds of certificates that
+//! the Concierge issues are here.
 
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+
+/// Default lifetime of the aggregated API's CA and serving certificate: 365 days.
+pub const API_SERVING_LIFETIME_SECONDS: i64 = 365 * 24 * 60 * 60;
+
+/// Default age at which they are replaced: 270 days.
+pub const API_SERVING_RENEW_BEFORE_SECONDS: i64 = 270 * 24 * 60 * 60;
+
+/// Lifetime of the CA that signs the impersonation proxy's client certificates.
+pub const SIGNER_LIFETIME: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// Time before the expiration of that CA at which it is replaced.
+pub const SIGNER_OVERLAP: Duration = Duration::from_secs(60 * 60);
+
+/// Lifetime of the impersonation proxy's generated CA and serving certificate. It is long because
+/// the CA is in users' kubeconfigs and is not renewed.
+pub const GENERATED_LIFETIME: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
+/// Fraction of its lifetime after which the impersonation proxy's generated serving certificate is
+/// replaced. Relevant only for lifetimes shorter than [`GENERATED_LIFETIME`].
+const GENERATED_RENEWAL_FRACTION: f64 = 2.0 / 3.0;
+
+/// Returns the age at which a generated serving certificate with this validity is replaced.
+pub fn generated_renew_before(not_before: Timestamp, not_after: Timestamp) -> Duration {
+    let lifetime = Duration::try_from(not_after.duration_since(not_before)).unwrap_or_default();
+    lifetime.mul_f64(GENERATED_RENEWAL_FRACTION)
+}
 
 /// Returns whether a certificate must be replaced at `now`: its age has reached `renew_before`, or
 /// it has expired. As in upstream, `renew_before` counts from the start of the certificate's

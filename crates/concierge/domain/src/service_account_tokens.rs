@@ -11,6 +11,7 @@
 //! objects      service account, role, binding and bound Secret of an identity
 //! drift        differences between an existing object and the wanted one
 //! collection   what the leader deletes or restores
+//! schedule     when it does
 //! strategy     the entry in the CredentialIssuer's status
 //! ```
 //!
@@ -23,6 +24,7 @@ pub mod drift;
 pub mod eligible;
 pub mod limits;
 pub mod objects;
+pub mod schedule;
 pub mod settings;
 pub mod strategy;
 

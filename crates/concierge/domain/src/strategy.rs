@@ -1,16 +1,16 @@
-//! Decides what runs for a `CredentialIssuer` and what its status contains.
+//! Decides what runs for each strategy of a `CredentialIssuer`.
 //!
 //! [`impersonator::decide`] is the central function: it turns an observation into a list of steps
-//! and a status decision. It uses [`spec`] (validation of the spec), [`certificate_names`] (names
-//! in a serving certificate), [`service`] (the wanted Services), [`external`] (externally provided
-//! certificates) and [`validation`] (whether such a certificate works for clients). [`cert_agent`]
-//! decides about the other strategy, and [`status`] merges the entries of both into the list.
+//! and a status. It uses [`spec`] (validation of the spec), [`certificate_names`] (names in a
+//! serving certificate), [`service`] (the wanted Services), [`external_certificate`] (externally
+//! provided certificates) and [`certificate_validation`] (whether such a certificate works for
+//! clients). [`kube_cert_agent`] decides about the cluster's signing key.
+//! [`crate::credential_issuer`] merges the results of all strategies into one status.
 
-pub mod cert_agent;
 pub mod certificate_names;
-pub mod external;
+pub mod certificate_validation;
+pub mod external_certificate;
 pub mod impersonator;
+pub mod kube_cert_agent;
 pub mod service;
 pub mod spec;
-pub mod status;
-pub mod validation;

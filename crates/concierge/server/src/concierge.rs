@@ -20,13 +20,14 @@ use base64::engine::general_purpose::STANDARD;
 use pinniped_apiserver::health::CheckFailure;
 use pinniped_concierge_api::names;
 use pinniped_concierge_authentication::registry::Registry;
-use pinniped_concierge_controllers::cert_agent::CertAgentParams;
-use pinniped_concierge_controllers::cert_agent::exec::ApiServerExec;
 use pinniped_concierge_controllers::context::Names;
 use pinniped_concierge_controllers::controllers::{Controllers, ControllersParams};
-use pinniped_concierge_controllers::impersonator::{ConfigMetrics, GENERATED_LIFETIME, ImpersonatorParams};
+use pinniped_concierge_controllers::impersonator::{ConfigMetrics, ImpersonatorParams};
+use pinniped_concierge_controllers::kube_cert_agent::CertAgentParams;
+use pinniped_concierge_controllers::kube_cert_agent::exec::ApiServerExec;
 use pinniped_concierge_controllers::service_account_tokens::{Account, Switch, TokensParams};
-use pinniped_concierge_domain::strategy::cert_agent::{
+use pinniped_concierge_domain::renewal::GENERATED_LIFETIME;
+use pinniped_concierge_domain::strategy::kube_cert_agent::{
     Settings as AgentSettings, deployment::deployment_name,
 };
 use pinniped_controller::lease::Timing;

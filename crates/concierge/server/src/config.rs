@@ -9,6 +9,7 @@ use std::num::NonZero;
 use std::path::Path;
 use std::time::Duration;
 
+use pinniped_concierge_domain::renewal::{API_SERVING_LIFETIME_SECONDS, API_SERVING_RENEW_BEFORE_SECONDS};
 use pinniped_kube_client::UpstreamLimits;
 use pinniped_kube_types::suffix::GroupSuffix;
 use pinniped_pki::tls::CipherRestriction;
@@ -191,8 +192,8 @@ pub fn parse(text: &str) -> Result<Config, ConfigError> {
 
 fn validate(raw: raw::Config) -> Result<Config, ConfigError> {
     let certificate = &raw.api.serving_certificate;
-    let duration = certificate.duration_seconds.unwrap_or(31_536_000);
-    let renew_before = certificate.renew_before_seconds.unwrap_or(23_328_000);
+    let duration = certificate.duration_seconds.unwrap_or(API_SERVING_LIFETIME_SECONDS);
+    let renew_before = certificate.renew_before_seconds.unwrap_or(API_SERVING_RENEW_BEFORE_SECONDS);
     if duration < renew_before {
         return Err(invalid("api", "durationSeconds cannot be smaller than renewBeforeSeconds"));
     }

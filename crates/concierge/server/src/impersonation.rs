@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use pinniped_concierge_controllers::impersonator::server::{ProxyServer, RunningProxy};
+use pinniped_concierge_controllers::impersonator::proxy_supervisor::{
+    ProxyServer, ProxyStartError, RunningProxy,
+};
 use pinniped_delegated_auth::cluster::{Authorizer, TokenReviewer};
 use pinniped_delegated_auth::cluster_auth_config::ClusterAuthConfigWatch;
 use pinniped_error::chain;
@@ -38,7 +40,7 @@ pub(crate) struct ProxyFactory {
 }
 
 impl ProxyServer for ProxyFactory {
-    fn start(&self) -> BoxFuture<'_, Result<Box<dyn RunningProxy>, String>> {
+    fn start(&self) -> BoxFuture<'_, Result<Box<dyn RunningProxy>, ProxyStartError>> {
         let params = ImpersonatorParams {
             listen: self.listen,
             serving: self.serving.clone(),
@@ -58,7 +60,8 @@ impl ProxyServer for ProxyFactory {
             metrics: self.metrics.clone(),
         };
         async move {
-            let running = impersonator::start(params).await.map_err(|error| chain(&error).to_string())?;
+            let running =
+                impersonator::start(params).await.map_err(|error| ProxyStartError(chain(&error).to_string()))?;
             Ok(Box::new(Running(running)) as Box<dyn RunningProxy>)
         }
         .boxed()

@@ -16,23 +16,26 @@ use tokio::time::Instant;
 
 use super::metrics::{GatewayMetrics, Written};
 use super::observe::{Mirrors, Observed};
-use super::rebuild::Verdicts;
+use super::rebuild::ValidationResults;
 use super::reported_kinds::{ReportedKind, StatusRequest};
 use pinniped_controller::client::{WriteError, Writer};
 use pinniped_controller::lease::Leadership;
 use pinniped_controller::runtime::{RESYNC, Trigger, became_leader};
 
 /// The maximum number of concurrent status writes.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT_WRITES: usize = 8;
 
 /// The timeout of one write.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The number of immediate attempts for a write that fails with a conflict.
-const TRIES: u32 = 4;
+const MAX_ATTEMPTS: u32 = 4;
 
-/// The first and the longest delay after a pass with failures.
-const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// The delay after the first pass with failures. It doubles with each further one.
+const FIRST_BACKOFF: Duration = Duration::from_secs(1);
+
+/// The longest delay after a pass with failures.
+const MAX_BACKOFF: Duration = Duration::from_secs(60);
 
 /// The time without writes to a kind in a namespace after a write there was forbidden.
 const AFTER_FORBIDDEN: Duration = Duration::from_secs(60);
@@ -41,7 +44,7 @@ const AFTER_FORBIDDEN: Duration = Duration::from_secs(60);
 pub(super) struct StatusWriter {
     pub(super) client: kube::Client,
     pub(super) observed: Arc<Observed>,
-    pub(super) verdicts: watch::Receiver<Arc<Verdicts>>,
+    pub(super) results: watch::Receiver<Arc<ValidationResults>>,
     pub(super) addresses: watch::Receiver<LoadBalancerStatus>,
     pub(super) leadership: Leadership,
     /// Triggered when an object has changed.
@@ -52,10 +55,10 @@ pub(super) struct StatusWriter {
 
 /// State that earlier writes established.
 #[derive(Default)]
-pub(super) struct Memory(Mutex<Learned>);
+pub(super) struct Memory(Mutex<WriteHistory>);
 
 #[derive(Default)]
-struct Learned {
+struct WriteHistory {
     /// The kinds and namespaces where writing is forbidden, with the time of the last attempt.
     forbidden: HashMap<(Kind, String), Instant>,
     /// The kinds for which the missing permission has been logged.
@@ -80,25 +83,25 @@ impl StatusWriter {
     /// Never returns.
     pub(super) async fn run(mut self) {
         let mut leadership = self.leadership.subscribe();
-        let mut delay = BACKOFF.0;
+        let mut delay = FIRST_BACKOFF;
         loop {
             let result = if self.leadership.is_leader() { self.pass().await } else { PassResult::default() };
             let rest = match &result {
                 PassResult { failures: 1.., .. } => {
                     let now = delay;
-                    delay = (delay * 2).min(BACKOFF.1);
+                    delay = (delay * 2).min(MAX_BACKOFF);
                     now
                 }
                 PassResult { skipped: true, .. } => AFTER_FORBIDDEN,
                 _ => RESYNC,
             };
             if result.failures == 0 {
-                delay = BACKOFF.0;
+                delay = FIRST_BACKOFF;
             }
             self.report(result);
             tokio::select! {
                 biased;
-                () = changed(&mut self.verdicts) => {}
+                () = changed(&mut self.results) => {}
                 () = changed(&mut self.addresses) => {}
                 () = self.trigger.woken() => {}
                 () = became_leader(&mut leadership) => {}
@@ -110,7 +113,7 @@ impl StatusWriter {
     /// Compares every object with its validation result and writes the statuses that differ. Stops
     /// when newer validation results arrive, because those apply.
     async fn pass(&mut self) -> PassResult {
-        let verdicts = Arc::clone(&self.verdicts.borrow_and_update());
+        let results = Arc::clone(&self.results.borrow_and_update());
         let addresses = self.addresses.borrow_and_update().clone();
         self.memory.with(|learned| {
             learned.forbidden.retain(|_, since| since.elapsed() < AFTER_FORBIDDEN);
@@ -120,22 +123,22 @@ impl StatusWriter {
         });
         let result = Mutex::new(PassResult::default());
         let this = &*self;
-        let (verdicts, addresses, result_ref) = (&*verdicts, &addresses, &result);
-        futures::stream::iter(this.outdated(verdicts, addresses))
-            .take_while(|_| futures::future::ready(this.goes_on()))
-            .for_each_concurrent(AT_ONCE, |(kind, name)| async move {
+        let (results, addresses, result_ref) = (&*results, &addresses, &result);
+        futures::stream::iter(this.outdated(results, addresses))
+            .take_while(|_| futures::future::ready(this.may_continue()))
+            .for_each_concurrent(MAX_CONCURRENT_WRITES, |(kind, name)| async move {
                 let observed = &this.observed;
-                let told = match kind {
+                let written = match kind {
                     Kind::HttpProxy => {
-                        this.write_status(&observed.http_proxies, &name, verdicts, addresses).await
+                        this.write_status(&observed.http_proxies, &name, results, addresses).await
                     }
                     Kind::IngressRoute => {
-                        this.write_status(&observed.ingress_routes, &name, verdicts, addresses).await
+                        this.write_status(&observed.ingress_routes, &name, results, addresses).await
                     }
-                    _ => this.write_status(&observed.ingresses, &name, verdicts, addresses).await,
+                    _ => this.write_status(&observed.ingresses, &name, results, addresses).await,
                 };
                 let mut result = result_ref.lock().unwrap_or_else(PoisonError::into_inner);
-                match told {
+                match written {
                     Ok(()) => {}
                     Err(NotWritten::Forbidden) => result.skipped = true,
                     Err(NotWritten::Failed(error)) => {
@@ -149,26 +152,26 @@ impl StatusWriter {
     }
 
     /// Returns the objects whose statuses differ from the validation results and addresses.
-    fn outdated(&self, verdicts: &Verdicts, addresses: &LoadBalancerStatus) -> Vec<(Kind, Name)> {
+    fn outdated(&self, results: &ValidationResults, addresses: &LoadBalancerStatus) -> Vec<(Kind, Name)> {
         let mut outdated = Vec::new();
         self.add_outdated(
             &self.observed.http_proxies,
-            verdicts.http_proxies.keys(),
-            verdicts,
+            results.http_proxies.keys(),
+            results,
             addresses,
             &mut outdated,
         );
         self.add_outdated(
             &self.observed.ingress_routes,
-            verdicts.ingress_routes.keys(),
-            verdicts,
+            results.ingress_routes.keys(),
+            results,
             addresses,
             &mut outdated,
         );
         self.add_outdated(
             &self.observed.ingresses,
-            verdicts.ingresses.iter(),
-            verdicts,
+            results.ingresses.iter(),
+            results,
             addresses,
             &mut outdated,
         );
@@ -179,20 +182,20 @@ impl StatusWriter {
         &self,
         mirrors: &Mirrors<K>,
         names: impl Iterator<Item = &'n Name>,
-        verdicts: &Verdicts,
+        results: &ValidationResults,
         addresses: &LoadBalancerStatus,
         outdated: &mut Vec<(Kind, Name)>,
     ) {
         for name in names {
             let Some(object) = mirrors.get(name) else { continue };
-            if object.wanted(name, verdicts, addresses).is_some() && !self.is_settled(&*object, name) {
+            if object.wanted(name, results, addresses).is_some() && !self.is_settled(&*object, name) {
                 outdated.push((K::KIND, name.clone()));
             }
         }
     }
 
-    fn goes_on(&self) -> bool {
-        self.leadership.is_leader() && !self.verdicts.has_changed().unwrap_or(true)
+    fn may_continue(&self) -> bool {
+        self.leadership.is_leader() && !self.results.has_changed().unwrap_or(true)
     }
 
     /// Writes the status of one object, unless it is up to date.
@@ -200,7 +203,7 @@ impl StatusWriter {
         &self,
         mirrors: &Mirrors<K>,
         name: &Name,
-        verdicts: &Verdicts,
+        results: &ValidationResults,
         addresses: &LoadBalancerStatus,
     ) -> Result<(), NotWritten> {
         let Some(mirrored) = mirrors.get(name) else { return Ok(()) };
@@ -209,18 +212,18 @@ impl StatusWriter {
             return Err(NotWritten::Forbidden);
         }
         let mut object = K::clone(&mirrored);
-        for _ in 0..TRIES {
-            let Some(status) = object.wanted(name, verdicts, addresses) else { return Ok(()) };
+        for _ in 0..MAX_ATTEMPTS {
+            let Some(status) = object.wanted(name, results, addresses) else { return Ok(()) };
             let sent = tokio::time::timeout(WRITE_TIMEOUT, self.send(&object, name, status)).await;
             match sent {
                 Err(_) => {
                     self.metrics.wrote(Written::Failed);
-                    return Err(NotWritten::Failed("the API server did not answer in time".to_owned()));
+                    return Err(NotWritten::Failed("the API server did not respond in time".to_owned()));
                 }
                 Ok(Ok(after)) => {
                     self.metrics.wrote(Written::Done);
                     let before = [&*mirrored, &object].map(|it| it.meta().resource_version.clone());
-                    self.settle::<K>(before, after, name, verdicts, addresses);
+                    self.settle::<K>(before, after, name, results, addresses);
                     return Ok(());
                 }
                 Ok(Err(WriteError::NotLeader(_))) => return Ok(()),
@@ -243,7 +246,7 @@ impl StatusWriter {
                 Err(error) => return Err(NotWritten::Failed(WriteError::Api(error).to_string())),
             }
         }
-        Err(NotWritten::Failed("others write to it all the time".to_owned()))
+        Err(NotWritten::Failed("other clients change the object too often".to_owned()))
     }
 
     /// Writes a status and returns the updated object.
@@ -284,15 +287,15 @@ impl StatusWriter {
         before: [Option<String>; 2],
         after: DynamicObject,
         name: &Name,
-        verdicts: &Verdicts,
+        results: &ValidationResults,
         addresses: &LoadBalancerStatus,
     ) {
         let mut versions: Vec<String> = before.into_iter().flatten().collect();
         let version = after.metadata.resource_version.clone();
-        let kept =
-            after.try_parse::<K>().is_ok_and(|after| after.wanted(name, verdicts, addresses).is_none());
-        if !kept {
-            tracing::debug!(kind = %K::KIND, object = %name, "not all of a status was kept");
+        let complete =
+            after.try_parse::<K>().is_ok_and(|after| after.wanted(name, results, addresses).is_none());
+        if !complete {
+            tracing::debug!(kind = %K::KIND, object = %name, "the API server did not store the complete status");
             versions.extend(version);
         }
         self.memory.with(|learned| learned.settled.insert((K::KIND, name.clone()), versions));
@@ -323,7 +326,7 @@ impl StatusWriter {
             learned.logged_kinds.insert(kind)
         });
         if first {
-            tracing::warn!(%kind, %error, "a right is missing: statuses are not written");
+            tracing::warn!(%kind, %error, "a permission is missing: statuses are not written");
         }
     }
 
@@ -348,7 +351,7 @@ enum NotWritten {
 }
 
 impl Memory {
-    fn with<T>(&self, use_it: impl FnOnce(&mut Learned) -> T) -> T {
+    fn with<T>(&self, use_it: impl FnOnce(&mut WriteHistory) -> T) -> T {
         use_it(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -9,17 +9,17 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
 /// The time without changes after which a build starts.
-const QUIET: Duration = Duration::from_millis(100);
+const QUIET_PERIOD: Duration = Duration::from_millis(100);
 
 /// The maximum delay between the first change and the build.
-const LONGEST: Duration = Duration::from_millis(500);
+const MAX_DELAY: Duration = Duration::from_millis(500);
 
 /// The maximum number of names to record. Beyond it, every object counts as changed.
-const MOST_NAMES: usize = 10_000;
+const MAX_NAMES: usize = 10_000;
 
 /// An object that may require a new table.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Touched {
+pub(super) enum ChangedObject {
     /// An object that affects routes or certificates directly.
     Routing,
     /// A Secret, relevant if an object refers to it.
@@ -38,33 +38,33 @@ pub(super) struct Changes {
 #[derive(Debug, Default)]
 struct Gathered {
     routing: bool,
-    named: HashSet<Touched>,
+    named: HashSet<ChangedObject>,
 }
 
 impl Gathered {
-    fn add(&mut self, touched: Touched) {
-        match touched {
-            Touched::Routing => self.routing = true,
-            _ if self.named.len() >= MOST_NAMES => self.routing = true,
+    fn add(&mut self, object: ChangedObject) {
+        match object {
+            ChangedObject::Routing => self.routing = true,
+            _ if self.named.len() >= MAX_NAMES => self.routing = true,
             named => _ = self.named.insert(named),
         }
     }
 
-    fn concerns(&self, looked_up: &LookedUp) -> bool {
+    fn affects(&self, looked_up: &LookedUp) -> bool {
         self.routing
-            || self.named.iter().any(|touched| match touched {
-                Touched::Routing => true,
-                Touched::Secret(name) => looked_up.secrets.contains(name),
-                Touched::Service(name) => looked_up.services.contains(name),
+            || self.named.iter().any(|object| match object {
+                ChangedObject::Routing => true,
+                ChangedObject::Secret(name) => looked_up.secrets.contains(name),
+                ChangedObject::Service(name) => looked_up.services.contains(name),
             })
     }
 }
 
 impl Changes {
     /// Records changes. They must be visible in the mirrors before this call.
-    pub(super) fn add(&self, touched: impl IntoIterator<Item = Touched>) {
+    pub(super) fn add(&self, objects: impl IntoIterator<Item = ChangedObject>) {
         let mut gathered = self.gathered.lock().unwrap_or_else(PoisonError::into_inner);
-        touched.into_iter().for_each(|touched| gathered.add(touched));
+        objects.into_iter().for_each(|object| gathered.add(object));
         drop(gathered);
         self.notify.notify_one();
     }
@@ -79,9 +79,9 @@ impl Changes {
     /// changed, followed by a quiet period, or the maximum delay has passed.
     pub(super) async fn batch(&self, looked_up: &LookedUp) {
         self.relevant(looked_up).await;
-        let latest = Instant::now() + LONGEST;
+        let latest = Instant::now() + MAX_DELAY;
         loop {
-            let quiet = (Instant::now() + QUIET).min(latest);
+            let quiet = (Instant::now() + QUIET_PERIOD).min(latest);
             if timeout_at(quiet, self.relevant(looked_up)).await.is_err() || Instant::now() >= latest {
                 return;
             }
@@ -89,7 +89,7 @@ impl Changes {
     }
 
     async fn relevant(&self, looked_up: &LookedUp) {
-        while !self.take().concerns(looked_up) {
+        while !self.take().affects(looked_up) {
             self.notify.notified().await;
         }
     }
@@ -113,7 +113,7 @@ mod tests {
         LookedUp { secrets: [name("a")].into(), services: [name("b")].into() }
     }
 
-    async fn batched(told: impl AsyncFnOnce(Arc<Changes>)) -> Option<u128> {
+    async fn batched(report: impl AsyncFnOnce(Arc<Changes>)) -> Option<u128> {
         let changes = Arc::new(Changes::default());
         let began = Instant::now();
         let waiting = {
@@ -123,22 +123,22 @@ mod tests {
                 began.elapsed().as_millis()
             })
         };
-        told(changes).await;
+        report(changes).await;
         tokio::time::timeout(Duration::from_secs(10), waiting).await.ok().map(Result::unwrap)
     }
 
     #[tokio::test(start_paused = true)]
     async fn only_dependencies_of_the_table_trigger_a_build() {
-        for (touched, counts) in [
-            (Touched::Routing, true),
-            (Touched::Secret(name("a")), true),
-            (Touched::Secret(name("b")), false),
-            (Touched::Service(name("b")), true),
-            (Touched::Service(name("a")), false),
+        for (object, counts) in [
+            (ChangedObject::Routing, true),
+            (ChangedObject::Secret(name("a")), true),
+            (ChangedObject::Secret(name("b")), false),
+            (ChangedObject::Service(name("b")), true),
+            (ChangedObject::Service(name("a")), false),
         ] {
-            let after = batched(async |changes| changes.add([touched.clone()])).await;
-            assert_eq!(after.is_some(), counts, "{touched:?}");
-            assert!(after.is_none_or(|after| (100..=102).contains(&after)), "{touched:?} {after:?}");
+            let after = batched(async |changes| changes.add([object.clone()])).await;
+            assert_eq!(after.is_some(), counts, "{object:?}");
+            assert!(after.is_none_or(|after| (100..=102).contains(&after)), "{object:?} {after:?}");
         }
     }
 
@@ -147,7 +147,7 @@ mod tests {
         let every = |pause: u64| {
             async move |changes: Arc<Changes>| {
                 for _ in 0..100 {
-                    changes.add([Touched::Routing]);
+                    changes.add([ChangedObject::Routing]);
                     tokio::time::sleep(Duration::from_millis(pause)).await;
                 }
             }
@@ -156,9 +156,9 @@ mod tests {
         assert!((500..=531).contains(&after), "{after}");
         // Irrelevant changes do not prolong the wait.
         let after = batched(async |changes| {
-            changes.add([Touched::Routing]);
+            changes.add([ChangedObject::Routing]);
             for _ in 0..100 {
-                changes.add([Touched::Secret(name("x"))]);
+                changes.add([ChangedObject::Secret(name("x"))]);
                 tokio::time::sleep(Duration::from_millis(30)).await;
             }
         });
@@ -168,18 +168,18 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn too_many_names_count_as_a_change_of_every_object() {
         let after = batched(async |changes| {
-            changes.add((0..=MOST_NAMES).map(|n| Touched::Secret(name(&format!("x{n}")))));
+            changes.add((0..=MAX_NAMES).map(|n| ChangedObject::Secret(name(&format!("x{n}")))));
         });
         assert!(after.await.is_some());
         let changes = Changes::default();
-        changes.add((0..MOST_NAMES * 2).map(|n| Touched::Secret(name(&format!("x{n}")))));
-        assert_eq!(changes.take().named.len(), MOST_NAMES);
+        changes.add((0..MAX_NAMES * 2).map(|n| ChangedObject::Secret(name(&format!("x{n}")))));
+        assert_eq!(changes.take().named.len(), MAX_NAMES);
     }
 
     #[tokio::test(start_paused = true)]
     async fn discarded_changes_trigger_no_build() {
         let after = batched(async |changes| {
-            changes.add([Touched::Routing]);
+            changes.add([ChangedObject::Routing]);
             changes.forget();
         });
         assert_eq!(after.await, None);

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 
 use super::apply::changed;
 use super::observe::Observed;
-use super::rebuild::Verdicts;
+use super::rebuild::ValidationResults;
 use pinniped_controller::client::{WriteError, Writer};
 use pinniped_controller::event::{Warning, warning};
 use pinniped_controller::lease::Leadership;
@@ -27,25 +27,25 @@ const COMPONENT: &str = "pinniped-gateway";
 const REASON: &str = "Refused";
 
 /// The maximum number of concurrent writes.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT_WRITES: usize = 8;
 
 /// The timeout of one write.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The delay after a pass with a failed write.
-const RETRY: Duration = Duration::from_secs(60);
+const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The maximum length of the object's name within the name of an Event, which may have 253 bytes.
-const LONGEST_NAME: usize = 200;
+const MAX_NAME_LENGTH: usize = 200;
 
 /// Writes an Event for each new refusal. Only the leader writes.
 pub(super) struct EventWriter {
     pub(super) client: kube::Client,
     pub(super) observed: Arc<Observed>,
-    pub(super) verdicts: watch::Receiver<Arc<Verdicts>>,
+    pub(super) results: watch::Receiver<Arc<ValidationResults>>,
     pub(super) leadership: Leadership,
     /// The current refusals that have an Event.
-    pub(super) announced: BTreeMap<Name, String>,
+    pub(super) reported: BTreeMap<Name, String>,
     /// Whether the missing permission has been logged.
     pub(super) forbidden: bool,
 }
@@ -58,36 +58,36 @@ impl EventWriter {
             let done = !self.leadership.is_leader() || self.pass().await;
             tokio::select! {
                 biased;
-                () = changed(&mut self.verdicts) => {}
+                () = changed(&mut self.results) => {}
                 () = became_leader(&mut leadership) => {}
-                () = tokio::time::sleep(if done { RESYNC } else { RETRY }) => {}
+                () = tokio::time::sleep(if done { RESYNC } else { RETRY_INTERVAL }) => {}
             }
         }
     }
 
     /// Writes Events for new refusals. Returns `false` if a write must be retried.
     async fn pass(&mut self) -> bool {
-        let verdicts = Arc::clone(&self.verdicts.borrow_and_update());
-        let refused = &verdicts.refused_ingresses;
-        self.announced.retain(|name, why| refused.get(name) == Some(why));
+        let results = Arc::clone(&self.results.borrow_and_update());
+        let refused = &results.refused_ingresses;
+        self.reported.retain(|name, why| refused.get(name) == Some(why));
         let new: Vec<(Name, String)> = refused
             .iter()
-            .filter(|(name, _)| !self.announced.contains_key(*name))
+            .filter(|(name, _)| !self.reported.contains_key(*name))
             .map(|(name, why)| (name.clone(), why.clone()))
             .collect();
         let this = &*self;
         let written: Vec<(Name, String, Result<(), WriteError>)> = futures::stream::iter(new)
             .map(|(name, why)| async move {
-                let outcome = this.write(&name, &why).await;
-                (name, why, outcome)
+                let result = this.write(&name, &why).await;
+                (name, why, result)
             })
-            .buffer_unordered(AT_ONCE)
+            .buffer_unordered(MAX_CONCURRENT_WRITES)
             .collect()
             .await;
         let mut done = true;
-        for (name, why, outcome) in written {
-            match outcome {
-                Ok(()) => _ = self.announced.insert(name, why),
+        for (name, why, result) in written {
+            match result {
+                Ok(()) => _ = self.reported.insert(name, why),
                 Err(WriteError::NotLeader(_)) => {}
                 Err(error) if error.is_forbidden() => {
                     done = false;
@@ -117,9 +117,9 @@ impl EventWriter {
         match tokio::time::timeout(WRITE_TIMEOUT, writer.create(&events, &event)).await {
             // The previous leader has already written the Event, or the namespace no longer exists.
             Ok(Err(error)) if error.is_race() || error.is_not_found() => Ok(()),
-            Ok(outcome) => outcome.map(drop),
+            Ok(result) => result.map(drop),
             // The next pass writes it under the same name.
-            Err(_elapsed) => Err(WriteError::Api(kube::Error::Service("no answer in time".into()))),
+            Err(_elapsed) => Err(WriteError::Api(kube::Error::Service("no response in time".into()))),
         }
     }
 }
@@ -129,7 +129,7 @@ impl EventWriter {
 fn event(object: &Ingress, name: &Name, why: &str, now: Timestamp) -> Event {
     let mut hasher = DefaultHasher::new();
     (&object.metadata.uid, why).hash(&mut hasher);
-    let short = &name.name[..name.name.floor_char_boundary(LONGEST_NAME)];
+    let short = &name.name[..name.name.floor_char_boundary(MAX_NAME_LENGTH)];
     let metadata = ObjectMeta {
         name: Some(format!("{short}.{:016x}", hasher.finish())),
         namespace: Some(name.namespace.clone()),
@@ -162,17 +162,17 @@ mod tests {
     /// codes.
     fn writer(
         codes: &'static [u16],
-        asked: &Arc<Mutex<Vec<String>>>,
-    ) -> (EventWriter, watch::Sender<Arc<Verdicts>>) {
-        let asked = Arc::clone(asked);
+        requests: &Arc<Mutex<Vec<String>>>,
+    ) -> (EventWriter, watch::Sender<Arc<ValidationResults>>) {
+        let requests = Arc::clone(requests);
         let service = tower::service_fn(move |request: Request<Body>| {
-            let asked = Arc::clone(&asked);
+            let requests = Arc::clone(&requests);
             async move {
                 assert_eq!(request.method(), Method::POST);
                 let nth = {
-                    let mut asked = asked.lock().unwrap();
-                    asked.push(request.uri().path().to_owned());
-                    asked.len() - 1
+                    let mut requests = requests.lock().unwrap();
+                    requests.push(request.uri().path().to_owned());
+                    requests.len() - 1
                 };
                 let code = codes[nth.min(codes.len() - 1)];
                 let body = match code {
@@ -186,28 +186,28 @@ mod tests {
         let ingress = json!({"metadata": {"namespace": "ns", "name": "i", "uid": "u"}});
         let mut observed = Observed::default();
         observed.ingresses = Mirrors::of(vec![serde_json::from_value(ingress).unwrap()]);
-        let (sender, verdicts) = watch::channel(refused(Some("why")));
+        let (sender, results) = watch::channel(refused(Some("why")));
         let writer = EventWriter {
             client: kube::Client::new(service, "ns"),
             observed: Arc::new(observed),
-            verdicts,
+            results,
             leadership: Leadership::fixed(true),
-            announced: BTreeMap::new(),
+            reported: BTreeMap::new(),
             forbidden: false,
         };
         (writer, sender)
     }
 
-    fn refused(why: Option<&str>) -> Arc<Verdicts> {
+    fn refused(why: Option<&str>) -> Arc<ValidationResults> {
         let name = Name { namespace: "ns".to_owned(), name: "i".to_owned() };
         let refused_ingresses = why.into_iter().map(|why| (name.clone(), why.to_owned())).collect();
-        Arc::new(Verdicts { refused_ingresses, ..Verdicts::default() })
+        Arc::new(ValidationResults { refused_ingresses, ..ValidationResults::default() })
     }
 
     #[tokio::test]
     async fn each_new_refusal_results_in_one_event() {
-        let asked = Arc::default();
-        let (mut writer, verdicts) = writer(&[201], &asked);
+        let requests = Arc::default();
+        let (mut writer, results) = writer(&[201], &requests);
         for (step, now, events) in [
             ("it appears", Some("why"), 1),
             ("it stands", Some("why"), 1),
@@ -215,11 +215,11 @@ mod tests {
             ("it is gone", None, 2),
             ("it is there again", Some("why"), 3),
         ] {
-            verdicts.send_replace(refused(now));
+            results.send_replace(refused(now));
             assert!(writer.pass().await, "{step}");
-            assert_eq!(asked.lock().unwrap().len(), events, "{step}");
+            assert_eq!(requests.lock().unwrap().len(), events, "{step}");
         }
-        assert_eq!(asked.lock().unwrap()[0], "/api/v1/namespaces/ns/events");
+        assert_eq!(requests.lock().unwrap()[0], "/api/v1/namespaces/ns/events");
     }
 
     #[tokio::test]

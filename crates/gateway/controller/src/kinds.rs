@@ -15,7 +15,7 @@ use pinniped_gateway_api::{HttpProxy, IngressRoute};
 use pinniped_gateway_routing::Name;
 use serde::de::DeserializeOwned;
 
-use super::changes::Touched;
+use super::changes::ChangedObject;
 
 /// The types of Secrets that routes can use.
 const SECRET_TYPES: [&str; 2] = ["kubernetes.io/tls", "Opaque"];
@@ -42,11 +42,11 @@ pub(super) trait Mirrored:
     fn slim(&mut self);
 
     /// Returns whether a table would be the same with the other object.
-    fn means_the_same(&self, other: &Self) -> bool;
+    fn is_equivalent(&self, other: &Self) -> bool;
 
     /// Returns the change that a new version of the object represents.
-    fn touched(&self) -> Touched {
-        Touched::Routing
+    fn changed_object(&self) -> ChangedObject {
+        ChangedObject::Routing
     }
 }
 
@@ -84,7 +84,7 @@ impl Mirrored for HttpProxy {
         slim_metadata(&mut self.metadata);
     }
 
-    fn means_the_same(&self, other: &Self) -> bool {
+    fn is_equivalent(&self, other: &Self) -> bool {
         self.spec == other.spec
             && self.metadata.generation == other.metadata.generation
             && self.metadata.annotations == other.metadata.annotations
@@ -97,7 +97,7 @@ impl Mirrored for IngressRoute {
         slim_metadata(&mut self.metadata);
     }
 
-    fn means_the_same(&self, other: &Self) -> bool {
+    fn is_equivalent(&self, other: &Self) -> bool {
         // The generation is not compared: without a status subresource, it also counts status
         // changes.
         self.spec == other.spec
@@ -114,7 +114,7 @@ impl Mirrored for Ingress {
         self.metadata.uid = uid;
     }
 
-    fn means_the_same(&self, other: &Self) -> bool {
+    fn is_equivalent(&self, other: &Self) -> bool {
         self.spec == other.spec
             && self.metadata.annotations == other.metadata.annotations
             && self.metadata.creation_timestamp == other.metadata.creation_timestamp
@@ -128,7 +128,7 @@ impl Mirrored for TlsCertificateDelegation {
         slim_to_name(&mut self.metadata);
     }
 
-    fn means_the_same(&self, other: &Self) -> bool {
+    fn is_equivalent(&self, other: &Self) -> bool {
         self.spec == other.spec
     }
 }
@@ -149,12 +149,12 @@ impl Mirrored for Secret {
         self.immutable = None;
     }
 
-    fn means_the_same(&self, other: &Self) -> bool {
+    fn is_equivalent(&self, other: &Self) -> bool {
         self.type_ == other.type_ && self.data == other.data
     }
 
-    fn touched(&self) -> Touched {
-        Touched::Secret(Name::of(&self.metadata))
+    fn changed_object(&self) -> ChangedObject {
+        ChangedObject::Secret(Name::of(&self.metadata))
     }
 }
 
@@ -171,12 +171,12 @@ impl Mirrored for Service {
         });
     }
 
-    fn means_the_same(&self, other: &Self) -> bool {
+    fn is_equivalent(&self, other: &Self) -> bool {
         self.spec == other.spec && self.metadata.annotations == other.metadata.annotations
     }
 
-    fn touched(&self) -> Touched {
-        Touched::Service(Name::of(&self.metadata))
+    fn changed_object(&self) -> ChangedObject {
+        ChangedObject::Service(Name::of(&self.metadata))
     }
 }
 
@@ -202,15 +202,15 @@ impl Mirrored for EndpointSlice {
         }
     }
 
-    fn means_the_same(&self, other: &Self) -> bool {
+    fn is_equivalent(&self, other: &Self) -> bool {
         self.metadata.labels == other.metadata.labels
             && self.endpoints == other.endpoints
             && self.ports == other.ports
     }
 
-    fn touched(&self) -> Touched {
+    fn changed_object(&self) -> ChangedObject {
         let service = self.metadata.labels.as_ref().and_then(|labels| labels.get(SERVICE_NAME));
-        Touched::Service(Name {
+        ChangedObject::Service(Name {
             namespace: self.metadata.namespace.clone().unwrap_or_default(),
             name: service.cloned().unwrap_or_default(),
         })
@@ -256,10 +256,10 @@ mod tests {
             (None, Some("kubernetes.io/dockerconfigjson"))
         );
         assert_eq!(serde_json::to_value(&other.metadata).unwrap(), json!({"namespace": "ns", "name": "n"}));
-        assert!(!secret("Opaque", &json!({"ca.crt": "AAAA"})).means_the_same(&secret("Opaque", &json!({}))));
+        assert!(!secret("Opaque", &json!({"ca.crt": "AAAA"})).is_equivalent(&secret("Opaque", &json!({}))));
         // A change of an unused key does not count.
         let one = secret("Opaque", &json!({"password": "AAAA"}));
-        assert!(one.means_the_same(&secret("Opaque", &json!({"password": "BBBB"}))));
+        assert!(one.is_equivalent(&secret("Opaque", &json!({"password": "BBBB"}))));
     }
 
     #[test]
@@ -277,7 +277,7 @@ mod tests {
             (Some(2), Some("7"))
         );
         let other: HttpProxy = slimmed(json!({"metadata": metadata(&json!({"a": "b"})), "spec": {}}));
-        assert!(!proxy.means_the_same(&other));
+        assert!(!proxy.is_equivalent(&other));
     }
 
     #[test]
@@ -286,11 +286,11 @@ mod tests {
             |at: &str| json!({"namespace": "ns", "name": "n", "generation": 1, "creationTimestamp": at});
         let [old, new] = ["2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"].map(made);
         let proxy = |metadata: &Value| -> HttpProxy { slimmed(json!({"metadata": metadata, "spec": {}})) };
-        assert!(!proxy(&old).means_the_same(&proxy(&new)));
+        assert!(!proxy(&old).is_equivalent(&proxy(&new)));
         let route = |metadata: &Value| -> IngressRoute { slimmed(json!({"metadata": metadata, "spec": {}})) };
-        assert!(!route(&old).means_the_same(&route(&new)));
+        assert!(!route(&old).is_equivalent(&route(&new)));
         let ingress = |metadata: &Value| -> Ingress { slimmed(json!({"metadata": metadata, "spec": {}})) };
-        assert!(!ingress(&old).means_the_same(&ingress(&new)));
+        assert!(!ingress(&old).is_equivalent(&ingress(&new)));
     }
 
     #[test]
@@ -302,8 +302,8 @@ mod tests {
             slimmed(json!({"metadata": metadata, "spec": spec, "status": {"conditions": []}}))
         };
         assert_eq!(service("a", 80), service("b", 80));
-        assert!(service("a", 80).means_the_same(&service("b", 80)));
-        assert!(!service("a", 80).means_the_same(&service("a", 81)));
+        assert!(service("a", 80).is_equivalent(&service("b", 80)));
+        assert!(!service("a", 80).is_equivalent(&service("a", 81)));
         assert!(service("a", 80).metadata.annotations.is_some());
     }
 
@@ -324,9 +324,9 @@ mod tests {
             }))
         };
         assert_eq!(slice(true, "a"), slice(true, "b"));
-        assert!(!slice(true, "a").means_the_same(&slice(false, "a")));
+        assert!(!slice(true, "a").is_equivalent(&slice(false, "a")));
         let name = Name { namespace: "ns".to_owned(), name: "web".to_owned() };
-        assert_eq!(slice(true, "a").touched(), Touched::Service(name));
+        assert_eq!(slice(true, "a").changed_object(), ChangedObject::Service(name));
         assert_eq!(slice(true, "a").metadata.labels.unwrap().len(), 1);
     }
 }

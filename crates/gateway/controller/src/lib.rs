@@ -109,28 +109,28 @@ pub async fn run(
         let listeners = Listeners { changes: Arc::default(), statuses: Trigger::new() };
         let mut watching =
             observe::start(&client, &settings, &watch_namespaces, &addresses, &listeners, &monitor);
-        watching.answered().await;
-        let (sender, verdicts) = watch::channel(Arc::default());
+        watching.responded().await;
+        let (sender, results) = watch::channel(Arc::default());
         let rebuilder = Rebuilder {
             settings,
             observed: Arc::clone(&watching.observed),
             changes: listeners.changes,
             publish: Arc::new(publish),
-            verdicts: sender,
+            results: sender,
             metrics: metrics.clone(),
         };
         let events = EventWriter {
             client: client.clone(),
             observed: Arc::clone(&watching.observed),
-            verdicts: verdicts.clone(),
+            results: results.clone(),
             leadership: leadership.clone(),
-            announced: Default::default(),
+            reported: Default::default(),
             forbidden: false,
         };
         let statuses = StatusWriter {
             client,
             observed: Arc::clone(&watching.observed),
-            verdicts,
+            results,
             addresses: watching.addresses.clone(),
             leadership,
             trigger: listeners.statuses,

@@ -10,7 +10,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use super::rebuild::Verdicts;
+use super::rebuild::ValidationResults;
 
 /// The metrics of the gateway's control plane. Create them once and [`register`](Self::register)
 /// them. Clones share the same metrics.
@@ -95,10 +95,10 @@ impl GatewayMetrics {
         );
     }
 
-    pub(super) fn rebuilt(&self, took: Duration, verdicts: &Verdicts) {
+    pub(super) fn rebuilt(&self, took: Duration, results: &ValidationResults) {
         self.rebuilds.get_or_create(&RebuildLabels { outcome: Rebuild::Published }).inc();
         self.seconds.observe(took.as_secs_f64());
-        for (kind, state, count) in states(verdicts) {
+        for (kind, state, count) in states(results) {
             let count = i64::try_from(count).unwrap_or(i64::MAX);
             self.objects.get_or_create(&ObjectLabels { kind, state }).set(count);
         }
@@ -115,11 +115,11 @@ impl GatewayMetrics {
 
 /// Counts the objects of each kind in each state. Includes all states, so that no state keeps an
 /// old count.
-fn states(verdicts: &Verdicts) -> [(&'static str, &'static str, usize); 7] {
+fn states(results: &ValidationResults) -> [(&'static str, &'static str, usize); 7] {
     let proxies = |state: &str| {
-        verdicts.http_proxies.values().filter(|verdict| verdict.current_status() == state).count()
+        results.http_proxies.values().filter(|verdict| verdict.current_status() == state).count()
     };
-    let routes = |is: fn(&RouteVerdict) -> bool| verdicts.ingress_routes.values().filter(|it| is(it)).count();
+    let routes = |is: fn(&RouteVerdict) -> bool| results.ingress_routes.values().filter(|it| is(it)).count();
     [
         ("HTTPProxy", "valid", proxies("valid")),
         ("HTTPProxy", "invalid", proxies("invalid")),
@@ -127,7 +127,7 @@ fn states(verdicts: &Verdicts) -> [(&'static str, &'static str, usize); 7] {
         ("IngressRoute", "valid", routes(|it| matches!(it, RouteVerdict::Valid))),
         ("IngressRoute", "invalid", routes(|it| matches!(it, RouteVerdict::Invalid(_)))),
         ("IngressRoute", "orphaned", routes(|it| matches!(it, RouteVerdict::Orphaned))),
-        ("Ingress", "", verdicts.ingresses.len()),
+        ("Ingress", "", results.ingresses.len()),
     ]
 }
 
@@ -144,12 +144,14 @@ mod tests {
         let mut registry = Registry::default();
         metrics.register(&mut registry);
         let name = Name { namespace: "ns".to_owned(), name: "n".to_owned() };
-        let mut verdicts = Verdicts { ingresses: vec![name.clone()], ..Verdicts::default() };
-        verdicts.http_proxies.insert(name.clone(), ProxyVerdict::default());
-        verdicts.ingress_routes.insert(name, RouteVerdict::Orphaned);
-        metrics.rebuilt(Duration::from_millis(20), &verdicts);
-        metrics
-            .rebuilt(Duration::from_millis(20), &Verdicts { ingress_routes: Default::default(), ..verdicts });
+        let mut results = ValidationResults { ingresses: vec![name.clone()], ..ValidationResults::default() };
+        results.http_proxies.insert(name.clone(), ProxyVerdict::default());
+        results.ingress_routes.insert(name, RouteVerdict::Orphaned);
+        metrics.rebuilt(Duration::from_millis(20), &results);
+        metrics.rebuilt(
+            Duration::from_millis(20),
+            &ValidationResults { ingress_routes: Default::default(), ..results },
+        );
         metrics.wrote(Written::Conflict);
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();

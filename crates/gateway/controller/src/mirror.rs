@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use pinniped_gateway_routing::Name;
 
-use super::changes::Touched;
+use super::changes::ChangedObject;
 use super::kinds::Mirrored;
 
 /// The objects of one watch, by name.
@@ -32,23 +32,23 @@ impl<K> Default for Mirror<K> {
 
 /// The effect of a change.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct News {
+pub(super) struct MirrorChange {
     /// The changes that are relevant for the table.
-    pub(super) touched: Vec<Touched>,
+    pub(super) objects: Vec<ChangedObject>,
     /// Whether any object has changed, even if only in its status.
     pub(super) any: bool,
 }
 
-impl News {
+impl MirrorChange {
     fn of<K: Mirrored>(old: Option<&Arc<K>>, new: Option<&K>) -> Self {
-        let mut news = Self::default();
-        news.add(old, new);
-        news
+        let mut change = Self::default();
+        change.add(old, new);
+        change
     }
 
     fn add<K: Mirrored>(&mut self, old: Option<&Arc<K>>, new: Option<&K>) {
         match (old, new) {
-            (Some(old), Some(new)) if old.means_the_same(new) => {
+            (Some(old), Some(new)) if old.is_equivalent(new) => {
                 self.any |= old.meta().resource_version != new.meta().resource_version;
                 return;
             }
@@ -56,10 +56,10 @@ impl News {
             _ => {}
         }
         self.any = true;
-        let touched = [old.map(|old| old.touched()), new.map(Mirrored::touched)];
-        for touched in touched.into_iter().flatten() {
-            if self.touched.last() != Some(&touched) {
-                self.touched.push(touched);
+        let objects = [old.map(|old| old.changed_object()), new.map(Mirrored::changed_object)];
+        for object in objects.into_iter().flatten() {
+            if self.objects.last() != Some(&object) {
+                self.objects.push(object);
             }
         }
     }
@@ -67,37 +67,37 @@ impl News {
 
 impl<K: Mirrored> Mirror<K> {
     /// Replaces all objects. An unchanged object remains the same value.
-    pub(super) fn replace_all(&self, objects: Vec<K>) -> News {
+    pub(super) fn replace_all(&self, objects: Vec<K>) -> MirrorChange {
         self.with(|known| {
-            let mut news = News::default();
+            let mut change = MirrorChange::default();
             let mut next = HashMap::with_capacity(objects.len());
             for object in objects {
                 let name = Name::of(object.meta());
                 let old = known.remove(&name);
-                news.add(old.as_ref(), Some(&object));
+                change.add(old.as_ref(), Some(&object));
                 next.insert(name, Arc::new(object));
             }
             for gone in known.values() {
-                news.add(Some(gone), None);
+                change.add(Some(gone), None);
             }
             *known = next;
-            news
+            change
         })
     }
 
     /// Adds or replaces an object.
-    pub(super) fn set(&self, object: K) -> News {
+    pub(super) fn set(&self, object: K) -> MirrorChange {
         self.with(|known| {
             let name = Name::of(object.meta());
-            let news = News::of(known.get(&name), Some(&object));
+            let change = MirrorChange::of(known.get(&name), Some(&object));
             known.insert(name, Arc::new(object));
-            news
+            change
         })
     }
 
     /// Removes an object.
-    pub(super) fn remove(&self, name: &Name) -> News {
-        self.with(|known| News::of(known.remove(name).as_ref(), None))
+    pub(super) fn remove(&self, name: &Name) -> MirrorChange {
+        self.with(|known| MirrorChange::of(known.remove(name).as_ref(), None))
     }
 
     /// Returns an object.
@@ -138,39 +138,39 @@ mod tests {
         serde_json::from_value(json!({"metadata": metadata, "spec": spec, "status": status})).unwrap()
     }
 
-    fn touched(name: &str) -> Touched {
-        Touched::Secret(Name { namespace: "ns".to_owned(), name: name.to_owned() })
+    fn changed_object(name: &str) -> ChangedObject {
+        ChangedObject::Secret(Name { namespace: "ns".to_owned(), name: name.to_owned() })
     }
 
     #[test]
     fn only_changes_are_reported() {
         let mirror = Mirror::default();
-        let news = mirror.replace_all(vec![secret("a", "1", "AAAA"), secret("b", "2", "AAAA")]);
-        assert_eq!(news.touched, [touched("a"), touched("b")]);
+        let change = mirror.replace_all(vec![secret("a", "1", "AAAA"), secret("b", "2", "AAAA")]);
+        assert_eq!(change.objects, [changed_object("a"), changed_object("b")]);
         // The same list again, with one object that was written without a change.
-        let news = mirror.replace_all(vec![secret("a", "3", "AAAA"), secret("b", "2", "AAAA")]);
-        assert_eq!(news.touched, []);
-        assert_eq!(mirror.set(secret("a", "4", "AAAA")).touched, []);
-        assert_eq!(mirror.set(secret("a", "5", "BBBB")).touched, [touched("a")]);
-        let news = mirror.replace_all(vec![secret("c", "6", "AAAA"), secret("a", "5", "BBBB")]);
-        assert_eq!(news.touched, [touched("c"), touched("b")]);
+        let change = mirror.replace_all(vec![secret("a", "3", "AAAA"), secret("b", "2", "AAAA")]);
+        assert_eq!(change.objects, []);
+        assert_eq!(mirror.set(secret("a", "4", "AAAA")).objects, []);
+        assert_eq!(mirror.set(secret("a", "5", "BBBB")).objects, [changed_object("a")]);
+        let change = mirror.replace_all(vec![secret("c", "6", "AAAA"), secret("a", "5", "BBBB")]);
+        assert_eq!(change.objects, [changed_object("c"), changed_object("b")]);
         let name = |name: &str| Name { namespace: "ns".to_owned(), name: name.to_owned() };
-        assert_eq!(mirror.remove(&name("c")).touched, [touched("c")]);
-        assert_eq!(mirror.remove(&name("c")), News::default());
+        assert_eq!(mirror.remove(&name("c")).objects, [changed_object("c")]);
+        assert_eq!(mirror.remove(&name("c")), MirrorChange::default());
         assert_eq!(mirror.all().len(), 1);
         assert!(mirror.get(&name("a")).is_some() && mirror.get(&name("c")).is_none());
-        assert_eq!(mirror.replace_all(Vec::new()).touched, [touched("a")]);
+        assert_eq!(mirror.replace_all(Vec::new()).objects, [changed_object("a")]);
     }
 
     #[test]
     fn a_status_change_is_reported_but_not_relevant_for_the_table() {
         let mirror = Mirror::default();
         let (spec, other) = (json!({"virtualhost": {"fqdn": "h"}}), json!({"virtualhost": {"fqdn": "i"}}));
-        assert_eq!(mirror.set(proxy("1", &spec, &Value::Null)).touched, [Touched::Routing]);
-        let news = mirror.set(proxy("2", &spec, &json!({"currentStatus": "valid"})));
-        assert_eq!(news, News { touched: Vec::new(), any: true });
-        let news = mirror.set(proxy("2", &spec, &json!({"currentStatus": "valid"})));
-        assert_eq!(news, News::default());
-        assert_eq!(mirror.set(proxy("3", &other, &Value::Null)).touched, [Touched::Routing]);
+        assert_eq!(mirror.set(proxy("1", &spec, &Value::Null)).objects, [ChangedObject::Routing]);
+        let change = mirror.set(proxy("2", &spec, &json!({"currentStatus": "valid"})));
+        assert_eq!(change, MirrorChange { objects: Vec::new(), any: true });
+        let change = mirror.set(proxy("2", &spec, &json!({"currentStatus": "valid"})));
+        assert_eq!(change, MirrorChange::default());
+        assert_eq!(mirror.set(proxy("3", &other, &Value::Null)).objects, [ChangedObject::Routing]);
     }
 }

@@ -1,6 +1,6 @@
 //! The watches and the mirrors that they fill.
 
-mod keeper;
+mod mirror_updater;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use pinniped_gateway_routing::{Name, Objects, Settings, addresses, addresses_of_
 use pinniped_tasks::{TaskGroup, TaskMonitor};
 use tokio::sync::watch;
 
-use self::keeper::{Keeper, Trouble};
+use self::mirror_updater::{MirrorUpdater, WatchLog};
 use super::StatusAddresses;
 use super::changes::Changes;
 use super::kinds::Mirrored;
@@ -96,16 +96,16 @@ pub(super) struct Watching {
     pub(super) observed: Arc<Observed>,
     /// The addresses of the gateway; empty while they are unknown.
     pub(super) addresses: watch::Receiver<LoadBalancerStatus>,
-    answered: Vec<watch::Receiver<bool>>,
+    responded: Vec<watch::Receiver<bool>>,
     _tasks: TaskGroup,
 }
 
 impl Watching {
     /// Resolves when each kind has been listed once, or its list has been refused.
-    pub(super) async fn answered(&mut self) {
-        for answered in &mut self.answered {
+    pub(super) async fn responded(&mut self) {
+        for responded in &mut self.responded {
             // The channel closes only when all watches stop.
-            let _ended = answered.wait_for(|answered| *answered).await;
+            let _terminated = responded.wait_for(|responded| *responded).await;
         }
     }
 }
@@ -129,7 +129,7 @@ pub(super) fn start(
     listeners: &Listeners,
     monitor: &TaskMonitor,
 ) -> Watching {
-    let mut starter = Starter { client, listeners, tasks: TaskGroup::new(monitor), answered: Vec::new() };
+    let mut starter = Starter { client, listeners, tasks: TaskGroup::new(monitor), responded: Vec::new() };
     let everywhere = Scope::of(namespaces);
     let observed = Observed {
         http_proxies: starter.kind(&everywhere, &()),
@@ -146,7 +146,7 @@ pub(super) fn start(
         endpoint_slices: starter.kind(&everywhere, &()),
     };
     let addresses = starter.addresses(addresses);
-    Watching { observed: Arc::new(observed), addresses, answered: starter.answered, _tasks: starter.tasks }
+    Watching { observed: Arc::new(observed), addresses, responded: starter.responded, _tasks: starter.tasks }
 }
 
 /// The namespaces in which a kind is watched.
@@ -191,8 +191,8 @@ fn secrets_scope(settings: &Settings, namespaces: &[String]) -> Scope {
     let scope = if roots.is_empty() {
         Scope::of(namespaces)
     } else {
-        let seen = |name: &&String| namespaces.is_empty() || namespaces.contains(name);
-        Scope::Namespaces(roots.iter().filter(seen).cloned().collect())
+        let is_watched = |name: &&String| namespaces.is_empty() || namespaces.contains(name);
+        Scope::Namespaces(roots.iter().filter(is_watched).cloned().collect())
     };
     let chosen = settings.fallback_certificate.iter().chain(&settings.client_certificate);
     scope.and(chosen.map(|secret| &secret.namespace))
@@ -202,7 +202,7 @@ struct Starter<'a> {
     client: &'a kube::Client,
     listeners: &'a Listeners,
     tasks: TaskGroup,
-    answered: Vec<watch::Receiver<bool>>,
+    responded: Vec<watch::Receiver<bool>>,
 }
 
 impl Starter<'_> {
@@ -237,17 +237,17 @@ impl Starter<'_> {
 
     fn watch<K: Mirrored>(&mut self, api: Api<K>, config: &watcher::Config, what: &str) -> Arc<Mirror<K>> {
         let mirror = Arc::new(Mirror::default());
-        let (sender, answered) = watch::channel(false);
-        self.answered.push(answered);
-        let mut keeper = Keeper {
+        let (sender, responded) = watch::channel(false);
+        self.responded.push(responded);
+        let mut updater = MirrorUpdater {
             mirror: Arc::clone(&mirror),
             listeners: self.listeners.clone(),
-            trouble: Trouble::new(what),
-            answered: sender,
+            log: WatchLog::new(what),
+            responded: sender,
         };
         let config = config.clone();
         self.tasks.spawn(format!("watch of {what}"), |_dropped| async move {
-            follow_slim(&api, config, None, K::slim, |change| keeper.take(change)).await;
+            follow_slim(&api, config, None, K::slim, |change| updater.take(change)).await;
         });
         mirror
     }
@@ -260,7 +260,7 @@ impl Starter<'_> {
                 let api: Api<Service> = Api::namespaced(self.client.clone(), namespace);
                 let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
                 let what = format!("services in namespace {namespace}");
-                let mut trouble = Trouble::new(&what);
+                let mut log = WatchLog::new(&what);
                 let name = name.clone();
                 self.tasks.spawn(format!("watch of {what}"), |_dropped| async move {
                     follow(&api, config, Some(&name), |change| {
@@ -268,10 +268,10 @@ impl Starter<'_> {
                             Change::All(mut services) => services.pop(),
                             Change::Set(service) => Some(service),
                             Change::Gone(_) => None,
-                            Change::Refused(refusal) => return trouble.refused(&refusal),
-                            Change::Failing(error) => return trouble.failing(&error),
+                            Change::Refused(refusal) => return log.refused(&refusal),
+                            Change::Failing(error) => return log.failing(&error),
                         };
-                        trouble.over();
+                        log.recovered();
                         sender.send_replace(
                             service.map_or_else(Default::default, |it| addresses_of_service(&it)),
                         );

@@ -18,7 +18,7 @@ const AFTER_PANIC: Duration = Duration::from_secs(1);
 
 /// The validation results of the last table, for the statuses of objects.
 #[derive(Debug, Default)]
-pub(super) struct Verdicts {
+pub(super) struct ValidationResults {
     pub(super) http_proxies: BTreeMap<Name, ProxyVerdict>,
     pub(super) ingress_routes: BTreeMap<Name, RouteVerdict>,
     pub(super) ingresses: Vec<Name>,
@@ -35,7 +35,7 @@ pub(super) struct Rebuilder {
     pub(super) observed: Arc<Observed>,
     pub(super) changes: Arc<Changes>,
     pub(super) publish: Publish,
-    pub(super) verdicts: watch::Sender<Arc<Verdicts>>,
+    pub(super) results: watch::Sender<Arc<ValidationResults>>,
     pub(super) metrics: GatewayMetrics,
 }
 
@@ -47,13 +47,13 @@ impl Rebuilder {
         let mut looked_up = LookedUp::default();
         loop {
             match self.rebuild(builder).await {
-                Ok((kept, last, told)) => {
-                    (builder, looked_up) = (kept, last);
-                    notices.log_new(told);
+                Ok((reused, last, new_notices)) => {
+                    (builder, looked_up) = (reused, last);
+                    notices.log_new(new_notices);
                 }
                 Err(error) => {
                     self.metrics.failed();
-                    tracing::error!(%error, "the routing table could not be made: serving from the last one");
+                    tracing::error!(%error, "could not build the routing table, serving from the last one");
                     builder = Builder::new(self.settings.clone());
                     tokio::time::sleep(AFTER_PANIC).await;
                 }
@@ -70,7 +70,7 @@ impl Rebuilder {
         let (observed, publish) = (Arc::clone(&self.observed), Arc::clone(&self.publish));
         self.changes.forget();
         let began = Instant::now();
-        let (builder, verdicts, looked_up, notices) = tokio::task::spawn_blocking(move || {
+        let (builder, results, looked_up, notices) = tokio::task::spawn_blocking(move || {
             let built = builder.build(&observed.objects());
             let Built {
                 table,
@@ -82,21 +82,21 @@ impl Rebuilder {
                 looked_up,
             } = built;
             publish(Arc::new(table));
-            let verdicts = Verdicts { http_proxies, ingress_routes, ingresses, refused_ingresses };
-            (builder, verdicts, looked_up, notices)
+            let results = ValidationResults { http_proxies, ingress_routes, ingresses, refused_ingresses };
+            (builder, results, looked_up, notices)
         })
         .await?;
         let took = began.elapsed();
-        self.metrics.rebuilt(took, &verdicts);
+        self.metrics.rebuilt(took, &results);
         tracing::debug!(
             milliseconds = u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
-            http_proxies = verdicts.http_proxies.len(),
-            ingress_routes = verdicts.ingress_routes.len(),
-            ingresses = verdicts.ingresses.len(),
+            http_proxies = results.http_proxies.len(),
+            ingress_routes = results.ingress_routes.len(),
+            ingresses = results.ingresses.len(),
             "new routing table"
         );
         // Published after the table, so that an object with a valid status is already served.
-        self.verdicts.send_replace(Arc::new(verdicts));
+        self.results.send_replace(Arc::new(results));
         Ok((builder, looked_up, notices))
     }
 }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::kinds::Mirrored;
-use super::rebuild::Verdicts;
+use super::rebuild::ValidationResults;
 use super::statuses;
 
 /// The request that writes a status.
@@ -36,15 +36,25 @@ pub(super) trait ReportedKind:
 
     /// Returns the new status, or `None` if it is up to date. For an Ingress: the load balancer
     /// part.
-    fn wanted(&self, name: &Name, verdicts: &Verdicts, addresses: &LoadBalancerStatus) -> Option<Value>;
+    fn wanted(
+        &self,
+        name: &Name,
+        results: &ValidationResults,
+        addresses: &LoadBalancerStatus,
+    ) -> Option<Value>;
 }
 
 impl ReportedKind for HttpProxy {
     const KIND: Kind = Kind::HttpProxy;
     const REQUEST: StatusRequest = StatusRequest::Subresource;
 
-    fn wanted(&self, name: &Name, verdicts: &Verdicts, addresses: &LoadBalancerStatus) -> Option<Value> {
-        let verdict = verdicts.http_proxies.get(name)?;
+    fn wanted(
+        &self,
+        name: &Name,
+        results: &ValidationResults,
+        addresses: &LoadBalancerStatus,
+    ) -> Option<Value> {
+        let verdict = results.http_proxies.get(name)?;
         value(statuses::http_proxy(self, verdict, addresses, Timestamp::now())?)
     }
 }
@@ -53,8 +63,8 @@ impl ReportedKind for IngressRoute {
     const KIND: Kind = Kind::IngressRoute;
     const REQUEST: StatusRequest = StatusRequest::Object;
 
-    fn wanted(&self, name: &Name, verdicts: &Verdicts, _: &LoadBalancerStatus) -> Option<Value> {
-        value(statuses::ingress_route(self, verdicts.ingress_routes.get(name)?)?)
+    fn wanted(&self, name: &Name, results: &ValidationResults, _: &LoadBalancerStatus) -> Option<Value> {
+        value(statuses::ingress_route(self, results.ingress_routes.get(name)?)?)
     }
 }
 
@@ -62,7 +72,7 @@ impl ReportedKind for Ingress {
     const KIND: Kind = Kind::Ingress;
     const REQUEST: StatusRequest = StatusRequest::WholeSubresource;
 
-    fn wanted(&self, _: &Name, _: &Verdicts, addresses: &LoadBalancerStatus) -> Option<Value> {
+    fn wanted(&self, _: &Name, _: &ValidationResults, addresses: &LoadBalancerStatus) -> Option<Value> {
         value(statuses::ingress(self, addresses)?)
     }
 }

@@ -20,8 +20,8 @@ pub(super) fn http_proxy(
     if object.metadata.generation != verdict.generation {
         return None;
     }
-    let said = verdict.status(object.status.as_ref(), now);
-    let known = said.as_ref().or(object.status.as_ref())?;
+    let status = verdict.status(object.status.as_ref(), now);
+    let known = status.as_ref().or(object.status.as_ref())?;
     let reachable = known.load_balancer.as_ref().and_then(|known| known.ingress.as_deref());
     let reachable = reachable.unwrap_or_default();
     let wanted = addresses_only(addresses);
@@ -31,7 +31,7 @@ pub(super) fn http_proxy(
             .zip(reachable)
             .all(|(one, other)| (&one.ip, &one.hostname) == (&other.ip, &other.hostname));
     if wanted.is_empty() || is_there {
-        return said;
+        return status;
     }
     let mut status = known.clone();
     status.load_balancer = Some(LoadBalancerStatus { ingress: Some(wanted) });
@@ -53,19 +53,19 @@ pub(super) fn ingress(object: &Ingress, addresses: &LoadBalancerStatus) -> Optio
             .iter()
             .zip(known)
             .all(|(one, other)| (&one.ip, &one.hostname) == (&other.ip, &other.hostname));
-    let place =
+    let convert =
         |LoadBalancerIngress { ip, hostname, .. }| IngressLoadBalancerIngress { ip, hostname, ports: None };
     (!wanted.is_empty() && !is_there)
-        .then(|| IngressLoadBalancerStatus { ingress: Some(wanted.into_iter().map(place).collect()) })
+        .then(|| IngressLoadBalancerStatus { ingress: Some(wanted.into_iter().map(convert).collect()) })
 }
 
 /// Returns the addresses and host names only: not every CRD has fields for the other properties of
 /// a load balancer.
 fn addresses_only(addresses: &LoadBalancerStatus) -> Vec<LoadBalancerIngress> {
     let all = addresses.ingress.iter().flatten();
-    all.map(|place| LoadBalancerIngress {
-        ip: place.ip.clone(),
-        hostname: place.hostname.clone(),
+    all.map(|address| LoadBalancerIngress {
+        ip: address.ip.clone(),
+        hostname: address.hostname.clone(),
         ..LoadBalancerIngress::default()
     })
     .collect()
@@ -100,16 +100,16 @@ mod tests {
         let (none, one, two) = (addresses(""), addresses("10.0.0.1"), addresses("10.0.0.1,lb.example"));
         let first = value(http_proxy(&proxy(1, &Value::Null), &verdict(1), &none, now()));
         assert_eq!((&first["currentStatus"], &first["loadBalancer"]), (&json!("valid"), &Value::Null));
-        assert_eq!(http_proxy(&proxy(1, &first), &verdict(1), &none, now()), None, "nothing to say");
+        assert_eq!(http_proxy(&proxy(1, &first), &verdict(1), &none, now()), None, "nothing changes");
 
         let both = value(http_proxy(&proxy(1, &Value::Null), &verdict(1), &one, now()));
         assert_eq!(both["conditions"][0]["reason"], "Valid");
         assert_eq!(both["loadBalancer"], json!({"ingress": [{"ip": "10.0.0.1"}]}));
-        assert_eq!(http_proxy(&proxy(1, &both), &verdict(1), &one, now()), None, "all is said");
+        assert_eq!(http_proxy(&proxy(1, &both), &verdict(1), &one, now()), None, "nothing changes");
         assert_eq!(
             http_proxy(&proxy(1, &both), &verdict(1), &none, now()),
             None,
-            "an address is not taken back"
+            "an address is not removed"
         );
 
         let later = value(http_proxy(&proxy(1, &both), &verdict(1), &two, now()));

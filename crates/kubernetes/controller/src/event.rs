@@ -4,9 +4,10 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use pinniped_kube_types::condition::wire_time;
+use pinniped_kube_types::text::truncated;
 
 /// Maximum message length in the newer of the two Event APIs, in bytes.
-const LONGEST_MESSAGE: usize = 1024;
+const MAX_MESSAGE_LENGTH: usize = 1024;
 
 /// The object, the reporter and the text of a warning.
 pub struct Warning<'a> {
@@ -31,32 +32,11 @@ pub fn warning(warning: Warning<'_>, now: Timestamp) -> Event {
         involved_object: about,
         type_: Some("Warning".to_owned()),
         reason: Some(reason.to_owned()),
-        message: Some(shortened(message, LONGEST_MESSAGE)),
+        message: Some(truncated(message, MAX_MESSAGE_LENGTH)),
         source: Some(EventSource { component: Some(component.to_owned()), host: None }),
         first_timestamp: Some(Time(now)),
         last_timestamp: Some(Time(now)),
         count: Some(1),
         ..Event::default()
-    }
-}
-
-/// Returns the text, truncated to at most `most` bytes.
-pub fn shortened(text: &str, most: usize) -> String {
-    if text.len() <= most {
-        return text.to_owned();
-    }
-    let end = text.floor_char_boundary(most - '…'.len_utf8());
-    format!("{}…", &text[..end])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn long_texts_are_truncated_at_a_character_boundary() {
-        assert_eq!(shortened("abc", 3), "abc");
-        assert_eq!(shortened(&"ä".repeat(600), 1024).len(), 1023);
-        assert!(shortened(&"ä".repeat(600), 1024).ends_with("ä…"));
     }
 }

@@ -13,7 +13,7 @@ use crate::client::error_text;
 
 /// Delay before the next attempt after a refusal. The administrator who installs the CRD, or grants
 /// the permission, expects a prompt effect; one list in a few seconds is cheap for the API server.
-const AFTER_REFUSAL: Duration = Duration::from_secs(5);
+const REFUSAL_RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A change of the watched objects.
 pub enum Change<K> {
@@ -49,13 +49,17 @@ impl Refusal {
     }
 }
 
-/// Passes every change to `tell`, and never returns. `only` is the name of the object to watch if
+/// Passes every change to `on_change`, and never returns. `only` is the name of the object to watch if
 /// there is only one: without the permission to list, it is read by name.
-pub async fn follow<K>(api: &Api<K>, config: watcher::Config, only: Option<&str>, tell: impl FnMut(Change<K>))
-where
+pub async fn follow<K>(
+    api: &Api<K>,
+    config: watcher::Config,
+    only: Option<&str>,
+    on_change: impl FnMut(Change<K>),
+) where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    follow_slim(api, config, only, |_| {}, tell).await;
+    follow_slim(api, config, only, |_| {}, on_change).await;
 }
 
 /// Like [`follow`], and reduces each object with `slim` on arrival, so that complete objects are
@@ -65,7 +69,7 @@ pub async fn follow_slim<K>(
     config: watcher::Config,
     only: Option<&str>,
     slim: fn(&mut K),
-    mut tell: impl FnMut(Change<K>),
+    mut on_change: impl FnMut(Change<K>),
 ) where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
@@ -77,23 +81,23 @@ pub async fn follow_slim<K>(
             match event {
                 Ok(Event::Init) => listed.clear(),
                 Ok(Event::InitApply(object)) => listed.push(object),
-                Ok(Event::InitDone) => tell(Change::All(std::mem::take(&mut listed))),
-                Ok(Event::Apply(object)) => tell(Change::Set(object)),
-                Ok(Event::Delete(object)) => tell(Change::Gone(object)),
+                Ok(Event::InitDone) => on_change(Change::All(std::mem::take(&mut listed))),
+                Ok(Event::Apply(object)) => on_change(Change::Set(object)),
+                Ok(Event::Delete(object)) => on_change(Change::Gone(object)),
                 Err(watcher::Error::InitialListFailed(error)) => match Refusal::of(&error) {
                     Some(mut refusal) => {
                         refusal.missing = refusal.missing || !is_served(api).await;
-                        tell(read(api, only, refusal, slim).await);
+                        on_change(read(api, only, refusal, slim).await);
                         break;
                     }
-                    None => tell(Change::Failing(error_text(&error))),
+                    None => on_change(Change::Failing(error_text(&error))),
                 },
                 // The resource was readable a moment ago; the next list shows the reason.
                 Err(watcher::Error::WatchStartFailed(error)) if Refusal::of(&error).is_some() => break,
-                Err(error) => tell(Change::Failing(error.to_string())),
+                Err(error) => on_change(Change::Failing(error.to_string())),
             }
         }
-        tokio::time::sleep(AFTER_REFUSAL).await;
+        tokio::time::sleep(REFUSAL_RETRY_INTERVAL).await;
     }
 }
 
@@ -184,7 +188,7 @@ mod tests {
                 let (sender, mut refusals) = tokio::sync::mpsc::unbounded_channel();
                 let follow = follow(&api, watcher::Config::default(), None, |change| {
                     if let Change::Refused(refusal) = change {
-                        let _ended = sender.send(refusal);
+                        let _terminated = sender.send(refusal);
                     }
                 });
                 tokio::select! {

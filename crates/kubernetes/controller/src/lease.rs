@@ -34,6 +34,18 @@ pub const RENEW_DEADLINE: Duration = Duration::from_secs(107);
 /// Interval between two attempts, of leaders and candidates alike.
 pub const RETRY_PERIOD: Duration = Duration::from_secs(26);
 
+/// The part of the retry period after which a leader repeats a failed renewal.
+const FAILED_RENEWAL_DIVISOR: u32 = 8;
+
+/// Minimum delay before a leader repeats a failed renewal.
+const MIN_RENEWAL_DELAY: Duration = Duration::from_millis(10);
+
+/// Maximum jitter of a candidate, as a fraction of the retry period.
+const MAX_JITTER: f64 = 0.2;
+
+/// Number of different jitters.
+const JITTER_STEPS: u32 = 100;
+
 /// Timeout of one read or write of the Lease.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -233,14 +245,15 @@ impl LeaderElection {
         if self.leads() {
             // A renewal failed: retry sooner, because the deadline approaches.
             let left = self.params.timing.renew_deadline.saturating_sub(self.renewal.age());
-            return left.min(retry / 8).max(Duration::from_millis(10));
+            return left.min(retry / FAILED_RENEWAL_DIVISOR).max(MIN_RENEWAL_DELAY);
         }
         let spread = self
             .params
             .identity
             .bytes()
             .fold(7_u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
-        retry + retry.mul_f64(f64::from(spread % 100) / 500.0)
+        let jitter = f64::from(spread % JITTER_STEPS) / f64::from(JITTER_STEPS) * MAX_JITTER;
+        retry + retry.mul_f64(jitter)
     }
 
     fn report(&self, error: &kube::Error, forbidden: &mut bool) {
@@ -249,7 +262,7 @@ impl LeaderElection {
             tracing::debug!(lease = %self.params.name, error = %text, "another candidate was quicker");
         } else if crate::client::is_forbidden(error) {
             if !*forbidden {
-                tracing::warn!(verb = "get, create, update", resource = "leases", error = %text, "a right is missing: this pod cannot become leader");
+                tracing::warn!(verb = "get, create, update", resource = "leases", error = %text, "a permission is missing: this pod cannot become leader");
             }
             *forbidden = true;
         } else {
@@ -291,7 +304,7 @@ impl LeaderElection {
     }
 
     async fn release(&self) {
-        let give_back = async {
+        let release = async {
             let Some(lease) = self.api.get_opt(&self.params.name).await? else { return Ok(()) };
             let Some(spec) = lease.spec.clone() else { return Ok(()) };
             if spec.holder_identity.as_deref() != Some(&self.params.identity) {
@@ -300,7 +313,7 @@ impl LeaderElection {
             let wanted = Lease { spec: Some(released(&spec, Timestamp::now())), ..lease };
             self.api.replace(&self.params.name, &PostParams::default(), &wanted).await.map(drop)
         };
-        match tokio::time::timeout(RELEASE_TIMEOUT, give_back).await {
+        match tokio::time::timeout(RELEASE_TIMEOUT, release).await {
             Ok(Ok(())) => tracing::info!(lease = %self.params.name, "released the leader election lease"),
             Ok(Err(error)) => {
                 tracing::warn!(lease = %self.params.name, error = %error_text(&error), "could not release the leader election lease");
@@ -355,19 +368,19 @@ fn decide(observed: &Observed, identity: &str, lease: Duration, now: Instant) ->
 }
 
 fn claim(current: Option<&LeaseSpec>, identity: &str, lease: Duration, now: Timestamp) -> LeaseSpec {
-    let ours = current.is_some_and(|spec| spec.holder_identity.as_deref() == Some(identity));
+    let is_own = current.is_some_and(|spec| spec.holder_identity.as_deref() == Some(identity));
     let transitions = current.and_then(|spec| spec.lease_transitions).unwrap_or(0);
     LeaseSpec {
         holder_identity: Some(identity.to_owned()),
         lease_duration_seconds: Some(i32::try_from(lease.as_secs().max(1)).unwrap_or(i32::MAX)),
         acquire_time: current
-            .filter(|_| ours)
+            .filter(|_| is_own)
             .and_then(|spec| spec.acquire_time.clone())
             .or(Some(MicroTime(now))),
         renew_time: Some(MicroTime(now)),
         lease_transitions: Some(match current {
             None => 0,
-            Some(_) if ours => transitions,
+            Some(_) if is_own => transitions,
             Some(_) => transitions.saturating_add(1),
         }),
         ..LeaseSpec::default()

@@ -24,22 +24,22 @@ pub const RESYNC: Duration = Duration::from_secs(180);
 
 /// The minimum delay of a recheck that a controller requests, so that a time in the past does not
 /// cause a busy loop.
-const RECHECK_FLOOR: Duration = Duration::from_millis(100);
+const MIN_RECHECK_DELAY: Duration = Duration::from_millis(100);
 
 /// First delay after a failure.
-const BACKOFF_FLOOR: Duration = Duration::from_millis(5);
+const FIRST_RETRY_DELAY: Duration = Duration::from_millis(5);
 
 /// How long a pass that is in progress at shutdown may continue.
-const LAST_PASS: Duration = Duration::from_secs(3);
+const LAST_PASS_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Wakes one controller. Several wakes before its next pass are combined.
 #[derive(Clone, Debug, Default)]
-pub struct Trigger(Arc<Pulled>);
+pub struct Trigger(Arc<WakeFlag>);
 
 /// The flag beside the notification. Without it, one wake could go to the waiting task while the
 /// next is stored for another pass.
 #[derive(Debug, Default)]
-struct Pulled {
+struct WakeFlag {
     flag: AtomicBool,
     notify: Notify,
 }
@@ -190,7 +190,7 @@ pub async fn run(
             .instrument(tracing::debug_span!("reconcile", controller = name));
         let result = tokio::select! {
             result = pass => result.unwrap_or_else(|_| Err(ReconcileError::Failed("the pass panicked".to_owned()))),
-            () = async { cancel.cancelled().await; tokio::time::sleep(LAST_PASS).await } => break,
+            () = async { cancel.cancelled().await; tokio::time::sleep(LAST_PASS_TIMEOUT).await } => break,
         };
         let next = Instant::now() + retry.after(name, &result);
         tokio::select! {
@@ -229,14 +229,14 @@ impl Retry {
             Ok(action) => {
                 self.failures = 0;
                 self.forbidden = None;
-                return action.recheck_after.map_or(RESYNC, |delay| delay.clamp(RECHECK_FLOOR, RESYNC));
+                return action.recheck_after.map_or(RESYNC, |delay| delay.clamp(MIN_RECHECK_DELAY, RESYNC));
             }
             Err(error @ ReconcileError::NotLeader(_)) => {
                 tracing::debug!(controller, %error, "leaving a write to the leader");
             }
             Err(ReconcileError::Forbidden(text)) => {
                 if self.forbidden.as_deref() == Some(text.as_str()) {
-                    tracing::debug!(controller, error = %text, "a right is still missing");
+                    tracing::debug!(controller, error = %text, "a permission is still missing");
                 } else {
                     let error = format!("{controller}: {{ }} failed with: {text}");
                     tracing::error!(logger = "UnhandledError", %error, "Unhandled Error");
@@ -248,7 +248,7 @@ impl Retry {
                 tracing::error!(logger = "UnhandledError", %error, "Unhandled Error");
             }
         }
-        let delay = BACKOFF_FLOOR.saturating_mul(2_u32.saturating_pow(self.failures)).min(RESYNC);
+        let delay = FIRST_RETRY_DELAY.saturating_mul(2_u32.saturating_pow(self.failures)).min(RESYNC);
         self.failures = self.failures.saturating_add(1);
         delay
     }
@@ -340,7 +340,7 @@ mod tests {
     async fn an_immediate_recheck_does_not_spin() {
         let mut running = start(|_| Ok(Action::recheck(Duration::ZERO)), Leadership::fixed(true));
         for gap in gaps(&mut running, 5).await {
-            assert!(gap >= RECHECK_FLOOR, "{gap:?}");
+            assert!(gap >= MIN_RECHECK_DELAY, "{gap:?}");
         }
         running.cancel.cancel();
         running.task.await.unwrap();

@@ -16,6 +16,10 @@ use pinniped_secret::Token;
 
 use crate::clock::{Clock, Moment};
 
+/// The part of its lifetime after which a token is renewed, in percent. The rest leaves time for
+/// several failed renewals before the token expires.
+const RENEWAL_PERCENT: u32 = 80;
+
 /// A token of a service account.
 pub struct ServiceAccountToken {
     token: Arc<Token>,
@@ -75,10 +79,9 @@ impl ServiceAccountToken {
         clock.since(self.requested) >= self.lifetime
     }
 
-    /// Returns the time until the token must be renewed. This is at four fifths of its lifetime,
-    /// which leaves time for several failed renewals before it expires.
+    /// Returns the time until the token must be renewed, see [`RENEWAL_PERCENT`].
     pub fn renew_in(&self, clock: &Clock) -> Duration {
-        (self.lifetime * 4 / 5).saturating_sub(clock.since(self.requested))
+        (self.lifetime * RENEWAL_PERCENT / 100).saturating_sub(clock.since(self.requested))
     }
 }
 

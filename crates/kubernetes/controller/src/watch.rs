@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use crate::client::{error_text, is_forbidden};
 use crate::runtime::Trigger;
 
-type Interest<K> = (Box<dyn Fn(&K) -> bool + Send + Sync>, Trigger);
+type Subscription<K> = (Box<dyn Fn(&K) -> bool + Send + Sync>, Trigger);
 
 /// A watch that has not been started yet.
 pub struct Watched<K>
@@ -37,10 +37,49 @@ where
     what: String,
     dynamic_type: K::DynamicType,
     writer: Writer<K>,
-    interests: Vec<Interest<K>>,
+    subscriptions: Vec<Subscription<K>>,
     problem: tokio::sync::watch::Sender<Option<String>>,
     filled: tokio::sync::watch::Sender<bool>,
-    answered: tokio::sync::watch::Sender<bool>,
+    responded: tokio::sync::watch::Sender<bool>,
+    changed: tokio::sync::watch::Sender<()>,
+}
+
+/// The objects of a cache, and a notification when one of them has changed.
+#[derive(Clone)]
+pub struct Cache<K>
+where
+    K: Resource + 'static,
+    K::DynamicType: Eq + Hash,
+{
+    store: Store<K>,
+    changed: tokio::sync::watch::Receiver<()>,
+}
+
+impl<K> Cache<K>
+where
+    K: Resource + Clone + 'static,
+    K::DynamicType: Eq + Hash + Clone,
+{
+    /// Returns the objects.
+    pub fn store(&self) -> &Store<K> {
+        &self.store
+    }
+
+    /// Waits until `is_met` returns true for the objects. It is called now and after each change.
+    pub async fn wait_until(&self, is_met: impl Fn(&Store<K>) -> bool) {
+        let mut changed = self.changed.clone();
+        loop {
+            // Marked as seen before the check, so that no change in between is missed.
+            changed.mark_unchanged();
+            if is_met(&self.store) {
+                return;
+            }
+            if changed.changed().await.is_err() {
+                // The watch has terminated, so no change can follow.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
 }
 
 /// The reason why a cache cannot currently be filled, if there is one.
@@ -82,14 +121,20 @@ where
             what: what.into(),
             dynamic_type,
             writer,
-            interests: Vec::new(),
+            subscriptions: Vec::new(),
             problem,
             filled: Default::default(),
-            answered: Default::default(),
+            responded: Default::default(),
+            changed: Default::default(),
         }
     }
 
-    /// Returns the cache.
+    /// Returns the objects and a notification of their changes.
+    pub fn cache(&self) -> Cache<K> {
+        Cache { store: self.store(), changed: self.changed.subscribe() }
+    }
+
+    /// Returns the objects.
     pub fn store(&self) -> Store<K> {
         self.writer.as_reader()
     }
@@ -97,7 +142,7 @@ where
     /// Wakes `trigger` when an object matches `filter`, in its old or its new form, or when it is
     /// deleted.
     pub fn wake(&mut self, trigger: &Trigger, filter: impl Fn(&K) -> bool + Send + Sync + 'static) {
-        self.interests.push((Box::new(filter), trigger.clone()));
+        self.subscriptions.push((Box::new(filter), trigger.clone()));
     }
 
     /// Waits until the first list has arrived. (kube's own `wait_until_ready` wakes only one of
@@ -128,7 +173,7 @@ where
             })
             .default_backoff();
         let mut stream = std::pin::pin!(stream);
-        let mut trouble = Trouble::default();
+        let mut log = WatchLog::default();
         loop {
             let event = tokio::select! {
                 biased;
@@ -138,15 +183,15 @@ where
             match event {
                 Some(Ok(event)) => {
                     // The event for the start of a list is emitted before the request is sent.
-                    if !matches!(event, Event::Init) && trouble.over(&self.what, &event) {
+                    if !matches!(event, Event::Init) && log.recovered(&self.what, &event) {
                         self.problem.send_replace(None);
                     }
                     self.apply(&event);
                 }
                 Some(Err(error)) => {
-                    let text = trouble.report(&self.what, &error);
+                    let text = log.report(&self.what, &error);
                     if is_refusal(&error) {
-                        self.answered.send_replace(true);
+                        self.responded.send_replace(true);
                     }
                     self.problem.send_replace(Some(text));
                 }
@@ -161,7 +206,7 @@ where
                 let key = ObjectRef::from_obj_with(object, self.dynamic_type.clone());
                 let old = self.store().get(&key);
                 self.writer.apply_watcher_event(event);
-                for (filter, trigger) in &self.interests {
+                for (filter, trigger) in &self.subscriptions {
                     if filter(object) || old.as_deref().is_some_and(filter) {
                         trigger.wake();
                     }
@@ -171,13 +216,17 @@ where
                 // A first list, or one after an interruption: the changes in between are unknown.
                 self.writer.apply_watcher_event(event);
                 self.filled.send_replace(true);
-                self.answered.send_replace(true);
-                for (_, trigger) in &self.interests {
+                self.responded.send_replace(true);
+                for (_, trigger) in &self.subscriptions {
                     trigger.wake();
                 }
             }
-            Event::Init | Event::InitApply(_) => self.writer.apply_watcher_event(event),
+            Event::Init | Event::InitApply(_) => {
+                self.writer.apply_watcher_event(event);
+                return;
+            }
         }
+        self.changed.send_replace(());
     }
 }
 
@@ -193,14 +242,14 @@ fn is_refusal(error: &watcher::Error) -> bool {
 /// A set of running watches.
 pub struct Watches {
     tasks: TaskGroup,
-    first_answers: Vec<FirstAnswer>,
+    first_responses: Vec<FirstResponse>,
 }
 
 /// Whether the API server has responded to the first list of a watch, possibly with a refusal.
 #[derive(Clone)]
-struct FirstAnswer {
+struct FirstResponse {
     what: String,
-    answered: tokio::sync::watch::Receiver<bool>,
+    responded: tokio::sync::watch::Receiver<bool>,
 }
 
 /// The caches that received no response in time. The text is that of upstream.
@@ -212,7 +261,7 @@ impl Watches {
     /// Creates an empty set. A watch that terminates before the set is stopped is reported to
     /// `monitor`.
     pub fn new(monitor: &TaskMonitor) -> Self {
-        Self { tasks: TaskGroup::new(monitor), first_answers: Vec::new() }
+        Self { tasks: TaskGroup::new(monitor), first_responses: Vec::new() }
     }
 
     /// Starts another watch.
@@ -221,8 +270,8 @@ impl Watches {
         K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
         K::DynamicType: Eq + Hash + Clone + Send + Sync,
     {
-        self.first_answers
-            .push(FirstAnswer { what: watched.what.clone(), answered: watched.answered.subscribe() });
+        self.first_responses
+            .push(FirstResponse { what: watched.what.clone(), responded: watched.responded.subscribe() });
         self.tasks.spawn(format!("watch of {}", watched.what), |stop| watched.run(stop));
     }
 
@@ -240,16 +289,16 @@ impl Watches {
     /// # Errors
     /// [`NotSynced`] when some have not within that time.
     pub fn synced(&self, within: Duration) -> impl Future<Output = Result<(), NotSynced>> + Send + use<> {
-        let mut waiting = self.first_answers.clone();
+        let mut waiting = self.first_responses.clone();
         let deadline = Instant::now() + within;
         async move {
             for first in &mut waiting {
                 // A watch that has terminated will not receive a response either; it is listed
                 // below.
-                let _late_or_ended =
-                    tokio::time::timeout_at(deadline, first.answered.wait_for(|answered| *answered)).await;
+                let _late_or_terminated =
+                    tokio::time::timeout_at(deadline, first.responded.wait_for(|responded| *responded)).await;
             }
-            waiting.retain(|first| !*first.answered.borrow());
+            waiting.retain(|first| !*first.responded.borrow());
             if waiting.is_empty() {
                 return Ok(());
             }
@@ -263,15 +312,15 @@ impl Watches {
     }
 }
 
-/// De-duplicates log lines: logs a problem of a watch once, and its end once.
+/// De-duplicates log lines: logs a failure of a watch once, and its recovery once.
 #[derive(Default)]
-struct Trouble {
+struct WatchLog {
     list_forbidden: bool,
     watch_forbidden: bool,
     failing: bool,
 }
 
-impl Trouble {
+impl WatchLog {
     fn report(&mut self, what: &str, error: &watcher::Error) -> String {
         let (verb, cause) = match error {
             watcher::Error::InitialListFailed(cause) => ("list", Some(cause)),
@@ -284,7 +333,7 @@ impl Trouble {
         if cause.is_some_and(is_forbidden) {
             let named = if verb == "list" { &mut self.list_forbidden } else { &mut self.watch_forbidden };
             if !std::mem::replace(named, true) {
-                tracing::warn!(verb, resource = what, error = %text, "a right is missing: what needs it stays off");
+                tracing::warn!(verb, resource = what, error = %text, "a permission is missing: the features that need it stay disabled");
             }
         } else if self.failing {
             tracing::debug!(verb, resource = what, error = %text, "watch still fails");
@@ -298,7 +347,7 @@ impl Trouble {
 
     /// Records an event. With the permission to list but not to watch, lists succeed again and
     /// again, so only a change shows that a watch works.
-    fn over<K>(&mut self, what: &str, event: &Event<K>) -> bool {
+    fn recovered<K>(&mut self, what: &str, event: &Event<K>) -> bool {
         let watched = matches!(event, Event::Apply(_) | Event::Delete(_));
         let failed = self.list_forbidden || self.failing || (watched && self.watch_forbidden);
         if failed {
@@ -395,6 +444,27 @@ mod tests {
         }));
         assert_eq!(watches.synced(Duration::from_secs(60)).await, Ok(()));
         watches.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_waiter_is_notified_when_an_object_changes() {
+        let watched: Watched<Secret> =
+            Watched::new(Api::default_namespaced(client(|_| 0)), (), watcher::Config::default(), "secrets");
+        let (cache, mut watched) = (watched.cache(), watched);
+        let count = |wanted: usize| move |store: &Store<Secret>| store.state().len() == wanted;
+        cache.wait_until(count(0)).await;
+        let within = Duration::from_secs(60);
+        assert!(tokio::time::timeout(within, cache.wait_until(count(1))).await.is_err());
+        let secret = || {
+            serde_json::from_value::<Secret>(json!({"metadata": {"name": "x", "namespace": "ns"}})).unwrap()
+        };
+        let ((), ()) = tokio::join!(cache.wait_until(count(1)), async {
+            for event in [Event::Init, Event::InitApply(secret()), Event::InitDone] {
+                watched.apply(&event);
+            }
+        });
+        let ((), ()) =
+            tokio::join!(cache.wait_until(count(0)), async { watched.apply(&Event::Delete(secret())) });
     }
 
     #[tokio::test(start_paused = true)]

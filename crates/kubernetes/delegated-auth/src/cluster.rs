@@ -36,8 +36,8 @@ use crate::client_key::Level;
 use crate::digest::{Digest, DigestHasher};
 use crate::review::{Answer, Backoff, CallError, MAX_ANSWER, is_refused_connection};
 
-/// How long a result is cached.
-const KEEP: Duration = Duration::from_secs(10);
+/// Time for which the result of a review is cached.
+const REVIEW_CACHE_TIME: Duration = Duration::from_secs(10);
 
 /// Maximum number of cached results of one kind, positive or negative.
 const ENTRIES: u64 = 8192;
@@ -176,7 +176,7 @@ type DigestCache<V> = Arc<Cache<Digest, V, BuildHasherDefault<DigestHasher>>>;
 
 impl<V: Clone + Send + Sync + 'static> Results<V> {
     fn new() -> Self {
-        let cache = || Arc::new(Cache::new(ENTRIES, KEEP));
+        let cache = || Arc::new(Cache::new(ENTRIES, REVIEW_CACHE_TIME));
         Self { positive: cache(), negative: cache(), flights: Flights::default() }
     }
 

@@ -39,7 +39,7 @@ use pinniped_secret::token::Token;
 const MAX_CACHED: u64 = 8192;
 
 /// How long a verification result is cached. Each request checks whether it is still valid.
-const CACHED_FOR: Duration = Duration::from_secs(10 * 60);
+const CHAIN_CACHE_TIME: Duration = Duration::from_secs(10 * 60);
 
 /// An additional client CA, such as the signer of the impersonation proxy.
 pub trait ClientCaSource: Send + Sync {
@@ -161,7 +161,7 @@ impl RequestAuthenticator {
     pub fn new(params: RequestAuthenticatorParams) -> Self {
         let RequestAuthenticatorParams { cluster, extra_client_ca: extra, reviewer } = params;
         let trust = trust_of(&cluster, extra.as_deref());
-        let verifications = Cache::new(MAX_CACHED, CACHED_FOR);
+        let verifications = Cache::new(MAX_CACHED, CHAIN_CACHE_TIME);
         Self(Arc::new(Inner { cluster, extra, reviewer, trust: ArcSwap::from_pointee(trust), verifications }))
     }
 

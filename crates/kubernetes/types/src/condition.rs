@@ -24,7 +24,7 @@ pub const TYPE_READY: &str = "Ready";
 
 /// The condition of one type that a controller computed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct DesiredCondition {
     /// Type of the condition.
     pub type_: String,
     /// [`TRUE`], [`FALSE`] or [`UNKNOWN`].
@@ -35,7 +35,7 @@ pub struct Wanted {
     pub message: String,
 }
 
-impl Wanted {
+impl DesiredCondition {
     /// Returns a condition with the given fields.
     pub fn new(
         type_: impl Into<String>,
@@ -76,22 +76,22 @@ impl Wanted {
 /// it was computed.
 pub fn merge(
     conditions: &mut Vec<Condition>,
-    wanted: impl IntoIterator<Item = Wanted>,
+    wanted: impl IntoIterator<Item = DesiredCondition>,
     generation: Option<i64>,
     now: Timestamp,
 ) -> bool {
     let mut changed = false;
-    for want in wanted {
-        let old = conditions.iter().position(|c| c.type_ == want.type_);
+    for desired in wanted {
+        let old = conditions.iter().position(|c| c.type_ == desired.type_);
         let last_transition_time = match old.map(|at| &conditions[at]) {
-            Some(old) if old.status == want.status => old.last_transition_time.clone(),
+            Some(old) if old.status == desired.status => old.last_transition_time.clone(),
             _ => wire_time(now),
         };
         let new = Condition {
-            type_: want.type_,
-            status: want.status,
-            reason: want.reason,
-            message: want.message,
+            type_: desired.type_,
+            status: desired.status,
+            reason: desired.reason,
+            message: desired.message,
             observed_generation: generation,
             last_transition_time,
         };
@@ -155,7 +155,7 @@ mod tests {
         let second = at("2026-01-02T00:00:00Z");
         assert!(merge(
             &mut conditions,
-            [Wanted::success("B", "b"), Wanted::failure("A", "Bad", "a")],
+            [DesiredCondition::success("B", "b"), DesiredCondition::failure("A", "Bad", "a")],
             Some(1),
             first
         ));
@@ -171,18 +171,18 @@ mod tests {
 
         assert!(!merge(
             &mut conditions,
-            [Wanted::failure("A", "Bad", "a"), Wanted::success("B", "b")],
+            [DesiredCondition::failure("A", "Bad", "a"), DesiredCondition::success("B", "b")],
             Some(1),
             second
         ));
 
-        assert!(merge(&mut conditions, [Wanted::failure("A", "Worse", "a2")], Some(2), second));
+        assert!(merge(&mut conditions, [DesiredCondition::failure("A", "Worse", "a2")], Some(2), second));
         assert_eq!(
             row(&conditions),
             ["A False Worse a2 2 2026-01-01T00:00:00Z", "B True Success b 1 2026-01-01T00:00:00Z"]
         );
 
-        assert!(merge(&mut conditions, [Wanted::success("A", "ok")], Some(2), second));
+        assert!(merge(&mut conditions, [DesiredCondition::success("A", "ok")], Some(2), second));
         assert_eq!(row(&conditions)[0], "A True Success ok 2 2026-01-02T00:00:00Z");
     }
 
@@ -190,17 +190,22 @@ mod tests {
     fn a_new_generation_alone_is_a_change() {
         let mut conditions = Vec::new();
         let now = at("2026-01-01T00:00:00Z");
-        merge(&mut conditions, [Wanted::success("A", "a")], Some(1), now);
-        assert!(merge(&mut conditions, [Wanted::success("A", "a")], Some(2), now));
+        merge(&mut conditions, [DesiredCondition::success("A", "a")], Some(1), now);
+        assert!(merge(&mut conditions, [DesiredCondition::success("A", "a")], Some(2), now));
     }
 
     #[test]
     fn merging_sorts_conditions_and_keeps_other_types() {
         let now = at("2026-01-01T00:00:00Z");
         let mut conditions = Vec::new();
-        merge(&mut conditions, [Wanted::success("A", "a"), Wanted::unknown("Z", "Why", "z")], None, now);
+        merge(
+            &mut conditions,
+            [DesiredCondition::success("A", "a"), DesiredCondition::unknown("Z", "Why", "z")],
+            None,
+            now,
+        );
         conditions.reverse();
-        assert!(merge(&mut conditions, [Wanted::success("A", "a")], None, now));
+        assert!(merge(&mut conditions, [DesiredCondition::success("A", "a")], None, now));
         assert_eq!(
             row(&conditions),
             ["A True Success a -1 2026-01-01T00:00:00Z", "Z Unknown Why z -1 2026-01-01T00:00:00Z"]

@@ -8,6 +8,7 @@
 //! | [`client_auth`] | `ExecCredential`, which kubectl and its credential plugins exchange |
 //! | [`suffix`] | API groups whose suffix is configurable |
 //! | [`resource`] | `kube::Resource` for kinds in such groups |
+//! | [`text`] | texts with a maximum length |
 
 #![forbid(unsafe_code)]
 
@@ -17,6 +18,7 @@ pub mod partial;
 pub mod resource;
 pub mod status;
 pub mod suffix;
+pub mod text;
 
 #[doc(hidden)]
 pub use {k8s_openapi, kube_core};

@@ -182,7 +182,7 @@ async fn a_missing_permission_is_reported_once_and_affects_only_what_needs_it() 
     let Some(installed) = installed::shared("a missing right").await else { return };
     let Some(own) = Own::install("missing-right", &[], edit).await else { return };
     own.await_api().await;
-    own.await_log("a right is missing").await;
+    own.await_log("a permission is missing").await;
 
     let secret = "local-user-authenticator-tls-serving-certificate";
     let args =
@@ -214,6 +214,6 @@ async fn a_missing_permission_is_reported_once_and_affects_only_what_needs_it() 
     });
     own.check(waited.await);
     let log = own.pods.logs(own.app);
-    let named = |line: &&str| line.contains("a right is missing") && line.contains("jwtauthenticators");
+    let named = |line: &&str| line.contains("a permission is missing") && line.contains("jwtauthenticators");
     assert_eq!(log.lines().filter(named).count(), 1, "{log}");
 }

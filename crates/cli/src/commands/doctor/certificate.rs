@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Secret;
 use pinniped_concierge_api::config::ImpersonationProxyInfo;
-use pinniped_concierge_domain::strategy::validation::covers;
+use pinniped_concierge_domain::strategy::certificate_validation::covers;
 use pinniped_delegation::grants::{Grants, inert_wildcards};
 use pinniped_go_compat::base64::{self as gobase64, CorruptInput};
 use pinniped_pki::chain::{self, ChainError};

@@ -4,7 +4,7 @@
 use pinniped_concierge_api::config::{
     CredentialIssuerStrategy, StrategyReason, StrategyStatus, StrategyType,
 };
-use pinniped_concierge_domain::strategy::validation;
+use pinniped_concierge_domain::credential_issuer::conditions;
 
 use super::finding::Finding;
 use super::observed::{Look, Observed};
@@ -143,7 +143,9 @@ fn logs(observed: &Observed) -> String {
 
 fn condition(observed: &Observed, findings: &mut Vec<Finding>) {
     let conditions = observed.issuer.status.as_ref().map_or(&[][..], |status| &status.conditions);
-    let Some(told) = conditions.iter().find(|condition| condition.type_ == validation::CONDITION) else {
+    let Some(told) =
+        conditions.iter().find(|condition| condition.type_ == conditions::SERVING_CERTIFICATE_VALID)
+    else {
         return;
     };
     match told.status.as_str() {

@@ -7,7 +7,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use pinniped_concierge_domain::renewal;
-use pinniped_pki::{Certificate, pem};
+use pinniped_go_compat::json::quote;
+use pinniped_pki::{Certificate, CertificateError, pem};
 
 use super::{SecretRef, bytes};
 use crate::context::Context;
@@ -29,23 +30,43 @@ impl CertsExpirer {
     }
 
     /// Returns start and end of the certificate's validity.
-    fn validity(&self, secret: &Secret) -> Result<(Timestamp, Timestamp), String> {
-        let failed = |why: &dyn std::fmt::Display| {
-            let (name, key) = (
-                pinniped_go_compat::json::quote(&self.secret.name),
-                pinniped_go_compat::json::quote(self.key),
-            );
-            format!("failed to get cert bounds for secret {name} with key {key}: {why}")
-        };
-        let text = bytes(secret, self.key);
-        if text.is_empty() {
-            return Err(failed(&"failed to find certificate"));
-        }
-        let block = pem::first(text).ok_or_else(|| failed(&"failed to decode certificate PEM"))?;
-        let certificate = Certificate::parse_der(&block.contents)
-            .map_err(|error| failed(&format_args!("failed to parse certificate: {error}")))?;
-        Ok((certificate.not_before, certificate.not_after))
+    fn validity(&self, secret: &Secret) -> Result<(Timestamp, Timestamp), ValidityError> {
+        validity(bytes(secret, self.key)).map_err(|cause| ValidityError {
+            secret: self.secret.name.clone(),
+            key: self.key,
+            cause,
+        })
     }
+}
+
+/// The validity of a certificate is not known. The text is upstream's.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to get cert bounds for secret {} with key {}: {cause}", quote(.secret), quote(.key))]
+struct ValidityError {
+    secret: String,
+    key: &'static str,
+    #[source]
+    cause: UnreadableCertificate,
+}
+
+/// Reasons why a certificate cannot be read.
+#[derive(Debug, thiserror::Error)]
+enum UnreadableCertificate {
+    #[error("failed to find certificate")]
+    Missing,
+    #[error("failed to decode certificate PEM")]
+    NotPem,
+    #[error("failed to parse certificate: {0}")]
+    NotX509(#[from] CertificateError),
+}
+
+fn validity(pem_text: &[u8]) -> Result<(Timestamp, Timestamp), UnreadableCertificate> {
+    if pem_text.is_empty() {
+        return Err(UnreadableCertificate::Missing);
+    }
+    let block = pem::first(pem_text).ok_or(UnreadableCertificate::NotPem)?;
+    let certificate = Certificate::parse_der(&block.contents)?;
+    Ok((certificate.not_before, certificate.not_after))
 }
 
 impl Reconcile for CertsExpirer {
@@ -56,7 +77,8 @@ impl Reconcile for CertsExpirer {
     async fn reconcile(&mut self) -> Result<Action, ReconcileError> {
         let Some(secret) = self.secret.get() else { return Ok(Action::done()) };
         // An unreadable Secret is never deleted: another client may have written it.
-        let (not_before, not_after) = self.validity(&secret).map_err(ReconcileError::Failed)?;
+        let (not_before, not_after) =
+            self.validity(&secret).map_err(|error| ReconcileError::Failed(error.to_string()))?;
         let now = Timestamp::now();
         if !renewal::due(not_before, not_after, self.renew_before, now) {
             return Ok(Action::recheck(renewal::due_in(not_before, not_after, self.renew_before, now)));
@@ -75,7 +97,7 @@ mod tests {
     use super::*;
     use crate::api_certs::data;
 
-    fn expirer() -> impl Fn(&[u8]) -> Result<(Timestamp, Timestamp), String> {
+    fn expirer() -> impl Fn(&[u8]) -> Result<(Timestamp, Timestamp), ValidityError> {
         let context = crate::context::tests::context();
         let (store, _writer) = kube::runtime::reflector::store::<Secret>();
         let secret = SecretRef { store, namespace: "ns".into(), name: "x".into() };
@@ -95,7 +117,7 @@ mod tests {
                 "failed to parse certificate: x509: malformed certificate",
             ),
         ] {
-            assert_eq!(validity(text.as_bytes()), Err(format!("{prefix}{wanted}")));
+            assert_eq!(validity(text.as_bytes()).unwrap_err().to_string(), format!("{prefix}{wanted}"));
         }
     }
 

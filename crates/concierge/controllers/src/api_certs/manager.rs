@@ -11,6 +11,9 @@ use super::{CA_CERTIFICATE, CA_PRIVATE_KEY, SecretRef, TLS_CERTIFICATE_CHAIN, TL
 use crate::context::Context;
 use pinniped_controller::runtime::{Action, Reconcile, ReconcileError};
 
+/// Delay before the next pass if the Secret exists but is not in the cache yet.
+const CONFLICT_RECHECK: Duration = Duration::from_secs(5);
+
 /// The certificates to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Material {
@@ -71,7 +74,7 @@ impl Reconcile for CertsManager {
         let api = Api::namespaced(self.context.client.clone(), &self.context.namespace);
         match writer.create(&api, &secret).await {
             // The cache lags behind a write of this process or of the previous leader.
-            Err(error) if error.is_race() => Ok(Action::recheck(Duration::from_secs(5))),
+            Err(error) if error.is_race() => Ok(Action::recheck(CONFLICT_RECHECK)),
             Err(error) => Err(ReconcileError::from(error).context("could not create secret")),
             Ok(_) => {
                 tracing::info!(secret = %self.secret.name, "created a certificate secret");

@@ -9,13 +9,13 @@ use pinniped_controller::runtime::{Action, Reconcile, ReconcileError};
 /// The controller. It runs in every replica and writes nothing.
 pub struct CertsObserver {
     secret: SecretRef,
-    holder: CertificateStore,
+    store: CertificateStore,
 }
 
 impl CertsObserver {
-    /// Returns a controller that loads the content of `secret` into `holder`.
-    pub fn new(secret: SecretRef, holder: CertificateStore) -> Self {
-        Self { secret, holder }
+    /// Returns a controller that loads the content of `secret` into `store`.
+    pub fn new(secret: SecretRef, store: CertificateStore) -> Self {
+        Self { secret, store }
     }
 }
 
@@ -27,9 +27,9 @@ impl Reconcile for CertsObserver {
     async fn reconcile(&mut self) -> Result<Action, ReconcileError> {
         match self.secret.get() {
             // A serving store keeps its last pair, so that a rotation causes no outage.
-            None => self.holder.unset(),
+            None => self.store.unset(),
             Some(secret) => self
-                .holder
+                .store
                 .set(bytes(&secret, TLS_CERTIFICATE_CHAIN), bytes(&secret, TLS_PRIVATE_KEY))
                 .map_err(|error| {
                     ReconcileError::Failed(format!(

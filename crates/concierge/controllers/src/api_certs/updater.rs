@@ -12,6 +12,9 @@ use crate::context::Context;
 use pinniped_controller::client::{WriteError, error_text};
 use pinniped_controller::runtime::{Action, Reconcile, ReconcileError};
 
+/// Maximum number of attempts of a conflicting write in one pass.
+const MAX_ATTEMPTS: u32 = 3;
+
 /// The controller, for one APIService.
 pub struct ApiServiceUpdater {
     context: Context,
@@ -33,7 +36,7 @@ impl ApiServiceUpdater {
 
     async fn update(&self, bundle: &str) -> Result<(), ReconcileError> {
         let api: Api<DynamicObject> = Api::all_with(self.context.client.clone(), &Self::resource());
-        for last in [false, false, true] {
+        for attempt in 1..=MAX_ATTEMPTS {
             let existing = api.get(&self.api_service).await.map_err(|error| {
                 let text = error_text(&error);
                 ReconcileError::Failed(format!("could not get existing version of API service: {text}"))
@@ -44,7 +47,7 @@ impl ApiServiceUpdater {
                     tracing::info!(api_service = %self.api_service, "updated the CA bundle of an APIService");
                     return Ok(());
                 }
-                Err(error @ WriteError::Api(_)) if error.is_race() && !last => {}
+                Err(error @ WriteError::Api(_)) if error.is_race() && attempt < MAX_ATTEMPTS => {}
                 Err(error) => return Err(ReconcileError::from(error).context("could not update API service")),
             }
         }
@@ -97,12 +100,12 @@ mod tests {
             }))
             .unwrap()
         };
-        let ours = json!({"namespace": "ns", "name": "api"});
+        let own = json!({"namespace": "ns", "name": "api"});
         let change = json!({"metadata": {"uid": "u", "resourceVersion": "7"}, "spec": {"caBundle": "new"}});
         for (case, spec, wanted) in [
-            ("no bundle yet", json!({"service": ours}), Some(change.clone())),
-            ("an old bundle", json!({"service": ours, "caBundle": "old"}), Some(change)),
-            ("the same bundle", json!({"service": ours, "caBundle": "new"}), None),
+            ("no bundle yet", json!({"service": own}), Some(change.clone())),
+            ("an old bundle", json!({"service": own, "caBundle": "old"}), Some(change)),
+            ("the same bundle", json!({"service": own, "caBundle": "new"}), None),
             ("another installation's", json!({"service": {"namespace": "other"}, "caBundle": "old"}), None),
             ("a local API", json!({}), None),
         ] {

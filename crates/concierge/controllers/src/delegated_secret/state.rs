@@ -9,11 +9,11 @@ use pinniped_concierge_domain::strategy::impersonator::Permission;
 use pinniped_delegation::api::{CertificateDelegation, DelegationGroup, TlsCertificateDelegation};
 use pinniped_delegation::grants::{Grants, SecretReference, inert_wildcards};
 
-use super::Answer;
+use super::Access;
 use pinniped_controller::follow::{Change, Refusal};
 
 /// Reason of the unknown state before the first response.
-const NO_RESPONSE: &str = "the API server has not answered yet";
+const NO_RESPONSE: &str = "the API server has not responded yet";
 
 /// The state of one reference.
 pub(super) struct State {
@@ -21,7 +21,7 @@ pub(super) struct State {
     referrer: String,
     pub(super) reference: Option<SecretReference>,
     sources: BTreeMap<DelegationGroup, Source>,
-    secret: Found,
+    secret: SecretState,
     /// The Secrets for which a warning about an ineffective wildcard was logged, by object.
     warned: BTreeMap<(DelegationGroup, String), Vec<String>>,
 }
@@ -30,7 +30,7 @@ pub(super) struct State {
 #[derive(Default)]
 enum Source {
     #[default]
-    Unanswered,
+    Pending,
     Failing(String),
     Refused(Refusal),
     Known(BTreeMap<String, Vec<CertificateDelegation>>),
@@ -38,9 +38,9 @@ enum Source {
 
 /// The Secret itself.
 #[derive(Default)]
-enum Found {
+enum SecretState {
     #[default]
-    Unanswered,
+    Pending,
     Failing(String),
     Unreadable(String),
     Absent,
@@ -68,32 +68,32 @@ impl State {
         grants.permit(reference, &self.referrer)
     }
 
-    /// Returns the current information, and whether all requests have been answered.
-    pub(super) fn answer(&self) -> (Answer, bool) {
-        let without = |permission, settled| (Answer { permission, secret: None }, settled);
+    /// Returns the current information, and whether all requests have a response.
+    pub(super) fn current(&self) -> (Access, bool) {
+        let without = |permission, settled| (Access { permission, secret: None }, settled);
         if self.permits() {
             return match &self.secret {
-                Found::Unanswered => without(Permission::Unreadable(NO_RESPONSE.to_owned()), false),
-                Found::Failing(text) => without(Permission::Unreadable(text.clone()), false),
-                Found::Unreadable(text) => without(Permission::Unreadable(text.clone()), true),
-                Found::Absent => without(Permission::Granted, true),
-                Found::Present(secret) => {
+                SecretState::Pending => without(Permission::Unreadable(NO_RESPONSE.into()), false),
+                SecretState::Failing(text) => without(Permission::Unreadable(text.clone().into()), false),
+                SecretState::Unreadable(text) => without(Permission::Unreadable(text.clone().into()), true),
+                SecretState::Absent => without(Permission::Granted, true),
+                SecretState::Present(secret) => {
                     let secret = Some(Arc::clone(secret));
-                    (Answer { permission: Permission::Granted, secret }, true)
+                    (Access { permission: Permission::Granted, secret }, true)
                 }
             };
         }
         for group in DelegationGroup::ALL {
-            match self.sources.get(&group).unwrap_or(&Source::Unanswered) {
-                Source::Unanswered => return without(Permission::Unknown(NO_RESPONSE.to_owned()), false),
-                Source::Failing(text) => return without(Permission::Unknown(text.clone()), false),
+            match self.sources.get(&group).unwrap_or(&Source::Pending) {
+                Source::Pending => return without(Permission::Unknown(NO_RESPONSE.into()), false),
+                Source::Failing(text) => return without(Permission::Unknown(text.clone().into()), false),
                 Source::Refused(_) | Source::Known(_) => {}
             }
         }
         without(Permission::Denied, true)
     }
 
-    pub(super) fn take_grants(&mut self, group: DelegationGroup, change: Change<TlsCertificateDelegation>) {
+    pub(super) fn apply_grants(&mut self, group: DelegationGroup, change: Change<TlsCertificateDelegation>) {
         let source = self.sources.entry(group).or_default();
         match change {
             Change::All(objects) => {
@@ -114,8 +114,8 @@ impl State {
                 }
             }
             Change::Refused(refusal) => {
-                let again = matches!(source, Source::Refused(said) if *said == refusal);
-                if !again {
+                let is_logged = matches!(source, Source::Refused(logged) if *logged == refusal);
+                if !is_logged {
                     log_refusal(group, &refusal);
                 }
                 *source = Source::Refused(refusal);
@@ -130,21 +130,22 @@ impl State {
         self.warn_of_wildcards(group);
         if !self.permits() {
             // The key must not stay in memory longer than it may be used.
-            self.secret = Found::Unanswered;
+            self.secret = SecretState::Pending;
         }
     }
 
-    pub(super) fn take_secret(&mut self, change: Change<Secret>) {
+    pub(super) fn apply_secret(&mut self, change: Change<Secret>) {
         self.secret = match change {
-            Change::All(secrets) => {
-                secrets.into_iter().next().map_or(Found::Absent, |secret| Found::Present(Arc::new(secret)))
-            }
-            Change::Set(secret) => Found::Present(Arc::new(secret)),
-            Change::Gone(_) => Found::Absent,
-            Change::Refused(refusal) => Found::Unreadable(refusal.text),
+            Change::All(secrets) => secrets
+                .into_iter()
+                .next()
+                .map_or(SecretState::Absent, |secret| SecretState::Present(Arc::new(secret))),
+            Change::Set(secret) => SecretState::Present(Arc::new(secret)),
+            Change::Gone(_) => SecretState::Absent,
+            Change::Refused(refusal) => SecretState::Unreadable(refusal.text),
             // The previous state stays valid.
             Change::Failing(text) => match std::mem::take(&mut self.secret) {
-                Found::Unanswered | Found::Failing(_) => Found::Failing(text),
+                SecretState::Pending | SecretState::Failing(_) => SecretState::Failing(text),
                 known => known,
             },
         };
@@ -166,7 +167,7 @@ impl State {
                     namespace = self.reference.as_ref().map_or("", |secret| &secret.namespace),
                     delegation = name.as_str(),
                     secretNames = ?inert,
-                    "a wildcard beside other target namespaces does nothing: \"*\" has to be the only one"
+                    "a wildcard has no effect beside other target namespaces: \"*\" must be the only one"
                 );
                 self.warned.insert((group, name.clone()), inert);
             }
@@ -178,16 +179,13 @@ fn log_refusal(group: DelegationGroup, refusal: &Refusal) {
     let Refusal { missing, text } = refusal;
     let resource = format!("{}.{}", TlsCertificateDelegation::PLURAL, group.group());
     if *missing {
-        tracing::debug!(
-            resource,
-            "certificate delegations of this group are not served: none is granted in it"
-        );
+        tracing::debug!(resource, "the API server does not serve certificate delegations of this group");
     } else {
         let error = text.as_str();
         tracing::warn!(
             resource,
             error,
-            "a right is missing: certificate delegations of this group are not seen"
+            "a permission is missing: certificate delegations of this group have no effect"
         );
     }
 }

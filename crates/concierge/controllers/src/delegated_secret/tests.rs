@@ -18,7 +18,7 @@ fn store() -> CertificateStore {
     store
 }
 
-/// Returns a client whose requests are answered with a status code and a body, and counted in
+/// Returns a client whose requests get a response with a status code and a body, and counted in
 /// `requests`.
 fn client(respond: fn(&Request<Body>) -> (u16, Value), requests: &Arc<AtomicUsize>) -> kube::Client {
     let requests = Arc::clone(requests);
@@ -68,18 +68,18 @@ async fn a_revoked_permission_is_refused_without_a_pass() {
     let client = crate::context::tests::context().client;
     let delegated = DelegatedSecret::new(client, "app".into(), store.clone(), Trigger::new());
     let group = DelegationGroup::ProjectContour;
-    delegated.want(Some(reference()));
-    delegated.change(&reference(), |state| state.take_grants(group, Change::All(vec![grant()])));
+    delegated.set_wanted(Some(reference()));
+    delegated.change(&reference(), |state| state.apply_grants(group, Change::All(vec![grant()])));
     let secret = serde_json::from_value(secret()).unwrap();
-    delegated.change(&reference(), |state| state.take_secret(Change::Set(secret)));
+    delegated.change(&reference(), |state| state.apply_secret(Change::Set(secret)));
     assert!(delegated.confirm(&reference()));
     assert!(store.current().is_some());
     // A change of a Secret that is no longer wanted is ignored.
     let other = SecretReference::parse("certs/other", "app");
-    delegated.change(&other, |state| state.take_grants(group, Change::All(Vec::new())));
+    delegated.change(&other, |state| state.apply_grants(group, Change::All(Vec::new())));
     assert!(store.current().is_some());
 
-    delegated.change(&reference(), |state| state.take_grants(group, Change::Gone(grant())));
+    delegated.change(&reference(), |state| state.apply_grants(group, Change::Gone(grant())));
     assert!(store.current().is_none());
 }
 
@@ -89,7 +89,7 @@ async fn a_pair_loaded_after_the_revocation_is_refused() {
     let store = store();
     let client = crate::context::tests::context().client;
     let delegated = DelegatedSecret::new(client, "app".into(), store.clone(), Trigger::new());
-    delegated.want(Some(reference()));
+    delegated.set_wanted(Some(reference()));
     assert!(!delegated.confirm(&reference()));
     assert!(store.current().is_none());
 }
@@ -105,13 +105,13 @@ async fn a_missing_api_group_is_requested_only_every_few_seconds() {
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(requests.load(Ordering::SeqCst), 0, "nothing is wanted");
 
-    assert_eq!(delegated.look(&reference()).await.permission, Permission::Denied);
+    assert_eq!(delegated.follow(&reference()).await.permission, Permission::Denied);
     tokio::time::sleep(Duration::from_secs(60)).await;
     let count = requests.load(Ordering::SeqCst);
     assert!((3 * 12..=3 * 14).contains(&count), "{count} requests in a minute");
-    delegated.forget();
+    delegated.stop_following();
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert!(requests.load(Ordering::SeqCst) <= count + 3, "it goes on");
+    assert!(requests.load(Ordering::SeqCst) <= count + 3, "it continues");
     stop.cancel();
     tasks.join_all().await;
 }
@@ -123,7 +123,7 @@ async fn a_missing_response_is_not_a_denial() {
     let delegated = DelegatedSecret::new(client, "app".into(), store(), Trigger::new());
     let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
     tasks.spawn(delegated.clone().run(stop.clone()));
-    let result = delegated.look(&reference()).await;
+    let result = delegated.follow(&reference()).await;
     assert!(matches!(result.permission, Permission::Unknown(_)), "{:?}", result.permission);
     stop.cancel();
     tasks.join_all().await;
@@ -146,7 +146,7 @@ async fn a_role_with_only_get_is_sufficient() {
         DelegatedSecret::new(client(respond, &Arc::default()), "app".into(), store(), Trigger::new());
     let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
     tasks.spawn(delegated.clone().run(stop.clone()));
-    let result = delegated.look(&reference()).await;
+    let result = delegated.follow(&reference()).await;
     assert_eq!(result.permission, Permission::Granted);
     assert!(result.secret.is_some());
     stop.cancel();

@@ -1,21 +1,23 @@
-//! Applies a plan, then writes the result to the status.
+//! Applies the steps of a plan, and writes the status that `conclude` decides.
 
 use std::time::Duration;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use pinniped_concierge_api::config::{CredentialIssuerStrategy, StrategyReason, StrategyType};
-use pinniped_concierge_domain::strategy::impersonator::{Bundle, Plan, ProxyState, Step, Verdict};
-use pinniped_concierge_domain::strategy::status;
-use pinniped_pki::CertificateAuthority;
+use pinniped_concierge_api::config::CredentialIssuerStrategy;
+use pinniped_concierge_domain::credential_issuer::conditions::{ConditionReport, serving_certificate_valid};
+use pinniped_concierge_domain::status_text::StatusText;
+use pinniped_concierge_domain::strategy::impersonator::{
+    AppliedSteps, Conclusion, EXTERNAL_FAILED, EntryRefusal, Health, PassError, Plan, ProxyState,
+    SIGNER_FAILED, Step, StepFailure, StepFailureKind, conclude, conclude_refusal,
+};
+use pinniped_pki::{CertificateAuthority, IssueError, SetError};
 
+use super::ImpersonatorController;
 use super::log::LOGGER;
 use super::observe::Sources;
-use super::validation_report::condition_change;
-use super::{Health, ImpersonatorController};
-use crate::credential_issuer::ConditionReport;
+use super::proxy_supervisor::ProxyStartError;
+use crate::credential_issuer::ReportError;
 use pinniped_controller::client::{NotLeader, WriteError};
 use pinniped_controller::runtime::ReconcileError;
 
@@ -23,64 +25,72 @@ use pinniped_controller::runtime::ReconcileError;
 /// pass observes an old state, its writes conflict, and it runs again.
 const CACHE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Interval of polling the cache.
-const CACHE_POLL_INTERVAL: Duration = Duration::from_millis(5);
-
-/// Message of the status if the installed schema rejects an entry without a bundle.
-const EMPTY_BUNDLE_REFUSED: &str = "the installed CredentialIssuer CRD does not allow an empty \
-    certificateAuthorityData: apply the CRD of this release, or set \
-    spec.impersonationProxy.tls.certificateAuthorityData";
-
 /// Reasons why a step did not succeed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StepError {
     /// Only the leader applies the step.
     #[error(transparent)]
     NotLeader(#[from] NotLeader),
-    /// The step failed.
-    #[error("{text}")]
-    Failed {
-        /// Error text for the status.
-        text: String,
-        /// Another client changed or created the object; the next pass resolves the conflict.
-        race: bool,
-        /// A permission is missing.
-        forbidden: bool,
+    /// The proxy could not be started.
+    #[error(transparent)]
+    Start(#[from] ProxyStartError),
+    /// An object could not be written.
+    #[error("{prefix}{source}")]
+    Write {
+        /// The text before the error of the API server; often empty.
+        prefix: String,
+        /// The error of the API server.
+        source: WriteError,
     },
+    /// A certificate could not be issued.
+    #[error("could not create impersonation proxy certificate: {0}")]
+    Issue(#[from] IssueError),
+    /// The generated serving certificate could not be loaded.
+    #[error(transparent)]
+    Serving(#[from] ServingError),
+    /// The external serving certificate could not be loaded.
+    #[error("{EXTERNAL_FAILED}: {0}")]
+    External(#[source] ServingError),
+    /// The signer could not be loaded.
+    #[error("{SIGNER_FAILED}: {0}")]
+    Signer(#[source] SetError),
 }
+
+/// A serving certificate could not be loaded.
+#[derive(Debug, thiserror::Error)]
+#[error("could not parse TLS cert PEM data from Secret: {0}")]
+pub(super) struct ServingError(#[from] SetError);
 
 impl From<WriteError> for StepError {
     fn from(error: WriteError) -> Self {
-        match &error {
-            WriteError::NotLeader(not_leader) => Self::NotLeader(*not_leader),
-            WriteError::Api(_) => Self::Failed {
-                text: error.to_string(),
-                race: error.is_race(),
-                forbidden: error.is_forbidden(),
-            },
-        }
+        Self::write(String::new(), error)
     }
 }
 
 impl StepError {
-    pub(super) fn failed(text: String) -> Self {
-        Self::Failed { text, race: false, forbidden: false }
+    /// Returns the error of a write with a prefix.
+    pub(super) fn write(prefix: String, error: WriteError) -> Self {
+        match error {
+            WriteError::NotLeader(not_leader) => Self::NotLeader(not_leader),
+            source @ WriteError::Api(_) => Self::Write { prefix, source },
+        }
     }
 
-    /// Returns the same error with a prefix.
-    pub(super) fn context(self, prefix: &str) -> Self {
-        match self {
-            Self::NotLeader(error) => Self::NotLeader(error),
-            Self::Failed { text, race, forbidden } => {
-                Self::Failed { text: format!("{prefix}{text}"), race, forbidden }
-            }
-        }
+    /// Returns the failure for the status; `None` if the step is left to the leader.
+    fn failure(&self) -> Option<StepFailure> {
+        let kind = match self {
+            Self::NotLeader(_) => return None,
+            Self::Write { source, .. } if source.is_race() => StepFailureKind::Conflict,
+            Self::Write { source, .. } if source.is_forbidden() => StepFailureKind::Forbidden,
+            _ => StepFailureKind::Other,
+        };
+        Some(StepFailure { message: StatusText::of(self), kind })
     }
 }
 
 /// The state that the cache must show after a write.
 #[derive(Clone, Debug)]
-pub(super) enum Expect {
+pub(super) enum ExpectedState {
     /// The object with this UID exists.
     Present(String),
     /// No object with this UID exists.
@@ -89,7 +99,7 @@ pub(super) enum Expect {
     Changed(String),
 }
 
-impl Expect {
+impl ExpectedState {
     fn is_met(&self, meta: Option<&ObjectMeta>) -> bool {
         let uid = meta.and_then(|meta| meta.uid.as_deref());
         match self {
@@ -100,98 +110,65 @@ impl Expect {
     }
 }
 
-/// The progress of applying a plan.
-#[derive(Default)]
-struct Progress {
-    fresh_ca: Option<CertificateAuthority>,
-    failure: Option<(String, bool, bool)>,
-    left_to_leader: bool,
-}
-
 impl ImpersonatorController {
     pub(super) async fn apply(&mut self, plan: Plan, sources: Sources) -> Result<(), ReconcileError> {
-        let Plan { steps, verdict, wanted, told, .. } = plan;
-        let mut progress = Progress::default();
+        let Plan { steps, status, should_run, validation, .. } = plan;
+        let mut applied = AppliedSteps::default();
+        let mut created_ca = None;
         for step in steps {
-            match self.take(step, &sources, &mut progress).await {
-                Ok(()) => {}
-                // Later steps may concern only this pod, so the plan continues.
-                Err(StepError::NotLeader(_)) => progress.left_to_leader = true,
-                Err(StepError::Failed { text, race, forbidden }) => {
-                    progress.failure = Some((text, race, forbidden));
-                    break;
-                }
+            let Err(error) = self.take(step, &sources, &mut created_ca).await else { continue };
+            applied.failure = error.failure();
+            if applied.failure.is_some() {
+                break;
             }
+            // Later steps may concern only this pod, so the plan continues.
+            applied.left_to_leader = true;
         }
-        self.publish_health(wanted, &verdict);
-        self.tell(&told).await;
+        let ca = created_ca.as_ref().or(sources.ca.as_ref());
+        applied.generated_ca = ca.map(|ca| ca.certificate_pem().to_owned());
 
-        let bundle = |bundle: &Bundle| match bundle {
-            Bundle::Pem(pem) => Some(STANDARD.encode(pem)),
-            Bundle::Generated => {
-                let ca = progress.fresh_ca.as_ref().or(sources.ca.as_ref());
-                ca.map(|ca| STANDARD.encode(ca.certificate_pem()))
-            }
-        };
+        let running = self.supervisor.state() == ProxyState::Running;
+        self.publish(Health::after_pass(should_run, &status, running, self.loaded.serving.is_some()));
+        let condition = serving_certificate_valid(&validation);
+        self.report_validation(&validation, &condition).await;
+
         let now = Timestamp::now();
-        let failed =
-            |reason, text: &str| status::failing(StrategyType::ImpersonationProxy, reason, text, now);
-        let mut errors = Vec::new();
-        let entry = match (&progress.failure, &verdict) {
-            (Some((text, race, forbidden)), _) => {
-                let error = text.clone();
-                errors.push(if *forbidden {
-                    ReconcileError::Forbidden(error)
-                } else {
-                    ReconcileError::Failed(error)
-                });
-                failed(if *race { StrategyReason::Pending } else { StrategyReason::ErrorDuringSetup }, text)
+        match conclude(&status, &applied, now) {
+            Conclusion::LeftToLeader => Err(NotLeader.into()),
+            Conclusion::NoCredentialIssuer(missing) => Err(ReconcileError::Failed(missing.to_string())),
+            Conclusion::Report { entry, error } => {
+                let conditions = ConditionReport { changes: vec![condition], generation: sources.generation };
+                let mut errors: Vec<_> = error.into_iter().map(reconcile_error).collect();
+                errors.extend(self.report(&entry, &conditions, now).await.err());
+                ReconcileError::aggregate(errors).map_or(Ok(()), Err)
             }
-            (None, Verdict::NoCredentialIssuer(text)) => return Err(ReconcileError::Failed(text.clone())),
-            (None, Verdict::Failed(text)) => {
-                errors.push(ReconcileError::Failed(text.clone()));
-                failed(StrategyReason::ErrorDuringSetup, text)
-            }
-            (None, Verdict::Disabled(message)) => failed(StrategyReason::Disabled, message),
-            (None, Verdict::Pending) => failed(StrategyReason::Pending, status::WAITING),
-            (None, Verdict::Listening { endpoint, bundle: wanted }) => match bundle(wanted) {
-                Some(data) => status::listening(endpoint, data, now),
-                // The leader creates the CA, and writes the status.
-                None => return Err(NotLeader.into()),
-            },
-        };
-        if progress.left_to_leader && errors.is_empty() {
-            return Err(NotLeader.into());
         }
-        let condition = ConditionReport { change: condition_change(&told), generation: sources.generation };
-        errors.extend(self.report(&entry, &condition, now).await.err());
-        ReconcileError::aggregate(errors).map_or(Ok(()), Err)
     }
 
     async fn take(
         &mut self,
         step: Step,
         sources: &Sources,
-        progress: &mut Progress,
+        created_ca: &mut Option<CertificateAuthority>,
     ) -> Result<(), StepError> {
         match step {
-            Step::Log(note) => self.log_note(&note),
+            Step::Log(event) => self.log_event(&event),
             Step::StartProxy => {
                 tracing::info!(logger = LOGGER, port = self.params.port, "starting impersonation proxy");
-                self.supervisor.start().await.map_err(StepError::failed)?;
+                self.supervisor.start().await?;
             }
             Step::StopProxy => {
                 tracing::info!(logger = LOGGER, port = self.params.port, "stopping impersonation proxy");
                 self.supervisor.stop(self.params.disable_grace);
             }
-            Step::ForgetProxy => self.supervisor.stop(Duration::ZERO),
+            Step::DropProxy => self.supervisor.stop(Duration::ZERO),
             Step::CreateService(kind, service) => self.create_service(kind, *service).await?,
             Step::UpdateService(kind, patch) => self.update_service(kind, &patch).await?,
             Step::DeleteService(kind, id) => self.delete_service(kind, &id).await?,
-            Step::CreateCa => progress.fresh_ca = Some(self.create_ca().await?),
+            Step::CreateCa => *created_ca = Some(self.create_ca().await?),
             Step::DeleteServing(id, removal) => self.delete_serving(&id, &removal).await?,
             Step::CreateServing(names) => {
-                let ca = progress.fresh_ca.as_ref().or(sources.ca.as_ref()).ok_or(NotLeader)?;
+                let ca = created_ca.as_ref().or(sources.ca.as_ref()).ok_or(NotLeader)?;
                 self.create_serving(ca, &names).await?;
             }
             Step::LoadServing => {
@@ -217,40 +194,21 @@ impl ImpersonatorController {
         Ok(())
     }
 
+    /// Writes the entry, or the one that replaces it if the API server refuses it.
     async fn report(
         &self,
         entry: &CredentialIssuerStrategy,
-        condition: &ConditionReport,
+        conditions: &ConditionReport,
         now: Timestamp,
     ) -> Result<(), ReconcileError> {
-        let Err(error) = self.issuers.report_with(entry, Some(condition)).await else { return Ok(()) };
-        let info = entry.frontend.as_ref().and_then(|frontend| frontend.impersonation_proxy_info.as_ref());
-        let Some(bundle) = info.map(|info| &info.certificate_authority_data) else {
-            return Err(error.into());
-        };
-        let remedy = if error.is_invalid() && bundle.is_empty() {
-            EMPTY_BUNDLE_REFUSED.to_owned()
-        } else if error.is_too_large() {
-            format!("the CA bundle to advertise is too large ({} bytes as base64): {error}", bundle.len())
-        } else {
-            return Err(error.into());
-        };
-        let (type_, reason) = (StrategyType::ImpersonationProxy, StrategyReason::ErrorDuringSetup);
-        let entry = status::failing(type_, reason, &remedy, now);
-        self.issuers.report_with(&entry, Some(condition)).await?;
-        Err(ReconcileError::Failed(remedy))
+        let Err(error) = self.issuers.report_with(entry, conditions).await else { return Ok(()) };
+        let replacement = refusal(&error).and_then(|refusal| conclude_refusal(entry, &refusal, now));
+        let Some((entry, failure)) = replacement else { return Err(error.into()) };
+        self.issuers.report_with(&entry, conditions).await?;
+        Err(reconcile_error(failure))
     }
 
-    fn publish_health(&self, wanted: Option<bool>, verdict: &Verdict) {
-        let running = self.supervisor.state() == ProxyState::Running;
-        let health = Health {
-            observed: true,
-            // If the spec is not valid, a running proxy continues to run.
-            wanted: wanted.unwrap_or(running),
-            running,
-            expects_certificate: matches!(verdict, Verdict::Listening { .. }),
-            has_certificate: self.loaded.serving.is_some(),
-        };
+    fn publish(&self, health: Health) {
         self.health.send_if_modified(|current| {
             let changed = *current != health;
             *current = health;
@@ -258,26 +216,40 @@ impl ImpersonatorController {
         });
     }
 
-    pub(super) async fn expect_secret(&self, name: String, expect: Expect) {
-        wait_for_cache(|| expect.is_met(self.secret(&name).as_deref().map(|secret| &secret.metadata))).await;
+    /// Waits until the cache has this process's own write, so that the next pass does not repeat
+    /// it.
+    pub(super) async fn await_secret(&self, name: &str, expected: ExpectedState) {
+        let is_met = || expected.is_met(self.secret(name).as_deref().map(|secret| &secret.metadata));
+        within_cache_timeout(self.secrets.wait_until(|_| is_met())).await;
     }
 
-    pub(super) async fn expect_service(&self, name: String, expect: Expect) {
-        wait_for_cache(|| expect.is_met(self.service(&name).as_deref().map(|service| &service.metadata)))
-            .await;
+    /// Waits like [`Self::await_secret`].
+    pub(super) async fn await_service(&self, name: &str, expected: ExpectedState) {
+        let is_met = || expected.is_met(self.service(name).as_deref().map(|service| &service.metadata));
+        within_cache_timeout(self.services.wait_until(|_| is_met())).await;
     }
 }
 
-/// Waits until the cache has this process's own write, so that the next pass does not repeat it.
-async fn wait_for_cache(is_met: impl Fn() -> bool) {
-    let look = async {
-        while !is_met() {
-            tokio::time::sleep(CACHE_POLL_INTERVAL).await;
-        }
-    };
-    if tokio::time::timeout(CACHE_TIMEOUT, look).await.is_err() {
-        tracing::debug!(logger = LOGGER, "a write has not come back by watch yet");
+async fn within_cache_timeout(change: impl Future<Output = ()>) {
+    if tokio::time::timeout(CACHE_TIMEOUT, change).await.is_err() {
+        tracing::debug!(logger = LOGGER, "the cache does not have the last write yet");
     }
+}
+
+/// Returns why the API server refuses an entry, if the entry is the cause.
+fn refusal(error: &ReportError) -> Option<EntryRefusal> {
+    if error.is_invalid() {
+        Some(EntryRefusal::Invalid)
+    } else if error.is_too_large() {
+        Some(EntryRefusal::TooLarge(StatusText::of(error)))
+    } else {
+        None
+    }
+}
+
+fn reconcile_error(error: PassError) -> ReconcileError {
+    let text = error.message.to_string();
+    if error.is_forbidden { ReconcileError::Forbidden(text) } else { ReconcileError::Failed(text) }
 }
 
 #[cfg(test)]
@@ -292,18 +264,39 @@ mod tests {
             ..ObjectMeta::default()
         };
         let object = meta("u", "1");
-        for (expect, found, met) in [
-            (Expect::Present("u".into()), None, false),
-            (Expect::Present("u".into()), Some(&object), true),
-            (Expect::Present("new".into()), Some(&object), false),
-            (Expect::Gone("u".into()), Some(&object), false),
-            (Expect::Gone("u".into()), None, true),
-            (Expect::Gone("old".into()), Some(&object), true),
-            (Expect::Changed("1".into()), Some(&object), false),
-            (Expect::Changed("0".into()), Some(&object), true),
-            (Expect::Changed("1".into()), None, true),
+        for (expected, found, met) in [
+            (ExpectedState::Present("u".into()), None, false),
+            (ExpectedState::Present("u".into()), Some(&object), true),
+            (ExpectedState::Present("new".into()), Some(&object), false),
+            (ExpectedState::Gone("u".into()), Some(&object), false),
+            (ExpectedState::Gone("u".into()), None, true),
+            (ExpectedState::Gone("old".into()), Some(&object), true),
+            (ExpectedState::Changed("1".into()), Some(&object), false),
+            (ExpectedState::Changed("0".into()), Some(&object), true),
+            (ExpectedState::Changed("1".into()), None, true),
         ] {
-            assert_eq!(expect.is_met(found), met, "{expect:?}");
+            assert_eq!(expected.is_met(found), met, "{expected:?}");
+        }
+    }
+
+    #[test]
+    fn a_failed_step_is_a_conflict_a_missing_permission_or_another_failure() {
+        let api = |code| {
+            let status =
+                kube::core::Status { code, message: "no".to_owned(), ..kube::core::Status::default() };
+            WriteError::Api(kube::Error::Api(status.boxed()))
+        };
+        let table = [
+            (StepError::from(NotLeader), None),
+            (StepError::from(WriteError::NotLeader(NotLeader)), None),
+            (StepError::from(api(409)), Some(("no", StepFailureKind::Conflict))),
+            (StepError::from(api(403)), Some(("no", StepFailureKind::Forbidden))),
+            (StepError::write("x: ".to_owned(), api(500)), Some(("x: no", StepFailureKind::Other))),
+            (ProxyStartError("bind".to_owned()).into(), Some(("bind", StepFailureKind::Other))),
+        ];
+        for (error, wanted) in table {
+            let wanted = wanted.map(|(text, kind)| StepFailure { message: text.into(), kind });
+            assert_eq!(error.failure(), wanted);
         }
     }
 }

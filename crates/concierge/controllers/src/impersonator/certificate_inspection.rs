@@ -1,10 +1,10 @@
-//! Inspects a serving certificate as data for `pinniped_concierge_domain::strategy::validation`,
+//! Inspects a serving certificate as data for `pinniped_concierge_domain::strategy::certificate_validation`,
 //! which decides whether it is valid.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
-use pinniped_concierge_domain::strategy::external::{NOT_A_CERTIFICATE, advertised_bundle};
-use pinniped_concierge_domain::strategy::validation::{CertificateDetails, Chain};
+use pinniped_concierge_domain::strategy::certificate_validation::{CertificateDetails, Chain};
+use pinniped_concierge_domain::strategy::external_certificate::{NOT_A_CERTIFICATE, advertised_bundle};
 use pinniped_pki::chain::{self, ChainError};
 use pinniped_pki::{CaBundle, Certificate, CertificateDer, CertificatePair, pem};
 
@@ -126,19 +126,19 @@ mod tests {
         let ca = authority("x");
         let leaf = issue(&ca);
         let secret = secret(&leaf.certificate_pem, leaf.private_key_pem.as_str(), ca.certificate_pem());
-        let facts = read(&secret, "", now()).unwrap();
+        let details = read(&secret, "", now()).unwrap();
         let wanted = CertificateDetails {
             ips: vec!["1.2.3.4".parse().unwrap()],
             dns_names: vec!["a.example.com".to_owned()],
-            not_before: facts.not_before,
+            not_before: details.not_before,
             not_after: now() + 10 * DAY,
             may_serve: true,
             weaknesses: Vec::new(),
             chain: Chain::Verified,
             loadable: true,
         };
-        assert_eq!(facts, wanted);
-        assert!(facts.not_before <= now());
+        assert_eq!(details, wanted);
+        assert!(details.not_before <= now());
     }
 
     #[test]
@@ -168,8 +168,8 @@ mod tests {
         ];
         for (data, ca_crt, wanted) in rows {
             let secret = secret(&leaf.certificate_pem, leaf.private_key_pem.as_str(), &ca_crt);
-            let facts = read(&secret, &STANDARD.encode(&data), now()).unwrap();
-            assert_eq!(facts.chain, wanted, "{data}{ca_crt}");
+            let details = read(&secret, &STANDARD.encode(&data), now()).unwrap();
+            assert_eq!(details.chain, wanted, "{data}{ca_crt}");
         }
     }
 
@@ -198,7 +198,7 @@ mod tests {
         let leaf = issue(&ca);
         let key = leaf.private_key_pem.as_str();
         let loadable = |certificate: &str, key: &str| {
-            read(&secret(certificate, key, ""), "", now()).map(|facts| facts.loadable)
+            read(&secret(certificate, key, ""), "", now()).map(|details| details.loadable)
         };
         assert_eq!(loadable("", key), None);
         assert_eq!(loadable("words", key), None);

@@ -5,17 +5,19 @@ use std::net::IpAddr;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
+use pinniped_concierge_api::names::CA_IMPERSONATION_SERVING;
+use pinniped_concierge_domain::renewal::GENERATED_LIFETIME;
 use pinniped_concierge_domain::strategy::certificate_names::CertificateNames;
-use pinniped_concierge_domain::strategy::impersonator::{EXTERNAL_FAILED, ObjectId, Removal, SIGNER_FAILED};
+use pinniped_concierge_domain::strategy::impersonator::{ObjectId, Removal};
 use pinniped_delegation::grants::SecretReference;
 use pinniped_logging::value as log_value;
-use pinniped_pki::{CertificateAuthority, IssueError, Validity};
+use pinniped_pki::{CertificateAuthority, Validity};
 use serde_json::json;
 
-use super::apply::{Expect, StepError};
+use super::ImpersonatorController;
+use super::apply::{ExpectedState, ServingError, StepError};
 use super::log::LOGGER;
 use super::observe::id_of;
-use super::{GENERATED_LIFETIME, ImpersonatorController};
 use crate::api_certs::{CA_CERTIFICATE as SIGNER_CERTIFICATE, CA_PRIVATE_KEY as SIGNER_KEY, bytes, data};
 use crate::context::Context;
 
@@ -27,9 +29,6 @@ pub(super) const CA_KEY: &str = "ca.key";
 pub(super) const TLS_CERTIFICATE: &str = "tls.crt";
 /// Key of a serving certificate's private key.
 pub(super) const TLS_KEY: &str = "tls.key";
-
-/// Common name of the generated CA.
-const CA_COMMON_NAME: &str = "Pinniped Impersonation Proxy Serving CA";
 
 impl ImpersonatorController {
     fn secrets_api(&self) -> Api<Secret> {
@@ -46,13 +45,12 @@ impl ImpersonatorController {
             "creating CA certificates for impersonation proxy"
         );
         let validity = Validity::starting(Timestamp::now(), GENERATED_LIFETIME);
-        let ca = CertificateAuthority::generate(CA_COMMON_NAME, &validity)
-            .map_err(|error| issue_failed(&error))?;
+        let ca = CertificateAuthority::generate(CA_IMPERSONATION_SERVING, &validity)?;
         let key = ca.private_key_pem();
         let pairs = data([(CA_CERTIFICATE, ca.certificate_pem().as_bytes()), (CA_KEY, key.as_bytes())]);
         let secret = new_secret(&self.context, name, "Opaque", pairs);
         let created = writer.create(&self.secrets_api(), &secret).await?;
-        self.expect_secret(name.clone(), Expect::Present(id_of(&created).uid)).await;
+        self.await_secret(name, ExpectedState::Present(id_of(&created).uid)).await;
         Ok(ca)
     }
 
@@ -73,9 +71,7 @@ impl ImpersonatorController {
         );
         let validity = Validity::starting(Timestamp::now(), self.params.serving_lifetime);
         let ips: &[IpAddr] = &names.ips;
-        let leaf = ca
-            .issue_server(names.hostname.as_slice(), ips, &validity)
-            .map_err(|error| issue_failed(&error))?;
+        let leaf = ca.issue_server(names.hostname.as_slice(), ips, &validity)?;
         let pairs = data([
             (TLS_CERTIFICATE, leaf.certificate_pem.as_bytes()),
             (TLS_KEY, leaf.private_key_pem.as_bytes()),
@@ -84,11 +80,11 @@ impl ImpersonatorController {
         let created = writer.create(&self.secrets_api(), &secret).await?;
         let id = id_of(&created);
         self.load_serving(&created, &name)?;
-        self.expect_secret(name, Expect::Present(id.uid)).await;
+        self.await_secret(&name, ExpectedState::Present(id.uid)).await;
         Ok(())
     }
 
-    pub(super) fn load_serving(&mut self, secret: &Secret, name: &str) -> Result<(), StepError> {
+    pub(super) fn load_serving(&mut self, secret: &Secret, name: &str) -> Result<(), ServingError> {
         let certificate = bytes(secret, TLS_CERTIFICATE);
         let namespace = secret.metadata.namespace.as_deref().unwrap_or(&self.settings.namespace);
         tracing::info!(
@@ -97,9 +93,7 @@ impl ImpersonatorController {
             secret = log_value::json(&json!({"name": name, "namespace": namespace})),
             "loading TLS certificates for impersonation proxy"
         );
-        self.params.serving.set(certificate, bytes(secret, TLS_KEY)).map_err(|error| {
-            StepError::failed(format!("could not parse TLS cert PEM data from Secret: {error}"))
-        })?;
+        self.params.serving.set(certificate, bytes(secret, TLS_KEY))?;
         self.loaded.serving = Some(id_of(secret));
         self.loaded.delegated = None;
         Ok(())
@@ -119,12 +113,11 @@ impl ImpersonatorController {
             }
         }
         loaded.map_err(|error| {
-            let error = error.to_string();
             tracing::error!(
                 %error,
                 "error loading cert from externally provided TLS secret for the impersonation proxy"
             );
-            StepError::failed(format!("{EXTERNAL_FAILED}: {error}"))
+            StepError::External(error)
         })
     }
 
@@ -141,8 +134,8 @@ impl ImpersonatorController {
         writer
             .delete_exactly(&self.secrets_api(), &name, Some(&id.uid), Some(&id.resource_version))
             .await
-            .map_err(|error| StepError::from(error).context(&removal.failure_prefix(&name)))?;
-        self.expect_secret(name, Expect::Gone(id.uid.clone())).await;
+            .map_err(|error| StepError::write(removal.failure_prefix(&name), error))?;
+        self.await_secret(&name, ExpectedState::Gone(id.uid.clone())).await;
         Ok(())
     }
 
@@ -172,10 +165,7 @@ impl ImpersonatorController {
             secret = self.reference(&self.settings.signer_secret),
             "loading credential signing certificate for impersonation proxy"
         );
-        self.params
-            .signer
-            .set(certificate, bytes(secret, SIGNER_KEY))
-            .map_err(|error| StepError::failed(format!("{SIGNER_FAILED}: {error}")))?;
+        self.params.signer.set(certificate, bytes(secret, SIGNER_KEY)).map_err(StepError::Signer)?;
         self.loaded.signer = Some(id_of(secret));
         Ok(())
     }
@@ -199,10 +189,6 @@ fn new_secret(
         data,
         ..Secret::default()
     }
-}
-
-fn issue_failed(error: &IssueError) -> StepError {
-    StepError::failed(format!("could not create impersonation proxy certificate: {error}"))
 }
 
 /// Returns a certificate for the log. Content that may be a private key is not printed.

@@ -5,7 +5,7 @@ use std::mem::Discriminant;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use pinniped_concierge_domain::strategy::impersonator::{Note, Removal};
+use pinniped_concierge_domain::strategy::impersonator::{LogEvent, Removal};
 use pinniped_logging::value as log_value;
 use serde_json::json;
 
@@ -16,11 +16,11 @@ pub(super) const LOGGER: &str = "impersonator-config-controller";
 
 /// The last logged event of each kind: an event is logged only if it differs from the last one.
 #[derive(Default)]
-pub(super) struct Said(HashMap<Discriminant<Note>, Note>);
+pub(super) struct LoggedEvents(HashMap<Discriminant<LogEvent>, LogEvent>);
 
-impl Said {
-    fn is_news(&mut self, note: &Note) -> bool {
-        self.0.insert(std::mem::discriminant(note), note.clone()).as_ref() != Some(note)
+impl LoggedEvents {
+    fn is_new(&mut self, event: &LogEvent) -> bool {
+        self.0.insert(std::mem::discriminant(event), event.clone()).as_ref() != Some(event)
     }
 }
 
@@ -30,21 +30,21 @@ impl ImpersonatorController {
         log_value::json(&json!({"name": name, "namespace": self.settings.namespace}))
     }
 
-    pub(super) fn log_note(&mut self, note: &Note) {
-        if !self.said.is_news(note) {
+    pub(super) fn log_event(&mut self, event: &LogEvent) {
+        if !self.logged.is_new(event) {
             return;
         }
         let load_balancer = self.reference(&self.settings.load_balancer_service);
         let tls = self.reference(&self.settings.tls_secret);
-        match note {
+        match event {
             // Logged where the nodes are listed.
-            Note::ControlPlaneNodes(_) => {}
-            Note::WaitingForIngress => tracing::info!(
+            LogEvent::ControlPlaneNodes(_) => {}
+            LogEvent::WaitingForIngress => tracing::info!(
                 logger = LOGGER,
                 service = load_balancer,
                 "load balancer for impersonation proxy does not have an ingress yet, so skipping tls cert generation while we wait"
             ),
-            Note::CheckedNames { desired, actual_ips, actual_hostnames } => tracing::info!(
+            LogEvent::CheckedNames { desired, actual_ips, actual_hostnames } => tracing::info!(
                 logger = LOGGER,
                 desiredIPs = log_value::json(&json!(desired.ips)),
                 desiredHostname = desired.hostname.as_deref().unwrap_or_default(),
@@ -53,30 +53,30 @@ impl ImpersonatorController {
                 secret = tls,
                 "checking TLS certificate names"
             ),
-            Note::UsingExternal { secret_name } => tracing::info!(
+            LogEvent::UsingExternal { secret_name } => tracing::info!(
                 logger = LOGGER,
                 secretName = secret_name.as_str(),
                 "configuring the impersonation proxy to use an externally provided TLS secret"
             ),
-            Note::ExternalNotFound { secret_name } => tracing::info!(
+            LogEvent::ExternalNotFound { secret_name } => tracing::info!(
                 logger = LOGGER,
                 secretName = secret_name.as_str(),
                 "could not find externally provided TLS secret for the impersonation proxy"
             ),
-            Note::ExternalFound { secret_name } => tracing::info!(
+            LogEvent::ExternalFound { secret_name } => tracing::info!(
                 logger = LOGGER,
                 secretName = secret_name.as_str(),
                 "found externally provided TLS secret for the impersonation proxy"
             ),
-            Note::ExternalCaCrt { secret_name, ca_crt } => tracing::info!(
+            LogEvent::ExternalCaCrt { secret_name, ca_crt } => tracing::info!(
                 secretName = secret_name.as_str(),
                 caCertPEM = STANDARD.encode(ca_crt),
                 "found a ca.crt field in the externally provided TLS secret for the impersonation proxy"
             ),
-            Note::ExternalCaCrtNotPem => tracing::warn!(
+            LogEvent::ExternalCaCrtNotPem => tracing::warn!(
                 "error loading cert from externally provided TLS secret for the impersonation proxy: data is not a certificate"
             ),
-            Note::AdvertisesConfigured { pem } => tracing::info!(
+            LogEvent::AdvertisesConfigured { pem } => tracing::info!(
                 logger = LOGGER,
                 CertificateAuthorityData = STANDARD.encode(pem),
                 "the impersonation proxy will advertise its CA Bundle from impersonationSpec.TLS.CertificateAuthorityData"
@@ -116,12 +116,12 @@ mod tests {
 
     #[test]
     fn an_event_is_logged_only_if_it_changes() {
-        let mut said = Said::default();
-        let found = |name: &str| Note::ExternalFound { secret_name: name.to_owned() };
-        assert!(said.is_news(&found("a")));
-        assert!(!said.is_news(&found("a")));
-        assert!(said.is_news(&Note::WaitingForIngress));
-        assert!(said.is_news(&found("b")));
-        assert!(said.is_news(&found("a")));
+        let mut logged = LoggedEvents::default();
+        let found = |name: &str| LogEvent::ExternalFound { secret_name: name.to_owned() };
+        assert!(logged.is_new(&found("a")));
+        assert!(!logged.is_new(&found("a")));
+        assert!(logged.is_new(&LogEvent::WaitingForIngress));
+        assert!(logged.is_new(&found("b")));
+        assert!(logged.is_new(&found("a")));
     }
 }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Secret, Service};
 use kube::Resource;
+use pinniped_concierge_domain::status_text::StatusText;
 use pinniped_concierge_domain::strategy::impersonator::{
-    CaSecret, Delegated, ExternalSecret, Finding, Nodes, ObjectId, Observed, Permission, ServingSecret,
-    external_reference, needs_nodes,
+    CaSecret, Delegated, ExternalSecret, Nodes, ObjectId, Observed, Permission, ServingContent,
+    ServingSecret, external_reference, needs_nodes,
 };
 use pinniped_pki::{CaBundle, Certificate, CertificateAuthority, CertificatePair, chain, pem};
 
@@ -41,9 +42,9 @@ impl ImpersonatorController {
         let issuer = self.issuers.get();
         let spec = issuer.as_ref().map(|issuer| issuer.spec.clone());
         let nodes = if spec.as_ref().is_some_and(|spec| needs_nodes(spec.as_ref())) {
-            self.nodes.ask().await
+            self.nodes.get().await
         } else {
-            self.nodes.rest();
+            self.nodes.pause();
             Nodes::Unknown
         };
         if let Some(spec) = &spec {
@@ -81,7 +82,7 @@ impl ImpersonatorController {
             external: external.as_deref().map(|secret| ExternalSecret {
                 id: id_of(secret),
                 ca_crt: bytes(secret, CA_CERTIFICATE).to_vec(),
-                facts: certificate_inspection::read(secret, advertised, Timestamp::now()),
+                certificate: certificate_inspection::read(secret, advertised, Timestamp::now()),
             }),
             delegated,
             signer: signer.as_deref().map(id_of),
@@ -94,27 +95,27 @@ impl ImpersonatorController {
     /// Returns the Secret that the spec names, and its permission if it is in another namespace.
     async fn external(&self) -> (Option<Delegated>, Option<Arc<Secret>>) {
         let Some(secret) = self.reference.clone() else {
-            self.delegated.forget();
+            self.delegated.stop_following();
             return (None, None);
         };
         if secret.is_malformed() {
-            self.delegated.forget();
+            self.delegated.stop_following();
             return (Some(Delegated { secret, permission: Permission::Malformed }), None);
         }
         if secret.namespace == self.settings.namespace {
-            self.delegated.forget();
+            self.delegated.stop_following();
             return (None, self.secret(&secret.name));
         }
-        let answer = self.delegated.look(&secret).await;
-        (Some(Delegated { secret, permission: answer.permission }), answer.secret)
+        let access = self.delegated.follow(&secret).await;
+        (Some(Delegated { secret, permission: access.permission }), access.secret)
     }
 
     pub(super) fn secret(&self, name: &str) -> Option<Arc<Secret>> {
-        get_named(&self.secrets, (), Some(&self.settings.namespace), name)
+        get_named(self.secrets.store(), (), Some(&self.settings.namespace), name)
     }
 
     pub(super) fn service(&self, name: &str) -> Option<Arc<Service>> {
-        get_named(&self.services, (), Some(&self.settings.namespace), name)
+        get_named(self.services.store(), (), Some(&self.settings.namespace), name)
     }
 }
 
@@ -122,27 +123,27 @@ fn read_ca(secret: Option<&Secret>) -> (CaSecret, Option<CertificateAuthority>) 
     let Some(secret) = secret else { return (CaSecret::Missing, None) };
     match CertificateAuthority::load(bytes(secret, CA_CERTIFICATE), bytes(secret, CA_KEY)) {
         Ok(authority) => (CaSecret::Usable, Some(authority)),
-        Err(error) => (CaSecret::Broken(error.to_string()), None),
+        Err(error) => (CaSecret::Broken(StatusText::of(&error)), None),
     }
 }
 
-fn read_serving(secret: &Secret, ca: Option<&CertificateAuthority>, now: Timestamp) -> Finding {
+fn read_serving(secret: &Secret, ca: Option<&CertificateAuthority>, now: Timestamp) -> ServingContent {
     let text = bytes(secret, TLS_CERTIFICATE);
-    let Some(block) = pem::first(text) else { return Finding::NotPem };
+    let Some(block) = pem::first(text) else { return ServingContent::NotPem };
     let leaf = match Certificate::parse_der(&block.contents) {
         Ok(leaf) => leaf,
-        Err(error) => return Finding::NotX509(error.to_string()),
+        Err(error) => return ServingContent::NotX509(error.to_string()),
     };
     if let Err(error) = CertificatePair::parse(text, bytes(secret, TLS_KEY)) {
-        return Finding::BadKey(error.to_string());
+        return ServingContent::BadKey(error.to_string());
     }
     if let Some(ca) = ca {
         let roots = CaBundle::from_ders(vec![ca.certificate_der().clone()]);
         if let Err(error) = chain::verify_server(&leaf.der, &[], &roots, now) {
-            return Finding::Untrusted(error.to_string());
+            return ServingContent::Untrusted(error.to_string());
         }
     }
-    Finding::Leaf {
+    ServingContent::Leaf {
         ips: leaf.ip_addresses,
         dns_names: leaf.dns_names,
         not_before: leaf.not_before,
@@ -180,23 +181,26 @@ mod tests {
     #[test]
     fn each_kind_of_serving_secret_is_recognized() {
         let (ca, other) = (authority(), authority());
-        let (leaf, stranger) = (issue(&ca), issue(&other));
+        let (leaf, foreign) = (issue(&ca), issue(&other));
         let read = |cert: &str, key: &str| read_serving(&secret(cert, key), Some(&ca), now());
         let key = leaf.private_key_pem.as_str();
 
-        assert_eq!(read("", key), Finding::NotPem);
-        assert_eq!(read("garbage", key), Finding::NotPem);
+        assert_eq!(read("", key), ServingContent::NotPem);
+        assert_eq!(read("garbage", key), ServingContent::NotPem);
         let no_certificate = "-----BEGIN CERTIFICATE-----\naGkh\n-----END CERTIFICATE-----\n";
-        assert!(matches!(read(no_certificate, key), Finding::NotX509(_)));
-        assert!(matches!(read(&leaf.certificate_pem, ""), Finding::BadKey(_)));
-        assert!(matches!(read(&leaf.certificate_pem, stranger.private_key_pem.as_str()), Finding::BadKey(_)));
+        assert!(matches!(read(no_certificate, key), ServingContent::NotX509(_)));
+        assert!(matches!(read(&leaf.certificate_pem, ""), ServingContent::BadKey(_)));
         assert!(matches!(
-            read(&stranger.certificate_pem, stranger.private_key_pem.as_str()),
-            Finding::Untrusted(_)
+            read(&leaf.certificate_pem, foreign.private_key_pem.as_str()),
+            ServingContent::BadKey(_)
+        ));
+        assert!(matches!(
+            read(&foreign.certificate_pem, foreign.private_key_pem.as_str()),
+            ServingContent::Untrusted(_)
         ));
         assert_eq!(
             read(&leaf.certificate_pem, key),
-            Finding::Leaf {
+            ServingContent::Leaf {
                 ips: vec!["1.2.3.4".parse().unwrap()],
                 dns_names: vec!["a.example.com".to_owned()],
                 not_before: now() - Duration::from_secs(300),
@@ -205,7 +209,7 @@ mod tests {
         );
         let later = now() + Duration::from_secs(1001);
         let expired = read_serving(&secret(&leaf.certificate_pem, key), Some(&ca), later);
-        assert!(matches!(expired, Finding::Untrusted(_)), "{expired:?}");
+        assert!(matches!(expired, ServingContent::Untrusted(_)), "{expired:?}");
     }
 
     #[test]
@@ -218,12 +222,9 @@ mod tests {
         assert_eq!(read_ca(None).0, CaSecret::Missing);
         assert_eq!(of(ca.certificate_pem(), ca.private_key_pem().as_str()), CaSecret::Usable);
         let text = "could not load CA: tls: failed to find any PEM data in certificate input";
-        assert_eq!(of("", ""), CaSecret::Broken(text.to_owned()));
+        assert_eq!(of("", ""), CaSecret::Broken(text.into()));
         let leaf = issue(&ca);
         let text = "invalid CA certificate: passed in key pair is not a CA";
-        assert_eq!(
-            of(&leaf.certificate_pem, leaf.private_key_pem.as_str()),
-            CaSecret::Broken(text.to_owned())
-        );
+        assert_eq!(of(&leaf.certificate_pem, leaf.private_key_pem.as_str()), CaSecret::Broken(text.into()));
     }
 }

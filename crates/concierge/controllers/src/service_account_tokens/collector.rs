@@ -12,8 +12,9 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::ListParams;
 use kube::{Api, Resource};
 use pinniped_concierge_domain::service_account_tokens::collection::{
-    Kind, Object, Observed, Step, Why, last_used, plan, remove_all,
+    DeletionReason, Kind, Object, Observed, Step, last_used, plan, remove_all,
 };
+use pinniped_concierge_domain::service_account_tokens::schedule::Progress;
 use pinniped_concierge_domain::service_account_tokens::{Maker, Settings};
 use serde::de::DeserializeOwned;
 use tokio::time::{Interval, MissedTickBehavior};
@@ -32,20 +33,11 @@ const MAX_REQUESTS_PER_PASS: usize = 90;
 /// Number of objects per page of a list.
 const PAGE_SIZE: u32 = 500;
 
-/// The result of a pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Collected {
-    /// All objects are in the wanted state.
-    All,
-    /// There was more to do than one pass allows.
-    Some,
-}
-
 /// Deletes and restores the objects of identities.
 pub(super) struct Collector {
     context: Context,
     account: Account,
-    pace: Interval,
+    rate_limit: Interval,
     /// Namespaces that contain, or may contain, objects.
     namespaces: BTreeSet<String>,
 }
@@ -53,9 +45,9 @@ pub(super) struct Collector {
 impl Collector {
     /// Returns a collector that has listed nothing yet.
     pub(super) fn new(context: Context, account: Account) -> Self {
-        let mut pace = tokio::time::interval(REQUEST_INTERVAL);
-        pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Self { context, account, pace, namespaces: BTreeSet::new() }
+        let mut rate_limit = tokio::time::interval(REQUEST_INTERVAL);
+        rate_limit.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Self { context, account, rate_limit, namespaces: BTreeSet::new() }
     }
 
     /// Runs one pass while tokens are issued.
@@ -63,35 +55,35 @@ impl Collector {
         &mut self,
         settings: &Settings,
         maker: &Maker,
-    ) -> Result<Collected, ReconcileError> {
+    ) -> Result<Progress, ReconcileError> {
         self.namespaces.insert(settings.namespace.clone());
         let client = self.client().await?;
         let observed = self.observe(&client, maker).await?;
         let steps = plan(&observed, settings, maker, jiff::Timestamp::now());
-        let done = self.walk(&client, steps).await?;
-        if done == Collected::All {
+        let done = self.apply(&client, steps).await?;
+        if done == Progress::Complete {
             // The objects in other namespaces were deleted.
             self.namespaces.retain(|namespace| *namespace == settings.namespace);
         }
         Ok(done)
     }
 
-    /// Runs one pass after tokens were disabled, which deletes all objects. [`Collected::All`]
+    /// Runs one pass after tokens were disabled, which deletes all objects. [`Progress::Complete`]
     /// means that there were none left.
     pub(super) async fn remove_all(
         &mut self,
         namespace: &str,
         maker: &Maker,
-    ) -> Result<Collected, ReconcileError> {
+    ) -> Result<Progress, ReconcileError> {
         self.namespaces.insert(namespace.to_owned());
         let client = self.client().await?;
         let observed = self.observe(&client, maker).await?;
         if observed.is_empty() {
-            return Ok(Collected::All);
+            return Ok(Progress::Complete);
         }
         tracing::info!(objects = observed.len(), "removing the objects of service account tokens");
-        self.walk(&client, remove_all(&observed)).await?;
-        Ok(Collected::Some)
+        self.apply(&client, remove_all(&observed)).await?;
+        Ok(Progress::Partial)
     }
 
     async fn client(&self) -> Result<kube::Client, ReconcileError> {
@@ -135,7 +127,7 @@ impl Collector {
     {
         let mut params = ListParams::default().labels(selector).limit(PAGE_SIZE);
         loop {
-            self.pace.tick().await;
+            self.rate_limit.tick().await;
             let list = api.list(&params).await?;
             let next = list.metadata.continue_.clone().filter(|next| !next.is_empty());
             list.items.into_iter().for_each(&mut each);
@@ -147,16 +139,16 @@ impl Collector {
     }
 
     /// Applies as many steps as one pass allows. A failed step does not prevent the others.
-    async fn walk(&mut self, client: &kube::Client, steps: Vec<Step>) -> Result<Collected, ReconcileError> {
+    async fn apply(&mut self, client: &kube::Client, steps: Vec<Step>) -> Result<Progress, ReconcileError> {
         let writer = self.context.writer();
         let mut requests = 0;
         let mut failures = Vec::new();
         for step in steps {
             if requests >= MAX_REQUESTS_PER_PASS {
-                return ReconcileError::aggregate(failures).map_or(Ok(Collected::Some), Err);
+                return ReconcileError::aggregate(failures).map_or(Ok(Progress::Partial), Err);
             }
-            let walk = Walk { writer: &writer, client, own: &self.context.client };
-            match walk.step(step, &mut self.pace, &mut requests).await {
+            let writer = StepWriter { writer: &writer, client, own: &self.context.client };
+            match writer.step(step, &mut self.rate_limit, &mut requests).await {
                 Ok(()) => {}
                 // Another client changed the object first; the next pass observes the result.
                 Err(error) if error.is_race() || error.is_not_found() => {}
@@ -164,50 +156,59 @@ impl Collector {
                 Err(error) => failures.push(error.into()),
             }
         }
-        ReconcileError::aggregate(failures).map_or(Ok(Collected::All), Err)
+        ReconcileError::aggregate(failures).map_or(Ok(Progress::Complete), Err)
     }
 }
 
 /// The dependencies of a step.
-struct Walk<'a> {
+struct StepWriter<'a> {
     writer: &'a Writer,
     /// Client with the credentials of the account that writes roles.
     client: &'a kube::Client,
     own: &'a kube::Client,
 }
 
-impl Walk<'_> {
-    async fn step(&self, step: Step, pace: &mut Interval, requests: &mut usize) -> Result<(), WriteError> {
+impl StepWriter<'_> {
+    async fn step(
+        &self,
+        step: Step,
+        rate_limit: &mut Interval,
+        requests: &mut usize,
+    ) -> Result<(), WriteError> {
         match step {
-            Step::Delete(object, why) => {
-                if why.is_suspicious() {
-                    tracing::warn!(kind = ?object.kind, name = %object.name, why = why.as_str(), "removing an object of an identity");
+            Step::Delete(object, reason) => {
+                if reason.is_suspicious() {
+                    tracing::warn!(kind = ?object.kind, name = %object.name, reason = reason.as_str(), "removing an object of an identity");
                 } else {
-                    tracing::debug!(kind = ?object.kind, name = %object.name, why = why.as_str(), "removing an object of an identity");
+                    tracing::debug!(kind = ?object.kind, name = %object.name, reason = reason.as_str(), "removing an object of an identity");
                 }
-                self.delete(&object, pace, requests).await
+                self.delete(&object, rate_limit, requests).await
             }
-            Step::Retire { account, last_used: seen, objects } => {
-                self.turn(pace, requests).await?;
+            Step::Retire { account, last_used: observed, objects } => {
+                self.await_turn(rate_limit, requests).await?;
                 let accounts: Api<ServiceAccount> = Api::namespaced(self.own.clone(), &account.namespace);
                 let now = accounts.get_opt(&account.name).await.map_err(WriteError::Api)?;
-                if now.is_some_and(|now| now.metadata.uid != account.uid || last_used(&now) != seen) {
+                if now.is_some_and(|now| now.metadata.uid != account.uid || last_used(&now) != observed) {
                     return Ok(());
                 }
-                tracing::info!(name = %account.name, why = Why::Unused.as_str(), "removing an identity");
+                tracing::info!(name = %account.name, reason = DeletionReason::Unused.as_str(), "removing an identity");
                 for object in objects {
-                    self.delete(&object, pace, requests).await?;
+                    self.delete(&object, rate_limit, requests).await?;
                 }
                 Ok(())
             }
-            Step::RestoreRole(role, why) => self.restore(role.as_ref(), &why, pace, requests).await,
-            Step::RestoreBinding(binding, why) => self.restore(binding.as_ref(), &why, pace, requests).await,
+            Step::RestoreRole(role, reasons) => {
+                self.restore(role.as_ref(), &reasons, rate_limit, requests).await
+            }
+            Step::RestoreBinding(binding, reasons) => {
+                self.restore(binding.as_ref(), &reasons, rate_limit, requests).await
+            }
         }
     }
 
-    async fn turn(&self, pace: &mut Interval, requests: &mut usize) -> Result<(), WriteError> {
+    async fn await_turn(&self, rate_limit: &mut Interval, requests: &mut usize) -> Result<(), WriteError> {
         *requests += 1;
-        pace.tick().await;
+        rate_limit.tick().await;
         // The wait may have outlasted the Lease.
         Ok(self.writer.guard()?)
     }
@@ -215,18 +216,18 @@ impl Walk<'_> {
     async fn restore<K>(
         &self,
         object: &K,
-        why: &[&str],
-        pace: &mut Interval,
+        reasons: &[&str],
+        rate_limit: &mut Interval,
         requests: &mut usize,
     ) -> Result<(), WriteError>
     where
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + serde::Serialize,
     {
-        self.turn(pace, requests).await?;
+        self.await_turn(rate_limit, requests).await?;
         let name = object.meta().name.as_deref().unwrap_or_default();
         tracing::warn!(
-            kind = %K::kind(&()), name, why = %why.join(", "),
-            "an object of an identity was changed by somebody else, restoring it"
+            kind = %K::kind(&()), name, reason = %reasons.join(", "),
+            "another client has changed an object of an identity, restoring it"
         );
         self.writer.replace(&Api::all(self.client.clone()), name, object).await.map(drop)
     }
@@ -234,10 +235,10 @@ impl Walk<'_> {
     async fn delete(
         &self,
         object: &Object,
-        pace: &mut Interval,
+        rate_limit: &mut Interval,
         requests: &mut usize,
     ) -> Result<(), WriteError> {
-        self.turn(pace, requests).await?;
+        self.await_turn(rate_limit, requests).await?;
         let Object { kind, namespace, name, uid } = object;
         let uid = uid.as_deref();
         match kind {

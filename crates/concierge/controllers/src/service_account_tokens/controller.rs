@@ -4,36 +4,27 @@
 //! `pinniped_concierge_domain::service_account_tokens` decides about settings, objects and the
 //! entry.
 
-use std::time::Duration;
-
 use jiff::Timestamp;
 use pinniped_concierge_api::config::{CredentialIssuer, StrategyReason, StrategyType};
+use pinniped_concierge_domain::service_account_tokens::schedule::{Next, Schedule};
 use pinniped_concierge_domain::service_account_tokens::settings::SettingsError;
-use pinniped_concierge_domain::service_account_tokens::strategy::{self, Entry, Objects};
+use pinniped_concierge_domain::service_account_tokens::strategy::{
+    self, AddressError, Cleanup, EntryChange, SetupError,
+};
 use pinniped_concierge_domain::service_account_tokens::{Form, Maker, Settings};
-use pinniped_concierge_domain::strategy::cert_agent::cluster_info;
+use pinniped_concierge_domain::status_text::StatusText;
+use pinniped_concierge_domain::strategy::kube_cert_agent::cluster_info;
 use tokio::time::Instant;
 
 use super::account::Account;
-use super::collector::{Collected, Collector};
-use super::constrained::Constrained;
-use super::permissions::Rights;
+use super::collector::Collector;
+use super::constrained_impersonation::ConstrainedImpersonation;
+use super::permissions::PermissionCheck;
 use super::switch::{Active, Switch};
-use crate::cert_agent::ClusterInfo;
 use crate::context::Context;
 use crate::credential_issuer::CredentialIssuers;
+use crate::kube_cert_agent::ClusterInfo;
 use pinniped_controller::runtime::{Action, Reconcile, ReconcileError};
-
-/// Interval between two collections of all objects.
-const COLLECTION_INTERVAL: Duration = Duration::from_secs(30);
-
-/// Interval between two checks of a missing prerequisite: an administrator who applies the manifest
-/// waits for the result.
-const RETRY_INTERVAL: Duration = Duration::from_secs(5);
-
-/// Time after the mode was disabled during which another replica may still complete a login that
-/// began before.
-const LOGIN_GRACE: Duration = Duration::from_secs(10);
 
 /// Parameters of the controller besides the context.
 pub struct TokensParams {
@@ -55,13 +46,10 @@ pub struct ServiceAccountTokenController {
     params: TokensParams,
     issuers: CredentialIssuers,
     cluster_info: ClusterInfo,
-    permissions: Rights,
-    constrained: Constrained,
+    permissions: PermissionCheck,
+    constrained: ConstrainedImpersonation,
     collector: Collector,
-    /// Time of the next collection.
-    next_collection: Instant,
-    /// Time since which no objects were found after the mode was disabled.
-    empty_since: Option<Instant>,
+    schedule: Schedule,
     /// Whether it was logged that the installed definition does not have this strategy.
     unknown_type: bool,
     logged: Option<String>,
@@ -80,10 +68,9 @@ impl ServiceAccountTokenController {
             params,
             issuers,
             cluster_info,
-            permissions: Rights::default(),
-            constrained: Constrained::default(),
-            next_collection: Instant::now(),
-            empty_since: None,
+            permissions: PermissionCheck::default(),
+            constrained: ConstrainedImpersonation::default(),
+            schedule: Schedule::default(),
             unknown_type: false,
             logged: None,
         }
@@ -113,35 +100,27 @@ impl ServiceAccountTokenController {
         if !self.context.leadership.is_leader() {
             return Ok(Action::done());
         }
-        let result =
+        let setup =
             match self.permissions.check(&self.context.client, &self.params.account, &settings, form).await {
-                Ok(()) => self.frontend(),
-                Err(error) => Err(error),
+                Ok(()) => self.frontend().map_err(SetupError::from),
+                Err(error) => Err(SetupError::Permissions(StatusText::of(&error))),
             };
-        let ready = result.is_ok();
-        self.write(strategy::enabled(result, Timestamp::now())).await?;
-        if !ready || self.unknown_type {
-            return Ok(Action::recheck(RETRY_INTERVAL));
-        }
-        let due = self.next_collection.saturating_duration_since(Instant::now());
-        if !due.is_zero() {
-            return Ok(Action::recheck(due));
+        self.write(strategy::enabled(&setup, Timestamp::now())).await?;
+        match self.schedule.enabled(setup.is_ok() && !self.unknown_type, now()) {
+            Next::Recheck(delay) => return Ok(Action::recheck(delay)),
+            Next::Collect => {}
         }
         let maker = self.maker(&settings.namespace, form);
         match self.collector.collect(&settings, &maker).await {
-            Ok(Collected::All) => {
-                self.next_collection = Instant::now() + COLLECTION_INTERVAL;
-                Ok(Action::recheck(COLLECTION_INTERVAL))
-            }
-            Ok(Collected::Some) => Ok(Action::recheck(Duration::ZERO)),
+            Ok(progress) => Ok(Action::recheck(self.schedule.collected(progress, now()))),
             Err(error) => {
-                self.permissions.doubt();
+                self.permissions.invalidate();
                 Err(error)
             }
         }
     }
 
-    fn frontend(&self) -> Result<pinniped_concierge_api::config::ServiceAccountTokenInfo, String> {
+    fn frontend(&self) -> Result<pinniped_concierge_api::config::ServiceAccountTokenInfo, AddressError> {
         let url = self.params.discovery_url.as_deref();
         let found = cluster_info::info(&self.cluster_info.current(), url);
         strategy::frontend(found, url, &self.params.own_ca)
@@ -154,44 +133,37 @@ impl ServiceAccountTokenController {
         entry: Option<StrategyReason>,
     ) -> Result<Action, ReconcileError> {
         self.params.switch.set(None);
-        self.next_collection = Instant::now();
+        self.schedule.disabled();
         if entry.is_none() || !self.context.leadership.is_leader() {
-            self.empty_since = None;
+            self.schedule.idle();
             return Ok(Action::done());
         }
-        let now = Timestamp::now();
+        let time = Timestamp::now();
         if entry != Some(StrategyReason::Disabled) {
-            self.write(strategy::disabled(true, &Objects::Left, now)).await?;
+            self.write(strategy::disabled(true, &Cleanup::InProgress, time)).await?;
         }
         let maker = self.maker(namespace, Form::Plain);
         match self.collector.remove_all(namespace, &maker).await {
-            Ok(Collected::Some) => {
-                self.empty_since = None;
-                Ok(Action::recheck(Duration::ZERO))
-            }
-            Ok(Collected::All) => {
-                let since = *self.empty_since.get_or_insert_with(Instant::now);
-                let left = LOGIN_GRACE.saturating_sub(since.elapsed());
-                if !left.is_zero() {
-                    return Ok(Action::recheck(left));
+            Ok(progress) => {
+                let (cleanup, recheck_after) = self.schedule.removed(progress, now());
+                if cleanup == Cleanup::Complete {
+                    self.write(strategy::disabled(true, &cleanup, time)).await?;
                 }
-                self.empty_since = None;
-                self.write(strategy::disabled(true, &Objects::Gone, now)).await?;
-                Ok(Action::done())
+                Ok(Action { recheck_after })
             }
             Err(error) => {
-                let stuck = Objects::Stuck(error.to_string());
-                self.write(strategy::disabled(true, &stuck, now)).await?;
+                let failed = Cleanup::Failed(StatusText::of(&error));
+                self.write(strategy::disabled(true, &failed, time)).await?;
                 Err(error)
             }
         }
     }
 
-    async fn write(&mut self, entry: Entry) -> Result<(), ReconcileError> {
-        let written = match &entry {
-            Entry::None => return Ok(()),
-            Entry::Removed => self.issuers.remove(&StrategyType::ServiceAccountToken).await,
-            Entry::Says(entry) => {
+    async fn write(&mut self, change: EntryChange) -> Result<(), ReconcileError> {
+        let written = match &change {
+            EntryChange::None => return Ok(()),
+            EntryChange::Remove => self.issuers.remove(&StrategyType::ServiceAccountToken).await,
+            EntryChange::Set(entry) => {
                 if self.logged.as_ref() != Some(&entry.message) {
                     tracing::info!(status = entry.status.as_str(), reason = entry.reason.as_str(), message = %entry.message, "service account tokens");
                     self.logged = Some(entry.message.clone());
@@ -204,8 +176,8 @@ impl ServiceAccountTokenController {
                 if !std::mem::replace(&mut self.unknown_type, true) {
                     tracing::warn!(
                         %error,
-                        "the installed definition of CredentialIssuers does not know the strategy ServiceAccountToken, \
-                         which therefore stays off: apply install-pinniped-concierge-crds.yaml"
+                        "the installed CredentialIssuer CRD does not have the strategy ServiceAccountToken, so it stays \
+                         disabled: apply install-pinniped-concierge-crds.yaml"
                     );
                 }
                 Ok(())
@@ -222,7 +194,7 @@ impl ServiceAccountTokenController {
     async fn misconfigured(&mut self, error: SettingsError) -> Result<Action, ReconcileError> {
         self.params.switch.set(None);
         if self.context.leadership.is_leader() {
-            self.write(strategy::enabled(Err(error.to_string()), Timestamp::now())).await?;
+            self.write(strategy::enabled(&Err(error.into()), Timestamp::now())).await?;
         }
         Ok(Action::done())
     }
@@ -249,12 +221,17 @@ impl Reconcile for ServiceAccountTokenController {
             }
             Ok(Some(settings)) => {
                 let constrained =
-                    settings.constrained && self.constrained.is_there(&self.context.client).await;
+                    settings.constrained && self.constrained.is_supported(&self.context.client).await;
                 let form = if constrained { Form::Constrained } else { Form::Plain };
                 self.enabled(settings, form, entry.is_some()).await
             }
         }
     }
+}
+
+/// Returns the present time on the monotonic clock, which tests can pause.
+fn now() -> std::time::Instant {
+    Instant::now().into_std()
 }
 
 /// Returns the reason in the strategy's entry, if there is one.

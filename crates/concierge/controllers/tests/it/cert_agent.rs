@@ -9,8 +9,8 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use pinniped_concierge_api::config::{StrategyReason, StrategyStatus};
-use pinniped_concierge_controllers::cert_agent::exec::{AgentExec as _, ApiServerExec};
-use pinniped_concierge_domain::strategy::cert_agent::{AgentPod, Settings};
+use pinniped_concierge_controllers::kube_cert_agent::exec::{AgentExec as _, ApiServerExec};
+use pinniped_concierge_domain::strategy::kube_cert_agent::{AgentPod, Settings};
 use pinniped_test_support::wait;
 use serde_json::{Value, json};
 
@@ -28,16 +28,16 @@ async fn a_controller_manager_pod_causes_the_agents_deployment() -> anyhow::Resu
     let pod = install.pod_with("pod-1", install.agent_settings(), agent.clone());
 
     let none = install
-        .says(
+        .await_message(
             "could not find a healthy kube-controller-manager pod (0 candidates): note that this error is the expected \
              behavior for some cluster types, including most cloud provider clusters (e.g. GKE, AKS, EKS)",
         )
         .await?;
     assert_eq!((none.status, none.reason), (StrategyStatus::Error, StrategyReason::CouldNotFetchKey));
     let model = cluster.controller_manager("kcm-1", "node-1").await?;
-    install.says("could not find a healthy kube-controller-manager pod (1 candidate)").await?;
+    install.await_message("could not find a healthy kube-controller-manager pod (1 candidate)").await?;
     cluster.controller_manager("kcm-2", "node-1").await?;
-    install.says("could not find a healthy kube-controller-manager pod (2 candidates)").await?;
+    install.await_message("could not find a healthy kube-controller-manager pod (2 candidates)").await?;
     assert!(install.deployments().get_opt(DEPLOYMENT).await?.is_none());
 
     set_phase(&cluster.controller_managers(), "kcm-1", "Running").await?;
@@ -90,8 +90,8 @@ async fn a_controller_manager_pod_causes_the_agents_deployment() -> anyhow::Resu
             },
         })
     );
-    install.says("could not find a healthy agent pod (1 candidate)").await?;
-    assert!(agent.asked().is_empty());
+    install.await_message("could not find a healthy agent pod (1 candidate)").await?;
+    assert!(agent.calls().is_empty());
     // Further passes do not change it.
     assert_eq!(install.agent_deployment("the same", |_| true).await?.metadata.generation, Some(1));
     pod.controllers.shutdown().await;
@@ -103,7 +103,7 @@ async fn every_replica_loads_the_key_and_the_leader_reports_it() -> anyhow::Resu
     let cluster = Cluster::turn().await?;
     let install = cluster.install("key").await?;
     let (agent, others) = (Agent::new(), Agent::new());
-    agent.will_say("garbage");
+    agent.set_output("garbage");
     let leader = install.pod_with("pod-1", install.agent_settings(), agent.clone());
     wait::until(PATIENCE, "a leader", async || leader.controllers.leadership().is_leader().then_some(()))
         .await?;
@@ -113,17 +113,17 @@ async fn every_replica_loads_the_key_and_the_leader_reports_it() -> anyhow::Resu
 
     // The address and CA for clients.
     let missing = "failed to get kube-public/cluster-info configmap: configmap \"cluster-info\" not found";
-    assert_eq!(install.says(missing).await?.reason, StrategyReason::CouldNotGetClusterInfo);
+    assert_eq!(install.await_message(missing).await?.reason, StrategyReason::CouldNotGetClusterInfo);
     for (data, problem) in [
         (json!({"other": "x"}), "missing \"kubeconfig\" key"),
         (json!({"kubeconfig": "just words"}), "key \"kubeconfig\" does not contain a valid kubeconfig"),
         (json!({"kubeconfig": "{}"}), "kubeconfig in key \"kubeconfig\" does not contain any clusters"),
     ] {
         cluster.cluster_info(data).await?;
-        let entry = install.says(&format!("{EXTRACT}{problem}")).await?;
+        let entry = install.await_message(&format!("{EXTRACT}{problem}")).await?;
         assert_eq!(entry.reason, StrategyReason::CouldNotGetClusterInfo);
     }
-    assert!(agent.asked().is_empty(), "the key is of no use yet");
+    assert!(agent.calls().is_empty(), "the key is of no use yet");
 
     // The output of the agent.
     let from = format!("agent pod {}/{name}", install.namespace);
@@ -131,11 +131,11 @@ async fn every_replica_loads_the_key_and_the_leader_reports_it() -> anyhow::Resu
     let leaf_like = json!({"tls.crt": "!", "tls.key": ""}).to_string().into_bytes();
     cluster.cluster_info_of("https://one").await?;
     install
-        .says(&format!(
+        .await_message(&format!(
             "failed to decode signing cert/key JSON from {from}: invalid character at line 1 column 1"
         ))
         .await?;
-    for (answer, wanted) in [
+    for (output, wanted) in [
         (
             leaf_like,
             format!("failed to decode signing cert base64 from {from}: illegal base64 data at input byte 0"),
@@ -148,14 +148,14 @@ async fn every_replica_loads_the_key_and_the_leader_reports_it() -> anyhow::Resu
             ),
         ),
     ] {
-        agent.will_say(answer);
+        agent.set_output(output);
         // An event triggers a pass without waiting for the delay after a failure.
         cluster.cluster_info_of(&format!("https://{}", wanted.len())).await?;
-        assert_eq!(install.says(&wanted).await?.reason, StrategyReason::CouldNotFetchKey);
+        assert_eq!(install.await_message(&wanted).await?.reason, StrategyReason::CouldNotFetchKey);
         assert!(leader.kube_signer.current().is_none());
     }
-    agent.will_say(printed(&ca, &ca));
-    others.will_say(printed(&ca, &ca));
+    agent.set_output(printed(&ca, &ca));
+    others.set_output(printed(&ca, &ca));
     cluster.cluster_info_of("https://two").await?;
     // A retry after the last failure may read the key before the new address is observed.
     let entry = install.says_at("key was fetched successfully", "https://two").await?;
@@ -176,10 +176,10 @@ async fn every_replica_loads_the_key_and_the_leader_reports_it() -> anyhow::Resu
     assert!(!follower.controllers.leadership().is_leader());
 
     // No event causes another read from the same pod for a while.
-    let asked = agent.asked();
+    let calls = agent.calls();
     cluster.cluster_info_of("https://three").await?;
     install.says_at("key was fetched successfully", "https://three").await?;
-    assert_eq!(agent.asked(), asked);
+    assert_eq!(agent.calls(), calls);
 
     // A loaded key is kept even if it can no longer be read.
     cluster.remove_controller_managers().await?;
@@ -199,7 +199,7 @@ async fn the_agent_runs_on_the_node_of_a_k3s_server() -> anyhow::Result<()> {
     let install = cluster.install("k3s").await?;
     let agent = Agent::new();
     let ca = authority("k3s-client-ca");
-    agent.will_say(printed(&ca, &ca));
+    agent.set_output(printed(&ca, &ca));
     let pod = install.pod_with("pod-1", install.agent_settings(), agent.clone());
 
     let deployment = install.agent_deployment("the Deployment", |_| true).await?;
@@ -220,13 +220,13 @@ async fn the_agent_runs_on_the_node_of_a_k3s_server() -> anyhow::Result<()> {
     assert_eq!(volumes.iter().map(|volume| volume["hostPath"].clone()).collect::<Vec<_>>(), only_these);
 
     install.run_agent().await?;
-    let entry = install.says("key was fetched successfully").await?;
+    let entry = install.await_message("key was fetched successfully").await?;
     let info = serde_json::to_value(&entry.frontend)?["tokenCredentialRequestInfo"].take();
     assert_eq!(info["server"], "https://127.0.0.1:7443");
-    let told = info["certificateAuthorityData"].as_str().context("a CA")?;
+    let published = info["certificateAuthorityData"].as_str().context("a CA")?;
     use base64::Engine as _;
-    let told = base64::engine::general_purpose::STANDARD.decode(told)?;
-    assert_eq!(String::from_utf8(told)?.trim(), cluster.plane.ca().certificate_pem.trim());
+    let published = base64::engine::general_purpose::STANDARD.decode(published)?;
+    assert_eq!(String::from_utf8(published)?.trim(), cluster.plane.ca().certificate_pem.trim());
     assert!(pod.kube_signer.current().is_some());
     pod.controllers.shutdown().await;
     Ok(())
@@ -352,12 +352,12 @@ async fn a_failed_exec_has_the_error_text_of_kubernetes() -> anyhow::Result<()> 
     pod.controllers.shutdown().await;
 
     // An account without permissions, and a deleted pod.
-    let ask = async |client: kube::Client, name: &str| {
+    let run = async |client: kube::Client, name: &str| {
         let agent = AgentPod { namespace: namespace.clone(), name: name.to_owned(), uid: String::new() };
         ApiServerExec::new(client).print(&agent).await.map(drop)
     };
-    let nobody = cluster.plane.client_as("nobody", &[]).await?;
-    let error = ask(nobody, &name).await.expect_err("forbidden");
+    let unprivileged = cluster.plane.client_as("nobody", &[]).await?;
+    let error = run(unprivileged, &name).await.expect_err("forbidden");
     assert!(error.is_forbidden());
     assert_eq!(
         error.to_string(),
@@ -366,7 +366,7 @@ async fn a_failed_exec_has_the_error_text_of_kubernetes() -> anyhow::Result<()> 
              namespace \"{namespace}\""
         )
     );
-    let error = ask(cluster.client.clone(), "gone").await.expect_err("not found");
+    let error = run(cluster.client.clone(), "gone").await.expect_err("not found");
     assert_eq!(error.to_string(), "pods \"gone\" not found");
     Ok(())
 }

@@ -81,14 +81,14 @@ async fn a_proxy_without_a_service_serves_repairs_tampering_and_is_disabled() ->
 
     // Garbage, a missing key, and the leaf of another CA are all replaced.
     let other = pinniped_pki::Validity::starting(jiff::Timestamp::now(), PATIENCE * 100);
-    let stranger = pinniped_pki::CertificateAuthority::generate("other", &other)?.issue_server(
+    let foreign = pinniped_pki::CertificateAuthority::generate("other", &other)?.issue_server(
         &["proxy.example.com".to_owned()],
         &[],
         &other,
     )?;
     let foreign = json!({
-        "tls.crt": STANDARD.encode(&stranger.certificate_pem),
-        "tls.key": STANDARD.encode(stranger.private_key_pem.as_str()),
+        "tls.crt": STANDARD.encode(&foreign.certificate_pem),
+        "tls.key": STANDARD.encode(foreign.private_key_pem.as_str()),
     });
     let mut current = tls;
     for damage in [json!({"tls.crt": STANDARD.encode("garbage")}), json!({"tls.key": ""}), foreign] {

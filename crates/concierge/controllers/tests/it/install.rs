@@ -14,19 +14,22 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use pinniped_concierge_api::config::{CredentialIssuer, CredentialIssuerStrategy, StrategyType};
-use pinniped_concierge_api::names::HOLDER_KUBE_SIGNER as KUBE_SIGNER_HOLDER;
+use pinniped_concierge_api::names::{
+    STORE_IMPERSONATION_SERVING, STORE_IMPERSONATION_SIGNER, STORE_KUBE_SIGNER,
+};
 use pinniped_concierge_authentication::registry::Registry;
 use pinniped_concierge_controllers::api_certs::ApiServiceUpdater;
-use pinniped_concierge_controllers::cert_agent::CertAgentParams;
-use pinniped_concierge_controllers::cert_agent::exec::{AgentExec, ApiServerExec};
 use pinniped_concierge_controllers::context::Names;
 use pinniped_concierge_controllers::controllers::{Controllers, ControllersParams};
-use pinniped_concierge_controllers::impersonator::server::{ProxyServer, RunningProxy};
-use pinniped_concierge_controllers::impersonator::{
-    ConfigMetrics, GENERATED_LIFETIME, ImpersonatorParams, SERVING_HOLDER, SIGNER_HOLDER,
+use pinniped_concierge_controllers::impersonator::proxy_supervisor::{
+    ProxyServer, ProxyStartError, RunningProxy,
 };
+use pinniped_concierge_controllers::impersonator::{ConfigMetrics, ImpersonatorParams};
+use pinniped_concierge_controllers::kube_cert_agent::CertAgentParams;
+use pinniped_concierge_controllers::kube_cert_agent::exec::{AgentExec, ApiServerExec};
 use pinniped_concierge_controllers::service_account_tokens::{Account, Switch, TokensParams};
-use pinniped_concierge_domain::strategy::cert_agent::Settings;
+use pinniped_concierge_domain::renewal::GENERATED_LIFETIME;
+use pinniped_concierge_domain::strategy::kube_cert_agent::Settings;
 use pinniped_controller::lease::Timing;
 use pinniped_http_client::proxy_environment::ProxyEnvironment;
 use pinniped_kube_types::suffix::GroupSuffix;
@@ -167,9 +170,9 @@ impl Install {
     pub(crate) fn pod_with(&self, pod_name: &str, settings: Settings, exec: Arc<dyn AgentExec>) -> Pod {
         let name = |suffix: &str| format!("{APP}-{suffix}");
         let api_serving = CertificateStore::serving("api");
-        let serving = CertificateStore::serving(SERVING_HOLDER);
-        let signer = CertificateStore::signer(SIGNER_HOLDER);
-        let kube_signer = CertificateStore::signer(KUBE_SIGNER_HOLDER);
+        let serving = CertificateStore::serving(STORE_IMPERSONATION_SERVING);
+        let signer = CertificateStore::signer(STORE_IMPERSONATION_SIGNER);
+        let kube_signer = CertificateStore::signer(STORE_KUBE_SIGNER);
         let proxy_runs = Arc::new(AtomicBool::new(false));
         let metrics = ConfigMetrics::default();
         let controllers = Controllers::spawn(ControllersParams {
@@ -324,7 +327,7 @@ pub(crate) fn labels() -> BTreeMap<String, String> {
 struct FakeProxy(Arc<AtomicBool>);
 
 impl ProxyServer for FakeProxy {
-    fn start(&self) -> BoxFuture<'_, Result<Box<dyn RunningProxy>, String>> {
+    fn start(&self) -> BoxFuture<'_, Result<Box<dyn RunningProxy>, ProxyStartError>> {
         self.0.store(true, Ordering::SeqCst);
         let running: Box<dyn RunningProxy> = Box::new(FakeRunning(Arc::clone(&self.0)));
         Box::pin(async { Ok(running) })

@@ -12,9 +12,10 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use pinniped_concierge_api::names::{ANNOTATION_EXPIRES_AT, ANNOTATION_LAST_USED, SECRET_TYPE_BOUND_TOKEN};
 
-use super::drift::{Compare as _, Drift, Judgement, judge};
+use super::drift::{Compare as _, Drift, RoleCheck, check_role};
 use super::objects::{Maker, NAME_PREFIX};
 use super::settings::Settings;
+use crate::identity_digest::SHORT_DIGEST_LENGTH;
 
 /// Delay between the expiration of a token and the deletion of its bound Secret. After the delay no
 /// client uses the token any more, even if clocks differ.
@@ -65,7 +66,7 @@ impl Object {
 
 /// The reason of a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum DeletionReason {
     /// The strategy was switched off.
     Disabled,
     /// The token has expired.
@@ -80,16 +81,16 @@ pub enum Why {
     Moved,
 }
 
-impl Why {
+impl DeletionReason {
     /// Returns the reason for log lines.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Disabled => "service account tokens are disabled",
-            Self::Expired => "its token has ended",
-            Self::Unused => "nobody used it for longer than the idle timeout",
-            Self::Drifted => "it was changed by somebody else",
-            Self::Orphaned => "what it belongs to is missing",
-            Self::Moved => "service accounts are in another namespace now",
+            Self::Expired => "its token has expired",
+            Self::Unused => "it was not used within the idle timeout",
+            Self::Drifted => "another client has changed it",
+            Self::Orphaned => "the object to which it belongs does not exist",
+            Self::Moved => "the configuration names another namespace",
         }
     }
 
@@ -103,7 +104,7 @@ impl Why {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     /// Delete this object.
-    Delete(Object, Why),
+    Delete(Object, DeletionReason),
     /// Delete these objects, unless the service account was used after it was observed.
     Retire {
         /// The service account.
@@ -121,7 +122,7 @@ pub enum Step {
 
 /// An observed service account.
 #[derive(Clone, Debug, PartialEq)]
-pub struct SeenAccount {
+pub struct ObservedAccount {
     object: Object,
     last_used: Option<Timestamp>,
     created: Option<Timestamp>,
@@ -129,15 +130,15 @@ pub struct SeenAccount {
 
 /// An observed role.
 #[derive(Clone, Debug, PartialEq)]
-pub struct SeenRole {
+pub struct ObservedRole {
     object: Object,
     created: Option<Timestamp>,
-    judgement: Judgement,
+    check: RoleCheck,
 }
 
 /// An observed binding.
 #[derive(Clone, Debug, PartialEq)]
-pub struct SeenBinding {
+pub struct ObservedBinding {
     object: Object,
     created: Option<Timestamp>,
     binding: Box<ClusterRoleBinding>,
@@ -145,7 +146,7 @@ pub struct SeenBinding {
 
 /// An observed bound Secret.
 #[derive(Clone, Debug, PartialEq)]
-pub struct SeenSecret {
+pub struct ObservedSecret {
     object: Object,
     ends: Option<Timestamp>,
 }
@@ -153,47 +154,52 @@ pub struct SeenSecret {
 /// All observed objects.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observed {
-    accounts: Vec<SeenAccount>,
-    roles: Vec<SeenRole>,
-    bindings: Vec<SeenBinding>,
-    secrets: Vec<SeenSecret>,
+    accounts: Vec<ObservedAccount>,
+    roles: Vec<ObservedRole>,
+    bindings: Vec<ObservedBinding>,
+    secrets: Vec<ObservedSecret>,
 }
 
 impl Observed {
     /// Adds an object. Objects with the label but without a name of the expected form are ignored.
     pub fn account(&mut self, account: &ServiceAccount) {
         let object = Object::of(Kind::Account, &account.metadata);
-        if is_ours(&object.name) {
+        if has_identity_name(&object.name) {
             let last_used = last_used(account);
-            self.accounts.push(SeenAccount { object, last_used, created: created(&account.metadata) });
+            self.accounts.push(ObservedAccount { object, last_used, created: created(&account.metadata) });
         }
     }
 
     /// Adds an object like [`Self::account`].
     pub fn role(&mut self, role: &ClusterRole) {
         let object = Object::of(Kind::Role, &role.metadata);
-        if is_ours(&object.name) {
-            self.roles.push(SeenRole { object, created: created(&role.metadata), judgement: judge(role) });
+        if has_identity_name(&object.name) {
+            self.roles.push(ObservedRole {
+                object,
+                created: created(&role.metadata),
+                check: check_role(role),
+            });
         }
     }
 
     /// Adds an object like [`Self::account`].
     pub fn binding(&mut self, binding: ClusterRoleBinding) {
         let object = Object::of(Kind::Binding, &binding.metadata);
-        if is_ours(&object.name) {
+        if has_identity_name(&object.name) {
             let created = created(&binding.metadata);
-            self.bindings.push(SeenBinding { object, created, binding: Box::new(binding) });
+            self.bindings.push(ObservedBinding { object, created, binding: Box::new(binding) });
         }
     }
 
     /// Adds an object like [`Self::account`].
     pub fn secret(&mut self, secret: &Secret) {
         let object = Object::of(Kind::Secret, &secret.metadata);
-        let ours = object.name.rsplit_once('-').is_some_and(|(identity, _)| is_ours(identity));
-        if ours && secret.type_.as_deref() == Some(SECRET_TYPE_BOUND_TOKEN) {
+        let is_bound_secret =
+            object.name.rsplit_once('-').is_some_and(|(identity, _)| has_identity_name(identity));
+        if is_bound_secret && secret.type_.as_deref() == Some(SECRET_TYPE_BOUND_TOKEN) {
             let written = annotation(&secret.metadata, ANNOTATION_EXPIRES_AT);
             let ends = written.or_else(|| after(created(&secret.metadata)?, MAX_TOKEN_LIFETIME));
-            self.secrets.push(SeenSecret { object, ends });
+            self.secrets.push(ObservedSecret { object, ends });
         }
     }
 
@@ -209,8 +215,11 @@ impl Observed {
 
     /// Returns the namespaces of the service accounts to which roles are bound.
     pub fn bound_namespaces(&self) -> BTreeSet<String> {
-        let subjects = self.bindings.iter().flat_map(|seen| seen.binding.subjects.iter().flatten());
-        subjects.filter(|subject| is_ours(&subject.name)).filter_map(|s| s.namespace.clone()).collect()
+        let subjects = self.bindings.iter().flat_map(|item| item.binding.subjects.iter().flatten());
+        subjects
+            .filter(|subject| has_identity_name(&subject.name))
+            .filter_map(|s| s.namespace.clone())
+            .collect()
     }
 }
 
@@ -224,14 +233,14 @@ pub fn remove_all(observed: &Observed) -> Vec<Step> {
     let mut objects: Vec<Object> = observed
         .bindings
         .iter()
-        .map(|seen| &seen.object)
-        .chain(observed.roles.iter().map(|seen| &seen.object))
-        .chain(observed.accounts.iter().map(|seen| &seen.object))
-        .chain(observed.secrets.iter().map(|seen| &seen.object))
+        .map(|item| &item.object)
+        .chain(observed.roles.iter().map(|item| &item.object))
+        .chain(observed.accounts.iter().map(|item| &item.object))
+        .chain(observed.secrets.iter().map(|item| &item.object))
         .cloned()
         .collect();
     objects.sort_by_key(|object| object.kind);
-    objects.into_iter().map(|object| Step::Delete(object, Why::Disabled)).collect()
+    objects.into_iter().map(|object| Step::Delete(object, DeletionReason::Disabled)).collect()
 }
 
 /// Returns the steps to apply while tokens are issued. A step that was applied is not returned for
@@ -239,12 +248,12 @@ pub fn remove_all(observed: &Observed) -> Vec<Step> {
 pub fn plan(observed: &Observed, settings: &Settings, maker: &Maker, now: Timestamp) -> Vec<Step> {
     let mut steps = Vec::new();
     let mut live = BTreeSet::new();
-    for SeenSecret { object, ends } in &observed.secrets {
+    for ObservedSecret { object, ends } in &observed.secrets {
         let over = ends.and_then(|ends| after(ends, EXPIRY_GRACE)).is_none_or(|over| over <= now);
         if object.namespace != settings.namespace {
-            steps.push(Step::Delete(object.clone(), Why::Moved));
+            steps.push(Step::Delete(object.clone(), DeletionReason::Moved));
         } else if over {
-            steps.push(Step::Delete(object.clone(), Why::Expired));
+            steps.push(Step::Delete(object.clone(), DeletionReason::Expired));
         } else if let Some((identity, _)) = object.name.rsplit_once('-') {
             live.insert(identity);
         }
@@ -254,7 +263,7 @@ pub fn plan(observed: &Observed, settings: &Settings, maker: &Maker, now: Timest
         if account.object.namespace == settings.namespace {
             identities.entry(&account.object.name).or_default().account = Some(account);
         } else {
-            steps.push(Step::Delete(account.object.clone(), Why::Moved));
+            steps.push(Step::Delete(account.object.clone(), DeletionReason::Moved));
         }
     }
     for role in &observed.roles {
@@ -271,9 +280,9 @@ pub fn plan(observed: &Observed, settings: &Settings, maker: &Maker, now: Timest
 
 #[derive(Default)]
 struct Identity<'a> {
-    account: Option<&'a SeenAccount>,
-    role: Option<&'a SeenRole>,
-    binding: Option<&'a SeenBinding>,
+    account: Option<&'a ObservedAccount>,
+    role: Option<&'a ObservedRole>,
+    binding: Option<&'a ObservedBinding>,
 }
 
 impl Identity<'_> {
@@ -287,21 +296,21 @@ impl Identity<'_> {
         steps: &mut Vec<Step>,
     ) {
         let objects = || {
-            let binding = self.binding.map(|seen| seen.object.clone());
-            let role = self.role.map(|seen| seen.object.clone());
-            let account = self.account.map(|seen| seen.object.clone());
+            let binding = self.binding.map(|item| item.object.clone());
+            let role = self.role.map(|item| item.object.clone());
+            let account = self.account.map(|item| item.object.clone());
             [binding, role, account].into_iter().flatten()
         };
         let delete = |why| objects().map(move |object| Step::Delete(object, why));
-        if self.role.is_some_and(|role| role.judgement == Judgement::Beyond) {
-            return steps.extend(delete(Why::Drifted));
+        if self.role.is_some_and(|role| role.check == RoleCheck::Unrecoverable) {
+            return steps.extend(delete(DeletionReason::Drifted));
         }
         let past = |since: Option<Timestamp>, age| {
             since.and_then(|since| after(since, age)).is_none_or(|end| end <= now)
         };
         let settled = |created| past(created, CREATION_GRACE);
         match self.account {
-            Some(SeenAccount { object, last_used, created }) => {
+            Some(ObservedAccount { object, last_used, created }) => {
                 if !live && past(last_used.or(*created), settings.idle_timeout) {
                     let (account, objects) = (object.clone(), objects().collect());
                     return steps.push(Step::Retire { account, last_used: *last_used, objects });
@@ -311,17 +320,17 @@ impl Identity<'_> {
                 let role = self.role.is_none_or(|role| settled(role.created));
                 let binding = self.binding.is_none_or(|binding| settled(binding.created));
                 if role && binding {
-                    return steps.extend(delete(Why::Orphaned));
+                    return steps.extend(delete(DeletionReason::Orphaned));
                 }
             }
         }
-        if let Some(SeenRole { judgement: Judgement::Restore(role, why), .. }) = self.role {
+        if let Some(ObservedRole { check: RoleCheck::Restore(role, why), .. }) = self.role {
             steps.push(Step::RestoreRole(role.clone(), why.clone()));
         }
         let Some(binding) = self.binding else { return };
         let Some(role) = self.role else {
             if settled(binding.created) {
-                steps.push(Step::Delete(binding.object.clone(), Why::Orphaned));
+                steps.push(Step::Delete(binding.object.clone(), DeletionReason::Orphaned));
             }
             return;
         };
@@ -329,15 +338,16 @@ impl Identity<'_> {
         let wanted = maker.binding(short, role.object.uid.as_deref().unwrap_or_default());
         match wanted.drift(&binding.binding) {
             Drift::Repair(restored, why) => steps.push(Step::RestoreBinding(restored, why)),
-            Drift::Recreate(_) => steps.push(Step::Delete(binding.object.clone(), Why::Drifted)),
+            Drift::Recreate(_) => steps.push(Step::Delete(binding.object.clone(), DeletionReason::Drifted)),
             Drift::None | Drift::Foreign(_) => {}
         }
     }
 }
 
-fn is_ours(name: &str) -> bool {
+fn has_identity_name(name: &str) -> bool {
     name.strip_prefix(NAME_PREFIX).is_some_and(|digest| {
-        digest.len() == 32 && digest.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+        digest.len() == SHORT_DIGEST_LENGTH
+            && digest.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
     })
 }
 

@@ -57,7 +57,7 @@ impl Compare for ClusterRole {
             found,
             |found| &mut found.metadata,
             |repaired, why| {
-                settle_role(repaired, self.rules.as_deref().unwrap_or_default(), why);
+                repair_role(repaired, self.rules.as_deref().unwrap_or_default(), why);
             },
         )
     }
@@ -90,7 +90,7 @@ fn with_labels<K: Clone>(
     wanted: &ObjectMeta,
     found: &K,
     meta: impl Fn(&mut K) -> &mut ObjectMeta,
-    settle: impl FnOnce(&mut K, &mut Vec<&'static str>),
+    repair: impl FnOnce(&mut K, &mut Vec<&'static str>),
 ) -> Drift<K> {
     let mut repaired = found.clone();
     let mut why = Vec::new();
@@ -109,11 +109,11 @@ fn with_labels<K: Clone>(
             }
         }
     }
-    settle(&mut repaired, &mut why);
+    repair(&mut repaired, &mut why);
     if why.is_empty() { Drift::None } else { Drift::Repair(Box::new(repaired), why) }
 }
 
-fn settle_role(role: &mut ClusterRole, wanted: &[PolicyRule], why: &mut Vec<&'static str>) {
+fn repair_role(role: &mut ClusterRole, wanted: &[PolicyRule], why: &mut Vec<&'static str>) {
     if role.rules.as_deref().unwrap_or_default() != wanted {
         role.rules = Some(wanted.to_vec());
         why.push("its rules are others");
@@ -146,23 +146,23 @@ fn same_subjects(a: Option<&[Subject]>, b: Option<&[Subject]>) -> bool {
 
 /// The result of checking a role against its own name.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Judgement {
+pub enum RoleCheck {
     /// The role grants exactly what its name certifies.
-    Good,
+    Valid,
     /// The role must be replaced with this one, for these reasons.
     Restore(Box<ClusterRole>, Vec<&'static str>),
     /// The identity of the role cannot be determined any more.
-    Beyond,
+    Unrecoverable,
 }
 
 /// Checks a role by its name, which contains the digest of the identity that the rules grant.
-pub fn judge(role: &ClusterRole) -> Judgement {
+pub fn check_role(role: &ClusterRole) -> RoleCheck {
     let name = role.metadata.name.as_deref().unwrap_or_default();
     let found = role.rules.as_deref().unwrap_or_default();
-    let Some((user, form)) = granted(name, found) else { return Judgement::Beyond };
+    let Some((user, form)) = granted(name, found) else { return RoleCheck::Unrecoverable };
     let (mut restored, mut why) = (role.clone(), Vec::new());
-    settle_role(&mut restored, &rules(&user, form), &mut why);
-    if why.is_empty() { Judgement::Good } else { Judgement::Restore(Box::new(restored), why) }
+    repair_role(&mut restored, &rules(&user, form), &mut why);
+    if why.is_empty() { RoleCheck::Valid } else { RoleCheck::Restore(Box::new(restored), why) }
 }
 
 /// Returns the identity of the rules if the name confirms it. Ignores additional rules.
@@ -331,7 +331,7 @@ mod tests {
         for user in [&user, &authenticated, &identity("pinny", &[])] {
             for form in [Form::Plain, Form::Constrained] {
                 let role = set(user, &maker(form)).role;
-                assert_eq!(judge(&role), Judgement::Good, "{user:?} {form:?}");
+                assert_eq!(check_role(&role), RoleCheck::Valid, "{user:?} {form:?}");
 
                 let mut more = role.clone();
                 more.rules.as_mut().unwrap().push(PolicyRule {
@@ -341,18 +341,18 @@ mod tests {
                     ..PolicyRule::default()
                 });
                 let why = vec!["its rules are others"];
-                assert_eq!(judge(&more), Judgement::Restore(Box::new(role.clone()), why));
+                assert_eq!(check_role(&more), RoleCheck::Restore(Box::new(role.clone()), why));
 
                 let mut another_group = role.clone();
                 let names = another_group.rules.as_mut().unwrap()[1].resource_names.as_mut().unwrap();
                 names.push("admins".into());
-                assert_eq!(judge(&another_group), Judgement::Beyond);
+                assert_eq!(check_role(&another_group), RoleCheck::Unrecoverable);
 
                 let mut renamed = role.clone();
                 renamed.metadata.name = Some("pinniped-user-0".into());
-                assert_eq!(judge(&renamed), Judgement::Beyond);
+                assert_eq!(check_role(&renamed), RoleCheck::Unrecoverable);
             }
         }
-        assert_eq!(judge(&ClusterRole::default()), Judgement::Beyond);
+        assert_eq!(check_role(&ClusterRole::default()), RoleCheck::Unrecoverable);
     }
 }

@@ -20,6 +20,10 @@ const IDLE_TIMEOUT: i64 = 86_400;
 /// Bounds of the idle timeout in seconds; the upper one is a hundred years.
 const IDLE_TIMEOUTS: std::ops::RangeInclusive<i64> = 60..=3_153_600_000;
 
+/// Maximum age of the annotation with the last use. A login updates the annotation only if it is
+/// older, so that frequent logins write nothing.
+const LAST_USED_INTERVAL: Duration = Duration::from_secs(300);
+
 /// The settings of token issuance in mode `enabled`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -36,7 +40,33 @@ pub struct Settings {
 /// A field of the block is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("could not load CredentialIssuer spec.serviceAccountTokens: {0}")]
-pub struct SettingsError(String);
+pub struct SettingsError(#[from] FieldError);
+
+/// The field that is not valid.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FieldError {
+    /// `mode`.
+    #[error("invalid mode {} (expected one of [\"disabled\" \"enabled\"])", quote(.0))]
+    Mode(String),
+    /// `namespace`.
+    #[error("namespace {} is no name of a namespace", quote(.0))]
+    Namespace(String),
+    /// `constrainedImpersonation`.
+    #[error("invalid constrainedImpersonation {} (expected one of [\"disabled\" \"auto\"])", quote(.0))]
+    ConstrainedImpersonation(String),
+    /// A number of seconds.
+    #[error("{field} must be within range {min} to {max} (instead of {value})")]
+    Range {
+        /// Name of the field.
+        field: &'static str,
+        /// Its value.
+        value: i64,
+        /// The smallest allowed value.
+        min: i64,
+        /// The largest allowed value.
+        max: i64,
+    },
+}
 
 impl Settings {
     /// Validates the block; returns `None` if the mode is not `enabled`. `own_namespace` is the
@@ -53,26 +83,16 @@ impl Settings {
         match spec.mode.as_deref() {
             None | Some("" | "disabled") => return Ok(None),
             Some("enabled") => {}
-            Some(other) => {
-                let text =
-                    format!("invalid mode {} (expected one of [\"disabled\" \"enabled\"])", quote(other));
-                return Err(SettingsError(text));
-            }
+            Some(other) => return Err(FieldError::Mode(other.to_owned()).into()),
         }
         let namespace = spec.namespace.as_deref().filter(|name| !name.is_empty()).unwrap_or(own_namespace);
         if !is_dns_label(namespace) {
-            return Err(SettingsError(format!("namespace {} is no name of a namespace", quote(namespace))));
+            return Err(FieldError::Namespace(namespace.to_owned()).into());
         }
         let constrained = match spec.constrained_impersonation.as_deref() {
             None | Some("" | "disabled") => false,
             Some("auto") => true,
-            Some(other) => {
-                let text = format!(
-                    "invalid constrainedImpersonation {} (expected one of [\"disabled\" \"auto\"])",
-                    quote(other)
-                );
-                return Err(SettingsError(text));
-            }
+            Some(other) => return Err(FieldError::ConstrainedImpersonation(other.to_owned()).into()),
         };
         Ok(Some(Self {
             namespace: namespace.to_owned(),
@@ -90,23 +110,23 @@ impl Settings {
         }))
     }
 
-    /// Returns the age of the last-use annotation above which a login updates it: long enough that
-    /// frequent logins write nothing, and shorter than the idle timeout.
+    /// Returns the age of the last-use annotation above which a login updates it; always shorter
+    /// than the idle timeout.
     pub fn last_used_within(&self) -> Duration {
-        Duration::from_secs(300).min(self.idle_timeout / 2)
+        LAST_USED_INTERVAL.min(self.idle_timeout / 2)
     }
 }
 
 fn seconds(
-    field: &str,
+    field: &'static str,
     value: i64,
     allowed: std::ops::RangeInclusive<i64>,
-) -> Result<Duration, SettingsError> {
+) -> Result<Duration, FieldError> {
     if allowed.contains(&value) {
         return Ok(Duration::from_secs(value.unsigned_abs()));
     }
-    let (least, most) = allowed.into_inner();
-    Err(SettingsError(format!("{field} must be within range {least} to {most} (instead of {value})")))
+    let (min, max) = allowed.into_inner();
+    Err(FieldError::Range { field, value, min, max })
 }
 
 #[cfg(test)]

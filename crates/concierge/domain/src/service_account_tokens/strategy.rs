@@ -6,7 +6,10 @@ use pinniped_concierge_api::config::{
     StrategyStatus, StrategyType, TokenCredentialRequestApiInfo,
 };
 
-use crate::strategy::status::failing;
+use super::settings::SettingsError;
+use crate::credential_issuer::strategies::failing;
+use crate::status_text::StatusText;
+use crate::strategy::kube_cert_agent::cluster_info::ClusterInfoError;
 
 /// Message of a strategy that works.
 pub const READY: &str = "service account token exchange is ready";
@@ -17,50 +20,86 @@ pub const DISABLED: &str =
 
 /// The change of the entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Entry {
+pub enum EntryChange {
     /// There is no entry, and none is needed.
     None,
     /// The entry has this content.
-    Says(Box<CredentialIssuerStrategy>),
+    Set(Box<CredentialIssuerStrategy>),
     /// The entry is removed.
-    Removed,
+    Remove,
 }
 
-/// The state of the objects of all identities.
+impl EntryChange {
+    fn set(entry: CredentialIssuerStrategy) -> Self {
+        Self::Set(Box::new(entry))
+    }
+}
+
+/// The state of the cleanup after the mode was disabled.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Objects {
+pub enum Cleanup {
     /// No objects are left.
-    Gone,
+    Complete,
     /// Objects are left, or they have not been listed yet.
-    Left,
+    InProgress,
     /// The objects cannot be deleted; the text is the reason.
-    Stuck(String),
+    Failed(StatusText),
+}
+
+/// Reasons why no tokens are issued although the mode is `enabled`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SetupError {
+    /// The block in the spec is not valid.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// A permission is missing, or the permissions could not be checked.
+    #[error(transparent)]
+    Permissions(StatusText),
+    /// The address of the API server is not known.
+    #[error(
+        "the address of the API server is not known ({0}): set discovery.url in the Concierge's configuration"
+    )]
+    Address(#[from] AddressError),
+}
+
+/// Reasons why the address of the API server is not known.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AddressError {
+    /// The cluster does not publish it.
+    #[error(transparent)]
+    ClusterInfo(#[from] ClusterInfoError),
+    /// The cluster publishes only a part of it.
+    #[error("kube-public/cluster-info has no address or no CA bundle")]
+    Incomplete,
 }
 
 /// Returns the entry in mode `disabled`. An installation that never enabled the strategy has no
 /// entry.
-pub fn disabled(has_entry: bool, objects: &Objects, now: Timestamp) -> Entry {
-    let message = match (has_entry, objects) {
-        (false, _) => return Entry::None,
-        (true, Objects::Gone) => return Entry::Removed,
-        (true, Objects::Left) => DISABLED.to_owned(),
-        (true, Objects::Stuck(why)) => format!("{DISABLED}: {why}"),
+pub fn disabled(has_entry: bool, cleanup: &Cleanup, now: Timestamp) -> EntryChange {
+    let message = match (has_entry, cleanup) {
+        (false, _) => return EntryChange::None,
+        (true, Cleanup::Complete) => return EntryChange::Remove,
+        (true, Cleanup::InProgress) => DISABLED.to_owned(),
+        (true, Cleanup::Failed(reason)) => format!("{DISABLED}: {reason}"),
     };
-    Entry::Says(Box::new(failing(StrategyType::ServiceAccountToken, StrategyReason::Disabled, message, now)))
+    let (type_, reason) = (StrategyType::ServiceAccountToken, StrategyReason::Disabled);
+    EntryChange::set(failing(type_, reason, message, now))
 }
 
 /// Returns the entry in mode `enabled`. An error is the first missing prerequisite.
-pub fn enabled(outcome: Result<ServiceAccountTokenInfo, String>, now: Timestamp) -> Entry {
+pub fn enabled(setup: &Result<ServiceAccountTokenInfo, SetupError>, now: Timestamp) -> EntryChange {
     let type_ = StrategyType::ServiceAccountToken;
-    match outcome {
-        Err(error) => Entry::Says(Box::new(failing(type_, StrategyReason::ErrorDuringSetup, error, now))),
+    match setup {
+        Err(error) => {
+            EntryChange::set(failing(type_, StrategyReason::ErrorDuringSetup, error.to_string(), now))
+        }
         Ok(info) => {
             let ready = failing(type_, StrategyReason::Listening, READY, now);
-            Entry::Says(Box::new(CredentialIssuerStrategy {
+            EntryChange::set(CredentialIssuerStrategy {
                 status: StrategyStatus::Success,
-                frontend: Some(CredentialIssuerFrontend::service_account_token(info)),
+                frontend: Some(CredentialIssuerFrontend::service_account_token(info.clone())),
                 ..ready
-            }))
+            })
         }
     }
 }
@@ -71,12 +110,12 @@ pub fn enabled(outcome: Result<ServiceAccountTokenInfo, String>, now: Timestamp)
 ///
 /// # Errors
 ///
-/// Returns a text that names the setting to configure.
+/// Returns [`AddressError`] if neither is available.
 pub fn frontend(
-    cluster_info: Result<TokenCredentialRequestApiInfo, String>,
+    cluster_info: Result<TokenCredentialRequestApiInfo, ClusterInfoError>,
     url: Option<&str>,
     own_ca: &str,
-) -> Result<ServiceAccountTokenInfo, String> {
+) -> Result<ServiceAccountTokenInfo, AddressError> {
     match (cluster_info, url) {
         (Ok(info), _) if !info.certificate_authority_data.is_empty() && !info.server.is_empty() => {
             Ok(ServiceAccountTokenInfo {
@@ -88,15 +127,9 @@ pub fn frontend(
             server: url.to_owned(),
             certificate_authority_data: own_ca.to_owned(),
         }),
-        (Ok(_), _) => Err(unknown("kube-public/cluster-info has no address or no CA bundle")),
-        (Err(error), _) => Err(unknown(&error)),
+        (Ok(_), _) => Err(AddressError::Incomplete),
+        (Err(error), _) => Err(error.into()),
     }
-}
-
-fn unknown(why: &str) -> String {
-    format!(
-        "the address of the API server is not known ({why}): set discovery.url in the Concierge's configuration"
-    )
 }
 
 #[cfg(test)]
@@ -108,33 +141,34 @@ mod tests {
         TokenCredentialRequestApiInfo { server: server.into(), certificate_authority_data: ca.into() }
     }
 
-    fn content(entry: &Entry) -> (&str, &str, &str) {
-        match entry {
-            Entry::None => ("none", "", ""),
-            Entry::Removed => ("removed", "", ""),
-            Entry::Says(entry) => (entry.status.as_str(), entry.reason.as_str(), &entry.message),
+    fn content(change: &EntryChange) -> (&str, &str, &str) {
+        match change {
+            EntryChange::None => ("none", "", ""),
+            EntryChange::Remove => ("removed", "", ""),
+            EntryChange::Set(entry) => (entry.status.as_str(), entry.reason.as_str(), &entry.message),
         }
     }
 
     #[test]
     fn a_disabled_strategy_has_an_entry_only_during_cleanup() {
-        let stuck = Objects::Stuck("forbidden".into());
-        for (has_entry, objects, wanted) in [
-            (false, Objects::Left, ("none", "", "")),
-            (false, Objects::Gone, ("none", "", "")),
-            (true, Objects::Gone, ("removed", "", "")),
-            (true, Objects::Left, ("Error", "Disabled", DISABLED)),
-            (true, stuck, ("Error", "Disabled", &*format!("{DISABLED}: forbidden"))),
+        let failed = Cleanup::Failed("forbidden".into());
+        for (has_entry, cleanup, wanted) in [
+            (false, Cleanup::InProgress, ("none", "", "")),
+            (false, Cleanup::Complete, ("none", "", "")),
+            (true, Cleanup::Complete, ("removed", "", "")),
+            (true, Cleanup::InProgress, ("Error", "Disabled", DISABLED)),
+            (true, failed, ("Error", "Disabled", &*format!("{DISABLED}: forbidden"))),
         ] {
-            assert_eq!(content(&disabled(has_entry, &objects, at(0))), wanted);
+            assert_eq!(content(&disabled(has_entry, &cleanup, at(0))), wanted);
         }
     }
 
     #[test]
     fn an_enabled_strategy_has_the_api_servers_address_or_an_error() {
-        let ready = enabled(frontend(Ok(info("https://x", "Y2E=")), None, ""), at(0));
+        let info = frontend(Ok(info("https://x", "Y2E=")), None, "").map_err(SetupError::from);
+        let ready = enabled(&info, at(0));
         assert_eq!(content(&ready), ("Success", "Listening", "service account token exchange is ready"));
-        let Entry::Says(entry) = ready else { panic!("an entry") };
+        let EntryChange::Set(entry) = ready else { panic!("an entry") };
         let frontend = serde_json::to_value(entry.frontend).unwrap();
         assert_eq!(
             frontend,
@@ -142,20 +176,21 @@ mod tests {
                 {"server": "https://x", "certificateAuthorityData": "Y2E="}})
         );
         assert_eq!(
-            content(&enabled(Err("apply the file".into()), at(0))),
+            content(&enabled(&Err(SetupError::Permissions("apply the file".into())), at(0))),
             ("Error", "ErrorDuringSetup", "apply the file")
         );
     }
 
     #[test]
     fn managed_clusters_without_cluster_info_need_the_configured_url() {
-        let missing = || Err("no such ConfigMap".to_owned());
+        let missing = || Err(ClusterInfoError::Get("no such ConfigMap".into()));
         let found =
             |url, ca| frontend(missing(), url, ca).map(|info| (info.server, info.certificate_authority_data));
         assert_eq!(found(Some("https://eks"), "UEVN"), Ok(("https://eks".into(), "UEVN".into())));
-        let error = found(None, "UEVN").unwrap_err();
+        let text = |error: AddressError| SetupError::from(error).to_string();
+        let error = text(found(None, "UEVN").unwrap_err());
         assert!(error.contains("no such ConfigMap") && error.contains("discovery.url"), "{error}");
-        let error = frontend(Ok(info("https://x", "")), None, "UEVN").unwrap_err();
+        let error = text(frontend(Ok(info("https://x", "")), None, "UEVN").unwrap_err());
         assert!(error.contains("no CA bundle"), "{error}");
     }
 }

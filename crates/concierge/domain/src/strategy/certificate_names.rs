@@ -37,6 +37,19 @@ impl NameInfo {
     }
 }
 
+/// The names cannot be determined. The text is upstream's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NamesError {
+    /// The load balancer has addresses, and none is usable.
+    #[error("could not find valid IP addresses or hostnames from load balancer {namespace}/{name}")]
+    NoUsableAddress {
+        /// Namespace of the Service.
+        namespace: String,
+        /// Name of the Service.
+        name: String,
+    },
+}
+
 impl CertificateNames {
     /// Returns the names and the URL of a configured endpoint.
     fn of_endpoint(endpoint: &Endpoint) -> Self {
@@ -69,12 +82,12 @@ impl CertificateNames {
 ///
 /// # Errors
 ///
-/// Returns a text for the status if the load balancer has addresses and none is usable.
+/// Returns [`NamesError`] if the load balancer has addresses and none is usable.
 pub fn certificate_names(
     config: &ProxyConfig,
     load_balancer: Option<&Service>,
     cluster_ip: Option<&Service>,
-) -> Result<NameInfo, String> {
+) -> Result<NameInfo, NamesError> {
     if let Some(endpoint) = &config.endpoint {
         return Ok(NameInfo::Ready(CertificateNames::of_endpoint(endpoint)));
     }
@@ -93,7 +106,7 @@ fn from_cluster_ip(service: Option<&Service>) -> NameInfo {
     CertificateNames::of_ips(ips).map_or(NameInfo::Pending, NameInfo::Ready)
 }
 
-fn from_load_balancer(service: Option<&Service>) -> Result<NameInfo, String> {
+fn from_load_balancer(service: Option<&Service>) -> Result<NameInfo, NamesError> {
     let Some(service) = service else { return Ok(NameInfo::Pending) };
     let ingress = service
         .status
@@ -115,11 +128,10 @@ fn from_load_balancer(service: Option<&Service>) -> Result<NameInfo, String> {
     let ip = ingress.iter().filter_map(|entry| entry.ip.as_deref()?.parse().ok()).next();
     match ip.and_then(|ip| CertificateNames::of_ips(vec![ip])) {
         Some(names) => Ok(NameInfo::Ready(names)),
-        None => Err(format!(
-            "could not find valid IP addresses or hostnames from load balancer {}/{}",
-            service.metadata.namespace.as_deref().unwrap_or_default(),
-            service.metadata.name.as_deref().unwrap_or_default(),
-        )),
+        None => Err(NamesError::NoUsableAddress {
+            namespace: service.metadata.namespace.clone().unwrap_or_default(),
+            name: service.metadata.name.clone().unwrap_or_default(),
+        }),
     }
 }
 
@@ -209,7 +221,8 @@ mod tests {
             ),
         ] {
             let service = service(serde_json::json!({"status": {"loadBalancer": {"ingress": ingress}}}));
-            assert_eq!(certificate_names(&config, Some(&service), None), wanted);
+            let found = certificate_names(&config, Some(&service), None).map_err(|error| error.to_string());
+            assert_eq!(found, wanted);
         }
         assert_eq!(certificate_names(&config, None, None), Ok(NameInfo::Pending));
     }

@@ -1,11 +1,12 @@
 //! Decides the steps that bring the impersonation proxy to the state that the `CredentialIssuer`
 //! specifies.
 //!
-//! [`decide`] takes one observation and returns steps in the order in which to apply them, and a
-//! decision for the status that holds if all steps succeed. The first step that fails ends the
+//! [`decide`] takes one observation and returns steps in the order in which to apply them, and the
+//! status that holds if all steps succeed. The first step that fails ends the
 //! pass, and its error becomes the status; nothing is rolled back. Every replica applies the steps
 //! that change what it serves; only the leader applies the steps that write to the API server. Once
-//! all steps are applied, the next pass has only [`Step::Log`] steps.
+//! all steps are applied, the next pass has only [`Step::Log`] steps. [`conclude`] decides the final
+//! status from the result of the steps.
 //!
 //! Follows upstream's `impersonatorconfig` controller, with these differences: a generated
 //! certificate is deleted only after the external one is loaded; names are not determined for a
@@ -16,25 +17,36 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use pinniped_concierge_api::config::CredentialIssuerSpec;
-use pinniped_go_compat::json::quote;
+use pinniped_delegation::grants::SecretReference;
+use pinniped_go_compat::base64;
 
 use super::certificate_names::{NameInfo, certificate_names};
-use super::service::{self, Balancing};
+use super::certificate_validation::{self, Expected, ValidationReport};
+use super::external_certificate;
+use super::service::{self, ServiceType};
 use super::spec::{ExternalTls, Mode, ProxyConfig, ServiceKind};
-use super::validation::{self, Expected, ValidationReport};
-use super::{external, status};
+use crate::credential_issuer::{MissingCredentialIssuer, strategies};
 use crate::renewal;
-use pinniped_delegation::grants::SecretReference;
 
+mod conclusion;
 mod delegated;
+mod error;
+mod health;
+mod observed;
 mod plan;
-mod world;
 
-pub use delegated::{Delegated, Permission, external_reference};
-pub use plan::{Bundle, Note, Plan, Removal, Step, Verdict};
-pub use world::{
-    CaSecret, ExternalSecret, Finding, Loaded, Nodes, ObjectId, Observed, ProxyState, ServingSecret, Settings,
+pub use conclusion::{
+    AppliedSteps, Conclusion, EntryRefusal, PassError, StepFailure, StepFailureKind, conclude,
+    conclude_refusal,
 };
+pub use delegated::{Delegated, Permission, external_reference};
+pub use error::{BundleError, EXTERNAL_FAILED, ExternalError, ProxyError, SIGNER_FAILED};
+pub use health::Health;
+pub use observed::{
+    CaSecret, ExternalSecret, Loaded, Nodes, ObjectId, Observed, ProxyState, ServingContent, ServingSecret,
+    Settings,
+};
+pub use plan::{Bundle, LogEvent, Plan, ProxyStatus, Removal, Step};
 
 /// Returns whether the nodes must be listed for this spec: only mode `auto` depends on them.
 pub fn needs_nodes(spec: Option<&CredentialIssuerSpec>) -> bool {
@@ -47,15 +59,15 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Plan {
         let proxy = spec.as_ref().and_then(|spec| spec.impersonation_proxy.as_ref());
         proxy.is_some_and(|proxy| proxy.tls.is_some())
     });
-    let told = if has_tls { not_checked(NOT_LOADED) } else { ValidationReport::Nothing };
-    let mut pass = Pass { observed, now, steps: Vec::new(), wanted: None, recheck_after: None, told };
-    let verdict = match &observed.credential_issuer {
-        Some(spec) => pass.run(spec.as_ref()).unwrap_or_else(Verdict::Failed),
-        None => Verdict::NoCredentialIssuer(format!(
-            "could not get CredentialIssuer to update: credentialissuer.{} {} not found",
-            observed.settings.credential_issuer_group,
-            quote(&observed.settings.credential_issuer),
-        )),
+    let validation = if has_tls { not_checked(NOT_LOADED) } else { ValidationReport::Nothing };
+    let mut pass =
+        Pass { observed, now, steps: Vec::new(), should_run: None, recheck_after: None, validation };
+    let status = match &observed.credential_issuer {
+        Some(spec) => pass.run(spec.as_ref()).unwrap_or_else(ProxyStatus::Failed),
+        None => ProxyStatus::NoCredentialIssuer(MissingCredentialIssuer {
+            group: observed.settings.credential_issuer_group.clone(),
+            name: observed.settings.credential_issuer.clone(),
+        }),
     };
     if delegated::must_refuse(observed, &pass.steps) {
         // This step is the first one so that no other step can fail before it, and it replaces the
@@ -65,10 +77,10 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Plan {
     }
     Plan {
         steps: pass.steps,
-        verdict,
-        wanted: pass.wanted,
+        status,
+        should_run: pass.should_run,
         recheck_after: pass.recheck_after,
-        told: pass.told,
+        validation: pass.validation,
     }
 }
 
@@ -76,35 +88,35 @@ struct Pass<'a> {
     observed: &'a Observed,
     now: Timestamp,
     steps: Vec<Step>,
-    wanted: Option<bool>,
+    should_run: Option<bool>,
     recheck_after: Option<Duration>,
-    told: ValidationReport,
+    validation: ValidationReport,
 }
 
 impl Pass<'_> {
-    fn run(&mut self, spec: Option<&CredentialIssuerSpec>) -> Result<Verdict, String> {
-        let config = ProxyConfig::parse(spec).map_err(|error| error.to_string())?;
-        let wanted = self.wanted(config.mode)?;
-        self.wanted = Some(wanted);
+    fn run(&mut self, spec: Option<&CredentialIssuerSpec>) -> Result<ProxyStatus, ProxyError> {
+        let config = ProxyConfig::parse(spec)?;
+        let wanted = self.should_run(config.mode)?;
+        self.should_run = Some(wanted);
         self.proxy(wanted)?;
         self.service(
-            Balancing::LoadBalancer,
+            ServiceType::LoadBalancer,
             wanted && config.service == ServiceKind::LoadBalancer,
             &config,
         )?;
-        self.service(Balancing::ClusterIp, wanted && config.service == ServiceKind::ClusterIp, &config)?;
+        self.service(ServiceType::ClusterIp, wanted && config.service == ServiceKind::ClusterIp, &config)?;
         if !wanted {
             self.clear(&config);
-            return Ok(Verdict::Disabled(match config.mode {
-                Mode::Disabled => status::DISABLED,
-                Mode::Auto | Mode::Enabled => status::AUTO_DISABLED,
+            return Ok(ProxyStatus::Disabled(match config.mode {
+                Mode::Disabled => strategies::DISABLED,
+                Mode::Auto | Mode::Enabled => strategies::AUTO_DISABLED,
             }));
         }
         let observed = self.observed;
         let names =
             certificate_names(&config, observed.load_balancer.as_deref(), observed.cluster_ip.as_deref())?;
         if names == NameInfo::Pending && config.service == ServiceKind::LoadBalancer {
-            self.log(Note::WaitingForIngress);
+            self.log(LogEvent::WaitingForIngress);
         }
         let bundle = match &config.tls {
             Some(tls) => self.external(tls, &config, &names)?,
@@ -112,8 +124,8 @@ impl Pass<'_> {
         };
         self.signer()?;
         Ok(match names {
-            NameInfo::Pending => Verdict::Pending,
-            NameInfo::Ready(names) => Verdict::Listening { endpoint: names.endpoint, bundle },
+            NameInfo::Pending => ProxyStatus::Pending,
+            NameInfo::Ready(names) => ProxyStatus::Listening { endpoint: names.endpoint, bundle },
         })
     }
 
@@ -121,49 +133,47 @@ impl Pass<'_> {
         self.steps.push(step);
     }
 
-    fn log(&mut self, note: Note) {
-        self.steps.push(Step::Log(note));
+    fn log(&mut self, event: LogEvent) {
+        self.steps.push(Step::Log(event));
     }
 
-    fn wanted(&mut self, mode: Mode) -> Result<bool, String> {
+    fn should_run(&mut self, mode: Mode) -> Result<bool, ProxyError> {
         match (mode, &self.observed.nodes) {
             (Mode::Enabled, _) => Ok(true),
             (Mode::Disabled, _) => Ok(false),
             (Mode::Auto, Nodes::ControlPlane) => {
-                self.log(Note::ControlPlaneNodes(true));
+                self.log(LogEvent::ControlPlaneNodes(true));
                 Ok(false)
             }
             (Mode::Auto, Nodes::WorkersOnly) => {
-                self.log(Note::ControlPlaneNodes(false));
+                self.log(LogEvent::ControlPlaneNodes(false));
                 Ok(true)
             }
-            (Mode::Auto, Nodes::Failed(error)) => Err(error.clone()),
-            (Mode::Auto, Nodes::Unknown) => Err("the nodes have not been listed yet".to_owned()),
+            (Mode::Auto, Nodes::Failed(error)) => Err(ProxyError::Nodes(error.clone())),
+            (Mode::Auto, Nodes::Unknown) => Err(ProxyError::NodesNotListed),
         }
     }
 
-    fn proxy(&mut self, wanted: bool) -> Result<(), String> {
+    fn proxy(&mut self, wanted: bool) -> Result<(), ProxyError> {
         match (&self.observed.proxy, wanted) {
             (ProxyState::Running, true) | (ProxyState::Stopped, false) => {}
             (ProxyState::Stopped, true) => self.step(Step::StartProxy),
             (ProxyState::Running, false) => self.step(Step::StopProxy),
-            (ProxyState::Ended(error), true) => {
+            (ProxyState::Terminated(error), true) => {
                 // Reported once: the next pass starts a new proxy.
-                self.step(Step::ForgetProxy);
-                return Err(error
-                    .clone()
-                    .unwrap_or_else(|| "unexpected shutdown of proxy server".to_owned()));
+                self.step(Step::DropProxy);
+                return Err(ProxyError::ProxyTerminated(error.clone()));
             }
-            (ProxyState::Ended(_), false) => self.step(Step::ForgetProxy),
+            (ProxyState::Terminated(_), false) => self.step(Step::DropProxy),
         }
         Ok(())
     }
 
-    fn service(&mut self, kind: Balancing, wanted: bool, config: &ProxyConfig) -> Result<(), String> {
+    fn service(&mut self, kind: ServiceType, wanted: bool, config: &ProxyConfig) -> Result<(), ProxyError> {
         let settings = &self.observed.settings;
         let (name, existing) = match kind {
-            Balancing::LoadBalancer => (&settings.load_balancer_service, &self.observed.load_balancer),
-            Balancing::ClusterIp => (&settings.cluster_ip_service, &self.observed.cluster_ip),
+            ServiceType::LoadBalancer => (&settings.load_balancer_service, &self.observed.load_balancer),
+            ServiceType::ClusterIp => (&settings.cluster_ip_service, &self.observed.cluster_ip),
         };
         if !wanted {
             if let Some(existing) = existing {
@@ -191,14 +201,14 @@ impl Pass<'_> {
     /// Removes what a proxy needs that is not wanted. Of the generated objects only the CA is kept,
     /// because users' kubeconfigs contain it.
     fn clear(&mut self, config: &ProxyConfig) {
-        let spares = config
+        let names_managed_secret = config
             .tls
             .as_ref()
-            .is_some_and(|tls| external::is_own(&tls.secret_name, &self.observed.settings));
+            .is_some_and(|tls| external_certificate::is_managed(&tls.secret_name, &self.observed.settings));
         if config.tls.is_some() {
-            self.told = not_checked("the impersonation proxy does not run");
+            self.validation = not_checked("the impersonation proxy does not run");
         }
-        if let (ServingSecret::Present(id, _), false) = (&self.observed.serving, spares) {
+        if let (ServingSecret::Present(id, _), false) = (&self.observed.serving, names_managed_secret) {
             self.step(Step::DeleteServing(id.clone(), Removal::NotWanted));
         }
         if self.observed.loaded.serving.is_some() {
@@ -209,18 +219,18 @@ impl Pass<'_> {
         }
     }
 
-    fn generated(&mut self, names: &NameInfo) -> Result<Bundle, String> {
+    fn generated(&mut self, names: &NameInfo) -> Result<Bundle, ProxyError> {
         match &self.observed.ca {
             CaSecret::Missing => self.step(Step::CreateCa),
             CaSecret::Usable => {}
-            CaSecret::Broken(error) => {
-                let secret = quote(&self.observed.settings.ca_secret);
-                return Err(format!("{error}: delete secret {secret} to have a new CA made"));
+            CaSecret::Broken(cause) => {
+                let secret = self.observed.settings.ca_secret.clone();
+                return Err(ProxyError::UnusableCa { secret, cause: cause.clone() });
             }
         }
         let removal = match &self.observed.serving {
             ServingSecret::Missing => None,
-            ServingSecret::Present(id, finding) => match self.reason_to_replace(finding, names) {
+            ServingSecret::Present(id, content) => match self.reason_to_replace(content, names) {
                 Some(removal) => Some((id, removal)),
                 None => {
                     if self.observed.loaded.serving.as_ref() != Some(id) {
@@ -240,18 +250,18 @@ impl Pass<'_> {
     }
 
     /// Returns the reason to replace the existing certificate, if there is one.
-    fn reason_to_replace(&mut self, finding: &Finding, names: &NameInfo) -> Option<Removal> {
-        match finding {
-            Finding::NotPem => Some(Removal::NotPem),
-            Finding::NotX509(error) => Some(Removal::NotX509(error.clone())),
-            Finding::BadKey(error) => Some(Removal::BadKey(error.clone())),
-            Finding::Untrusted(_) => Some(Removal::Untrusted),
+    fn reason_to_replace(&mut self, content: &ServingContent, names: &NameInfo) -> Option<Removal> {
+        match content {
+            ServingContent::NotPem => Some(Removal::NotPem),
+            ServingContent::NotX509(error) => Some(Removal::NotX509(error.clone())),
+            ServingContent::BadKey(error) => Some(Removal::BadKey(error.clone())),
+            ServingContent::Untrusted(_) => Some(Removal::Untrusted),
             // A new CA is about to replace this one.
-            Finding::Leaf { .. } if self.observed.ca == CaSecret::Missing => Some(Removal::Untrusted),
-            Finding::Leaf { not_after, .. } if *not_after < self.now => Some(Removal::Untrusted),
-            Finding::Leaf { ips, dns_names, not_before, not_after } => {
+            ServingContent::Leaf { .. } if self.observed.ca == CaSecret::Missing => Some(Removal::Untrusted),
+            ServingContent::Leaf { not_after, .. } if *not_after < self.now => Some(Removal::Untrusted),
+            ServingContent::Leaf { ips, dns_names, not_before, not_after } => {
                 let NameInfo::Ready(names) = names else { return Some(Removal::NamesPending) };
-                self.log(Note::CheckedNames {
+                self.log(LogEvent::CheckedNames {
                     desired: names.clone(),
                     actual_ips: ips.clone(),
                     actual_hostnames: dns_names.clone(),
@@ -259,12 +269,11 @@ impl Pass<'_> {
                 if !names.match_certificate(ips, dns_names) {
                     return Some(Removal::NamesDiffer);
                 }
-                let life = Duration::try_from(not_after.duration_since(*not_before)).unwrap_or_default();
-                let used = life.mul_f64(RENEWAL_FRACTION);
-                if renewal::due(*not_before, *not_after, used, self.now) {
+                let renew_before = renewal::generated_renew_before(*not_before, *not_after);
+                if renewal::due(*not_before, *not_after, renew_before, self.now) {
                     return Some(Removal::Due);
                 }
-                self.recheck_after = Some(renewal::due_in(*not_before, *not_after, used, self.now));
+                self.recheck_after = Some(renewal::due_in(*not_before, *not_after, renew_before, self.now));
                 None
             }
         }
@@ -275,64 +284,56 @@ impl Pass<'_> {
         tls: &ExternalTls,
         config: &ProxyConfig,
         names: &NameInfo,
-    ) -> Result<Bundle, String> {
+    ) -> Result<Bundle, ProxyError> {
         let settings = &self.observed.settings;
         let name = tls.secret_name.clone();
         if name.is_empty() {
-            return Err("must provide impersonationSpec.TLS.secretName if impersonationSpec.TLS is provided"
-                .to_owned());
+            return Err(ProxyError::NoSecretName);
         }
-        if external::is_own(&name, settings) {
-            return Err("impersonationSpec.TLS.secretName must not be the name of the Secret managed by this controller"
-                .to_owned());
+        if external_certificate::is_managed(&name, settings) {
+            return Err(ProxyError::ManagedSecret);
         }
         if let Some(obstacle) = self.observed.delegated.as_ref().and_then(Delegated::obstacle) {
-            return Err(obstacle);
+            return Err(ProxyError::External(obstacle));
         }
-        self.log(Note::UsingExternal { secret_name: name.clone() });
+        self.log(LogEvent::UsingExternal { secret_name: name.clone() });
         let Some(secret) = &self.observed.external else {
-            let secret = quote(&SecretReference::parse(&name, &settings.namespace).name);
-            self.log(Note::ExternalNotFound { secret_name: name });
-            return Err(format!("{EXTERNAL_FAILED}: secret {secret} not found"));
+            let secret = SecretReference::parse(&name, &settings.namespace).name;
+            self.log(LogEvent::ExternalNotFound { secret_name: name });
+            return Err(ProxyError::External(ExternalError::NotFound(secret)));
         };
-        self.log(Note::ExternalFound { secret_name: name.clone() });
+        self.log(LogEvent::ExternalFound { secret_name: name.clone() });
         let load = self.observed.loaded.serving.as_ref() != Some(&secret.id);
-        let loadable = secret.facts.as_ref().is_some_and(|facts| facts.loadable);
+        let loadable = secret.certificate.as_ref().is_some_and(|certificate| certificate.loadable);
         // A certificate that cannot be loaded is not held back: the failing step reports the error
         // with the text that users know.
-        let held_back = load && loadable && tls.validation == validation::Mode::Enforce;
+        let held_back = load && loadable && tls.validation == certificate_validation::Mode::Enforce;
         if load && !held_back {
             self.step(Step::LoadExternal);
         }
         let mut bundle = Vec::new();
         if !secret.ca_crt.is_empty() {
-            self.log(Note::ExternalCaCrt { secret_name: name, ca_crt: secret.ca_crt.clone() });
-            if !external::has_pem_block(&secret.ca_crt) {
-                self.log(Note::ExternalCaCrtNotPem);
-                return Err(format!(
-                    "{EXTERNAL_FAILED}: unable to read provided ca.crt: {}",
-                    external::NOT_A_CERTIFICATE
-                ));
+            self.log(LogEvent::ExternalCaCrt { secret_name: name, ca_crt: secret.ca_crt.clone() });
+            if !external_certificate::has_pem_block(&secret.ca_crt) {
+                self.log(LogEvent::ExternalCaCrtNotPem);
+                return Err(ProxyError::External(ExternalError::CaCrtNotPem));
             }
             bundle.clone_from(&secret.ca_crt);
         }
         if !tls.certificate_authority_data.is_empty() {
-            let failed = |error: &dyn std::fmt::Display| {
-                format!("could not decode impersonationSpec.TLS.certificateAuthorityData: {error}")
-            };
-            bundle = external::decode_base64(&tls.certificate_authority_data)
-                .map_err(|at| failed(&format_args!("illegal base64 data at input byte {at}")))?;
-            if !external::has_pem_block(&bundle) {
-                return Err(failed(&external::NOT_A_CERTIFICATE));
+            bundle = base64::decode(tls.certificate_authority_data.as_bytes())
+                .map_err(|error| ProxyError::Bundle(error.into()))?;
+            if !external_certificate::has_pem_block(&bundle) {
+                return Err(ProxyError::Bundle(BundleError::NotPem));
             }
-            self.log(Note::AdvertisesConfigured { pem: bundle.clone() });
+            self.log(LogEvent::AdvertisesConfigured { pem: bundle.clone() });
         }
-        self.told = self.check(tls, secret, config, names);
-        if tls.validation == validation::Mode::Enforce {
-            if let (ValidationReport::Checked { findings, .. }, true) = (&self.told, loadable)
+        self.validation = self.check(tls, secret, config, names);
+        if tls.validation == certificate_validation::Mode::Enforce {
+            if let (ValidationReport::Checked { findings, .. }, true) = (&self.validation, loadable)
                 && !findings.problems.is_empty()
             {
-                let error = format!("{}: {}", validation::FAILED, findings.problems.join("; "));
+                let error = ProxyError::Validation(findings.problems.clone());
                 self.refuse_other_certificates();
                 return Err(error);
             }
@@ -370,13 +371,18 @@ impl Pass<'_> {
         config: &ProxyConfig,
         names: &NameInfo,
     ) -> ValidationReport {
-        if tls.validation == validation::Mode::Off {
+        if tls.validation == certificate_validation::Mode::Off {
             return not_checked("spec.impersonationProxy.tls.validation is Off");
         }
-        let Some(names) = names.ready() else { return not_checked("it is not known yet where clients come") };
+        let Some(names) = names.ready() else {
+            return not_checked("the address for clients is not known yet");
+        };
         // A weak key is reported even if it cannot be loaded.
-        let facts = secret.facts.as_ref().filter(|facts| facts.loadable || !facts.weaknesses.is_empty());
-        let Some(facts) = facts else { return not_checked(NOT_LOADED) };
+        let certificate = secret
+            .certificate
+            .as_ref()
+            .filter(|certificate| certificate.loadable || !certificate.weaknesses.is_empty());
+        let Some(certificate) = certificate else { return not_checked(NOT_LOADED) };
         let reference = SecretReference::parse(&tls.secret_name, &self.observed.settings.namespace);
         let secret_name = if reference.namespace == self.observed.settings.namespace {
             reference.name
@@ -394,17 +400,14 @@ impl Pass<'_> {
                 .filter(|_| uses_load_balancer_address)
                 .and_then(|ip| ip.parse().ok()),
         };
-        let findings = validation::check(facts, &expected, self.now);
+        let findings = certificate_validation::check(certificate, &expected, self.now);
         self.recheck_after = [self.recheck_after, findings.changes_after].into_iter().flatten().min();
         ValidationReport::Checked { secret_name: tls.secret_name.clone(), findings }
     }
 
-    fn signer(&mut self) -> Result<(), String> {
+    fn signer(&mut self) -> Result<(), ProxyError> {
         match &self.observed.signer {
-            None => {
-                let secret = quote(&self.observed.settings.signer_secret);
-                Err(format!("{SIGNER_MISSING}: secret {secret} not found"))
-            }
+            None => Err(ProxyError::NoSigner { secret: self.observed.settings.signer_secret.clone() }),
             Some(id) if self.observed.loaded.signer.as_ref() == Some(id) => Ok(()),
             Some(_) => {
                 self.step(Step::LoadSigner);
@@ -414,26 +417,12 @@ impl Pass<'_> {
     }
 }
 
-/// Fraction of its lifetime after which a generated certificate is replaced. Relevant only for
-/// short lifetimes: the default is a hundred years.
-const RENEWAL_FRACTION: f64 = 2.0 / 3.0;
-
 /// Reason why nothing was checked, if the strategy's entry has the error.
 const NOT_LOADED: &str = "the certificate could not be loaded, see status.strategies";
 
 fn not_checked(why: &str) -> ValidationReport {
     ValidationReport::NotChecked(why.to_owned())
 }
-
-/// Prefix of all errors about the Secret that the spec names.
-pub const EXTERNAL_FAILED: &str =
-    "could not load the externally provided TLS secret for the impersonation proxy";
-
-/// Prefix of the error about a signer's Secret that does not exist.
-const SIGNER_MISSING: &str = "could not load the impersonator's credential signing secret";
-
-/// Prefix of the error about a signer's Secret with invalid content.
-pub const SIGNER_FAILED: &str = "could not set the impersonator's credential signing secret";
 
 #[cfg(test)]
 mod tests;

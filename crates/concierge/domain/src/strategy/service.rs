@@ -35,14 +35,25 @@ const SOURCE_RANGES: &str = "loadBalancerSourceRanges";
 
 /// The two Services that can exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Balancing {
+pub enum ServiceType {
     /// Type `LoadBalancer`.
     LoadBalancer,
     /// Type `ClusterIP`.
     ClusterIp,
 }
 
-impl Balancing {
+/// Reasons why an existing Service cannot be changed to the wanted one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ServiceError {
+    /// The load balancer class would change, which is immutable.
+    #[error(
+        "could not change the loadBalancerClass of service {}, which is fixed once it was created: delete the Service \
+         to have it created anew", quote(.0)
+    )]
+    LoadBalancerClass(String),
+}
+
+impl ServiceType {
     /// Returns the value of `spec.type`.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -54,7 +65,7 @@ impl Balancing {
 
 /// Returns the wanted Service, without an owner.
 pub fn desired(
-    kind: Balancing,
+    kind: ServiceType,
     name: &str,
     namespace: &str,
     labels: &BTreeMap<String, String>,
@@ -62,11 +73,11 @@ pub fn desired(
     config: &ProxyConfig,
 ) -> Service {
     let mut annotations = config.annotations.clone();
-    remember(&mut annotations, ANNOTATION_KEYS, config.annotations.keys());
-    remember(&mut annotations, LABEL_KEYS, labels.keys());
+    record_keys(&mut annotations, ANNOTATION_KEYS, config.annotations.keys());
+    record_keys(&mut annotations, LABEL_KEYS, labels.keys());
     let fields = fields_for(kind, &config.fields);
     let set: Vec<String> = fields.iter().map(|(name, _)| (*name).to_owned()).collect();
-    remember(&mut annotations, FIELD_KEYS, set.iter());
+    record_keys(&mut annotations, FIELD_KEYS, set.iter());
     let app = labels.get(APP_LABEL).cloned().unwrap_or_default();
     Service {
         metadata: ObjectMeta {
@@ -85,7 +96,7 @@ pub fn desired(
                 ..ServicePort::default()
             }]),
             selector: Some(BTreeMap::from([(APP_LABEL.to_owned(), app)])),
-            load_balancer_ip: config.load_balancer_ip.clone().filter(|_| kind == Balancing::LoadBalancer),
+            load_balancer_ip: config.load_balancer_ip.clone().filter(|_| kind == ServiceType::LoadBalancer),
             ..with_fields(fields)
         }),
         status: None,
@@ -93,15 +104,15 @@ pub fn desired(
 }
 
 /// Returns names and values of the configured fields that this kind of Service supports.
-fn fields_for(kind: Balancing, fields: &ServiceFields) -> Vec<(&'static str, Value)> {
+fn fields_for(kind: ServiceType, fields: &ServiceFields) -> Vec<(&'static str, Value)> {
     let mut found = Vec::new();
-    if kind == Balancing::LoadBalancer {
+    if kind == ServiceType::LoadBalancer {
         found.extend(
             fields.external_traffic_policy.as_ref().map(|value| (EXTERNAL_TRAFFIC_POLICY, json!(value))),
         );
     }
     found.extend(fields.ip_family_policy.as_ref().map(|value| (IP_FAMILY_POLICY, json!(value))));
-    if kind == Balancing::LoadBalancer {
+    if kind == ServiceType::LoadBalancer {
         found.extend(fields.load_balancer_class.as_ref().map(|value| (LOAD_BALANCER_CLASS, json!(value))));
         let ranges = &fields.load_balancer_source_ranges;
         found.extend((!ranges.is_empty()).then(|| (SOURCE_RANGES, json!(ranges))));
@@ -131,12 +142,12 @@ fn with_fields(fields: Vec<(&'static str, Value)>) -> ServiceSpec {
 ///
 /// # Errors
 ///
-/// Returns an error if the class would change, because the class of a Service is immutable.
+/// Returns [`ServiceError`] if the load balancer class would change.
 fn fields_patch(
     existing: &Service,
     desired: &Service,
     managed: &[String],
-) -> Result<Vec<(String, Value)>, String> {
+) -> Result<Vec<(String, Value)>, ServiceError> {
     let fields = |service: &Service| match serde_json::to_value(&service.spec) {
         Ok(Value::Object(fields)) => fields,
         _ => Map::new(),
@@ -146,11 +157,8 @@ fn fields_patch(
     if new.get(LOAD_BALANCER_CLASS).is_some_and(|class| old.get(LOAD_BALANCER_CLASS) != Some(class))
         || gone(LOAD_BALANCER_CLASS) && old.contains_key(LOAD_BALANCER_CLASS)
     {
-        let name = quote(existing.metadata.name.as_deref().unwrap_or_default());
-        return Err(format!(
-            "could not change the loadBalancerClass of service {name}, which is fixed once it was created: delete \
-             the Service to have it created anew"
-        ));
+        let name = existing.metadata.name.clone().unwrap_or_default();
+        return Err(ServiceError::LoadBalancerClass(name));
     }
     let mut patch = Vec::new();
     for field in [EXTERNAL_TRAFFIC_POLICY, IP_FAMILY_POLICY, SOURCE_RANGES] {
@@ -166,7 +174,7 @@ fn fields_patch(
     Ok(patch)
 }
 
-fn remember<'a>(
+fn record_keys<'a>(
     annotations: &mut BTreeMap<String, String>,
     bookkeeping: &str,
     keys: impl Iterator<Item = &'a String>,
@@ -183,8 +191,8 @@ fn remember<'a>(
 ///
 /// # Errors
 ///
-/// Returns a text for the status if the load balancer class would change, because it is immutable.
-pub fn patch(existing: &Service, desired: &Service) -> Result<Option<Value>, String> {
+/// Returns [`ServiceError`] if the load balancer class would change.
+pub fn patch(existing: &Service, desired: &Service) -> Result<Option<Value>, ServiceError> {
     let mut metadata = Map::new();
     let old_annotations = existing.metadata.annotations.clone().unwrap_or_default();
     let new_annotations = desired.metadata.annotations.clone().unwrap_or_default();

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use pinniped_concierge_api::config::{CredentialIssuerSpec, ImpersonationProxyServiceSpec};
 use pinniped_go_compat::json::quote;
 
-use super::validation;
-use crate::endpoint::{Endpoint, HTTPS_PORT};
+use super::certificate_validation;
+use crate::endpoint::{Endpoint, EndpointError, HTTPS_PORT};
 
 /// The mode of the proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub struct ExternalTls {
     /// Base64 of the bundle to advertise; empty if the field is absent.
     pub certificate_authority_data: String,
     /// The consequence of a failed check of the certificate.
-    pub validation: validation::Mode,
+    pub validation: certificate_validation::Mode,
 }
 
 /// Fields that are copied to the Service unchanged. The Concierge never sets a field that is not
@@ -84,7 +84,46 @@ pub enum SpecError {
     Missing,
     /// A field of the block is not valid.
     #[error("could not load CredentialIssuer spec.impersonationProxy: {0}")]
-    Invalid(String),
+    Field(#[from] FieldError),
+}
+
+/// The field that is not valid.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FieldError {
+    /// `mode`.
+    #[error("invalid proxy mode {} (expected auto, disabled, or enabled)", quote(.0))]
+    Mode(String),
+    /// `service.type`.
+    #[error("invalid service type {} (expected None, LoadBalancer, or ClusterIP)", quote(.0))]
+    ServiceType(String),
+    /// `service.loadBalancerIP`.
+    #[error("invalid LoadBalancerIP {}", quote(.0))]
+    LoadBalancerIp(String),
+    /// `service.loadBalancerSourceRanges`.
+    #[error("invalid LoadBalancerSourceRanges {}", quote(.0))]
+    SourceRange(String),
+    /// `service.externalTrafficPolicy` or `service.ipFamilyPolicy`.
+    #[error("invalid {field} {} (expected {expected})", quote(.value))]
+    Policy {
+        /// Name of the field.
+        field: &'static str,
+        /// Its value.
+        value: String,
+        /// The allowed values.
+        expected: String,
+    },
+    /// `externalEndpoint` is missing.
+    #[error("externalEndpoint must be set when service.type is None")]
+    NoEndpoint,
+    /// `externalEndpoint` is not an endpoint.
+    #[error("invalid ExternalEndpoint {}: {cause}", quote(.value))]
+    Endpoint {
+        /// The value of the field.
+        value: String,
+        /// The reason.
+        #[source]
+        cause: EndpointError,
+    },
 }
 
 impl ProxyConfig {
@@ -99,17 +138,12 @@ impl ProxyConfig {
             "auto" => Mode::Auto,
             "enabled" => Mode::Enabled,
             "disabled" => Mode::Disabled,
-            other => {
-                let quoted = quote(other);
-                return Err(SpecError::Invalid(format!(
-                    "invalid proxy mode {quoted} (expected auto, disabled, or enabled)"
-                )));
-            }
+            other => return Err(FieldError::Mode(other.to_owned()).into()),
         };
         let tls = proxy.tls.as_ref().map(|tls| ExternalTls {
             secret_name: tls.secret_name.clone().unwrap_or_default(),
             certificate_authority_data: tls.certificate_authority_data.clone().unwrap_or_default(),
-            validation: validation::Mode::of_field(tls.validation.as_deref()),
+            validation: certificate_validation::Mode::of_field(tls.validation.as_deref()),
         });
         let mut config = Self {
             mode,
@@ -127,28 +161,21 @@ impl ProxyConfig {
             None | Some("" | "LoadBalancer") => ServiceKind::LoadBalancer,
             Some("ClusterIP") => ServiceKind::ClusterIp,
             Some("None") => ServiceKind::None,
-            Some(other) => {
-                let quoted = quote(other);
-                return Err(SpecError::Invalid(format!(
-                    "invalid service type {quoted} (expected None, LoadBalancer, or ClusterIP)"
-                )));
-            }
+            Some(other) => return Err(FieldError::ServiceType(other.to_owned()).into()),
         };
         config.load_balancer_ip = proxy.service.load_balancer_ip.clone().filter(|ip| !ip.is_empty());
         if let Some(ip) = config.load_balancer_ip.as_deref().filter(|ip| ip.parse::<IpAddr>().is_err()) {
-            return Err(SpecError::Invalid(format!("invalid LoadBalancerIP {}", quote(ip))));
+            return Err(FieldError::LoadBalancerIp(ip.to_owned()).into());
         }
-        config.fields = ServiceFields::parse(&proxy.service).map_err(SpecError::Invalid)?;
+        config.fields = ServiceFields::parse(&proxy.service)?;
         let endpoint = proxy.external_endpoint.as_deref().unwrap_or_default();
         if endpoint.is_empty() {
             if config.service == ServiceKind::None {
-                let text = "externalEndpoint must be set when service.type is None";
-                return Err(SpecError::Invalid(text.to_owned()));
+                return Err(FieldError::NoEndpoint.into());
             }
         } else {
-            let parsed = Endpoint::parse(endpoint, HTTPS_PORT).map_err(|error| {
-                SpecError::Invalid(format!("invalid ExternalEndpoint {}: {error}", quote(endpoint)))
-            })?;
+            let parsed = Endpoint::parse(endpoint, HTTPS_PORT)
+                .map_err(|cause| FieldError::Endpoint { value: endpoint.to_owned(), cause })?;
             config.endpoint = Some(parsed);
         }
         Ok(config)
@@ -157,18 +184,19 @@ impl ProxyConfig {
 
 impl ServiceFields {
     /// The schema rejects most of these errors, but an edited definition may not.
-    fn parse(service: &ImpersonationProxyServiceSpec) -> Result<Self, String> {
+    fn parse(service: &ImpersonationProxyServiceSpec) -> Result<Self, FieldError> {
         let filled = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
-        let one_of = |field: &str, value: &Option<String>, allowed: &[&str]| match filled(value) {
+        let one_of = |field: &'static str, value: &Option<String>, allowed: &[&str]| match filled(value) {
             Some(value) if !allowed.contains(&value.as_str()) => {
                 let (last, others) = allowed.split_last().unwrap_or((&"", &[]));
-                Err(format!("invalid {field} {} (expected {} or {last})", quote(&value), others.join(", ")))
+                let expected = format!("{} or {last}", others.join(", "));
+                Err(FieldError::Policy { field, value, expected })
             }
             value => Ok(value),
         };
         let ranges = &service.load_balancer_source_ranges;
         if let Some(range) = ranges.iter().find(|range| !is_address_range(range)) {
-            return Err(format!("invalid LoadBalancerSourceRanges {}", quote(range)));
+            return Err(FieldError::SourceRange(range.clone()));
         }
         Ok(Self {
             load_balancer_class: filled(&service.load_balancer_class),

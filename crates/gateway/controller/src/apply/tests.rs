@@ -11,7 +11,7 @@ use super::*;
 /// An API server with the same response to every request, and the requests that it received.
 #[derive(Clone, Default)]
 struct Server {
-    asked: Arc<Mutex<Vec<(Method, String)>>>,
+    requests: Arc<Mutex<Vec<(Method, String)>>>,
     open: Arc<AtomicUsize>,
     most: Arc<AtomicUsize>,
 }
@@ -19,23 +19,23 @@ struct Server {
 impl Server {
     fn client(
         &self,
-        answer: impl Fn(&Method, &str, usize) -> (u16, Value) + Clone + Send + 'static,
+        respond: impl Fn(&Method, &str, usize) -> (u16, Value) + Clone + Send + 'static,
     ) -> kube::Client {
         let server = self.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
-            let (server, answer) = (server.clone(), answer.clone());
+            let (server, respond) = (server.clone(), respond.clone());
             let (method, path) = (request.method().clone(), request.uri().path().to_owned());
             let nth = {
-                let mut asked = server.asked.lock().unwrap();
-                asked.push((method.clone(), path.clone()));
-                asked.len()
+                let mut requests = server.requests.lock().unwrap();
+                requests.push((method.clone(), path.clone()));
+                requests.len()
             };
             async move {
                 let open = server.open.fetch_add(1, Ordering::SeqCst) + 1;
                 server.most.fetch_max(open, Ordering::SeqCst);
                 tokio::time::sleep(Duration::from_millis(10)).await;
                 server.open.fetch_sub(1, Ordering::SeqCst);
-                let (code, body) = answer(&method, &path, nth);
+                let (code, body) = respond(&method, &path, nth);
                 let body = Body::from(body.to_string().into_bytes());
                 Ok::<_, std::io::Error>(Response::builder().status(code).body(body).unwrap())
             }
@@ -43,8 +43,8 @@ impl Server {
         kube::Client::new(service, "ns")
     }
 
-    fn asked(&self) -> Vec<(Method, String)> {
-        std::mem::take(&mut self.asked.lock().unwrap())
+    fn requests(&self) -> Vec<(Method, String)> {
+        std::mem::take(&mut self.requests.lock().unwrap())
     }
 }
 
@@ -68,17 +68,18 @@ fn writer(
     client: kube::Client,
     names: &[String],
     leader: bool,
-) -> (StatusWriter, watch::Sender<Arc<Verdicts>>) {
+) -> (StatusWriter, watch::Sender<Arc<ValidationResults>>) {
     let read = |name: &String| serde_json::from_value::<HttpProxy>(proxy(name, "1", &Value::Null)).unwrap();
     let mut observed = Observed::default();
     observed.http_proxies = Mirrors::of(names.iter().map(read).collect());
     let verdict = ProxyVerdict { generation: Some(1), ..ProxyVerdict::default() };
     let http_proxies = names.iter().map(|it| (name(it), verdict.clone())).collect();
-    let (sender, verdicts) = watch::channel(Arc::new(Verdicts { http_proxies, ..Verdicts::default() }));
+    let (sender, results) =
+        watch::channel(Arc::new(ValidationResults { http_proxies, ..ValidationResults::default() }));
     let writer = StatusWriter {
         client,
         observed: Arc::new(observed),
-        verdicts,
+        results,
         addresses: watch::channel(addresses("10.0.0.1")).1,
         leadership: Leadership::fixed(leader),
         trigger: Trigger::new(),
@@ -112,11 +113,11 @@ async fn only_the_leader_writes_and_concurrency_is_limited() {
     let client = server.client(|_, path, _| (200, stored(path.split('/').nth(7).unwrap(), "2")));
     let (mut follower, _kept) = writer(client.clone(), &names, false);
     follower.pass().await;
-    assert_eq!(server.asked(), []);
+    assert_eq!(server.requests(), []);
     let (mut leader, _kept) = writer(client, &names, true);
     assert_eq!(leader.pass().await.failures, 0);
-    assert_eq!(server.asked().len(), 100);
-    assert_eq!(server.most.load(Ordering::SeqCst), AT_ONCE);
+    assert_eq!(server.requests().len(), 100);
+    assert_eq!(server.most.load(Ordering::SeqCst), MAX_CONCURRENT_WRITES);
 }
 
 #[tokio::test(start_paused = true)]
@@ -129,7 +130,7 @@ async fn a_conflict_is_retried_with_the_current_object() {
     });
     let (mut leader, _kept) = writer(client, &["p".to_owned()], true);
     assert_eq!(leader.pass().await.failures, 0);
-    assert_eq!(server.asked(), [put("p"), (Method::GET, path("p")), put("p")]);
+    assert_eq!(server.requests(), [put("p"), (Method::GET, path("p")), put("p")]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -141,7 +142,7 @@ async fn retries_after_conflicts_are_limited() {
     });
     let (mut leader, _kept) = writer(client, &["p".to_owned()], true);
     assert_eq!(leader.pass().await.failures, 1);
-    assert_eq!(server.asked().len(), 2 * TRIES as usize);
+    assert_eq!(server.requests().len(), 2 * MAX_ATTEMPTS as usize);
 }
 
 #[tokio::test(start_paused = true)]
@@ -151,15 +152,18 @@ async fn a_missing_permission_is_retried_once_a_minute_and_not_for_each_object()
     let client = server.client(|_, _, _| refusal(403));
     let (mut leader, _kept) = writer(client, &names, true);
     for round in 0..3 {
-        let outcome = leader.pass().await;
-        assert!(outcome.skipped && outcome.failures == 0, "{round}");
-        let asked = server.asked().len();
+        let result = leader.pass().await;
+        assert!(result.skipped && result.failures == 0, "{round}");
+        let requests = server.requests().len();
         // First the concurrent writes, then none.
-        assert!(if round == 0 { (1..=AT_ONCE).contains(&asked) } else { asked == 0 }, "{round}: {asked}");
+        assert!(
+            if round == 0 { (1..=MAX_CONCURRENT_WRITES).contains(&requests) } else { requests == 0 },
+            "{round}: {requests}"
+        );
     }
     tokio::time::advance(AFTER_FORBIDDEN).await;
     leader.pass().await;
-    assert!(!server.asked().is_empty());
+    assert!(!server.requests().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -168,14 +172,14 @@ async fn a_dropped_status_is_not_written_again_until_the_object_changes() {
     let client = server.client(|_, _, _| (200, proxy("p", "2", &Value::Null)));
     let (mut leader, _kept) = writer(client, &["p".to_owned()], true);
     leader.pass().await;
-    assert_eq!(server.asked(), [put("p")]);
+    assert_eq!(server.requests(), [put("p")]);
     let arrives = |version: &str| serde_json::from_value(proxy("p", version, &Value::Null)).unwrap();
     leader.observed.http_proxies.set(arrives("2"));
     leader.pass().await;
-    assert_eq!(server.asked(), []);
+    assert_eq!(server.requests(), []);
     leader.observed.http_proxies.set(arrives("3"));
     leader.pass().await;
-    assert_eq!(server.asked(), [put("p")]);
+    assert_eq!(server.requests(), [put("p")]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -186,14 +190,14 @@ async fn a_write_is_not_repeated_before_its_watch_event_arrives() {
     for _ in 0..3 {
         leader.pass().await;
     }
-    assert_eq!(server.asked(), [put("p")]);
+    assert_eq!(server.requests(), [put("p")]);
     leader.observed.http_proxies.set(serde_json::from_value(stored("p", "2")).unwrap());
     leader.pass().await;
-    assert!(server.asked().is_empty() && leader.memory.with(|learned| learned.settled.is_empty()));
+    assert!(server.requests().is_empty() && leader.memory.with(|learned| learned.settled.is_empty()));
     // Another client has removed the status.
     leader.observed.http_proxies.set(serde_json::from_value(proxy("p", "3", &Value::Null)).unwrap());
     leader.pass().await;
-    assert_eq!(server.asked(), [put("p")]);
+    assert_eq!(server.requests(), [put("p")]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -204,10 +208,10 @@ async fn a_failed_write_does_not_affect_other_objects() {
         false => (200, stored("b", "2")),
     });
     let (mut leader, _kept) = writer(client, &["a".to_owned(), "b".to_owned()], true);
-    let outcome = leader.pass().await;
-    assert_eq!(outcome.failures, 1);
-    assert!(outcome.first.unwrap().starts_with("HTTPProxy ns/a: "));
-    assert_eq!(server.asked().len(), 2);
+    let result = leader.pass().await;
+    assert_eq!(result.failures, 1);
+    assert!(result.first.unwrap().starts_with("HTTPProxy ns/a: "));
+    assert_eq!(server.requests().len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -219,5 +223,5 @@ async fn newer_validation_results_end_a_pass() {
     let passing = tokio::spawn(async move { leader.pass().await.failures });
     tokio::time::sleep(Duration::from_millis(15)).await;
     sender.send_replace(Arc::default());
-    assert!((1..=2 * AT_ONCE).contains(&passing.await.unwrap()));
+    assert!((1..=2 * MAX_CONCURRENT_WRITES).contains(&passing.await.unwrap()));
 }

@@ -1,7 +1,7 @@
 use pinniped_delegation::grants::SecretReference;
 use serde_json::json;
 
-use super::keeper::FORGET_AFTER;
+use super::mirror_updater::FORGET_AFTER;
 use super::*;
 use pinniped_controller::follow::Refusal;
 
@@ -38,15 +38,15 @@ fn secrets_are_read_in_root_namespaces_and_where_an_administrator_configures_the
     }
 }
 
-fn keeper<K>() -> (Keeper<K>, Arc<Mirror<K>>) {
+fn updater<K>() -> (MirrorUpdater<K>, Arc<Mirror<K>>) {
     let mirror = Arc::new(Mirror::default());
-    let keeper = Keeper {
+    let updater = MirrorUpdater {
         mirror: Arc::clone(&mirror),
         listeners: Listeners { changes: Arc::default(), statuses: Trigger::new() },
-        trouble: Trouble::new("x"),
-        answered: watch::Sender::new(false),
+        log: WatchLog::new("x"),
+        responded: watch::Sender::new(false),
     };
-    (keeper, mirror)
+    (updater, mirror)
 }
 
 fn grant() -> TlsCertificateDelegation {
@@ -60,34 +60,34 @@ fn refused<K>(missing: bool) -> Change<K> {
 
 #[tokio::test(start_paused = true)]
 async fn grants_are_removed_after_a_lasting_refusal_but_not_after_a_temporary_one() {
-    let (mut keeper, mirror) = keeper();
-    keeper.take(Change::All(vec![grant()]));
-    keeper.take(Change::Failing("the network".to_owned()));
-    keeper.take(refused(false));
+    let (mut updater, mirror) = updater();
+    updater.take(Change::All(vec![grant()]));
+    updater.take(Change::Failing("the network".to_owned()));
+    updater.take(refused(false));
     tokio::time::advance(FORGET_AFTER / 2).await;
-    keeper.take(refused(false));
+    updater.take(refused(false));
     assert_eq!(mirror.all().len(), 1);
     // The refusal was temporary.
-    keeper.take(Change::All(vec![grant()]));
+    updater.take(Change::All(vec![grant()]));
     tokio::time::advance(FORGET_AFTER).await;
-    keeper.take(refused(false));
+    updater.take(refused(false));
     assert_eq!(mirror.all().len(), 1);
     tokio::time::advance(FORGET_AFTER).await;
-    keeper.take(refused(false));
+    updater.take(refused(false));
     assert!(mirror.all().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn routes_stay_without_the_permission_to_read_them_until_their_kind_is_uninstalled() {
-    let (mut keeper, mirror) = keeper::<HttpProxy>();
+    let (mut updater, mirror) = updater::<HttpProxy>();
     let proxy = json!({"metadata": {"name": "p", "namespace": "app"}, "spec": {}});
-    keeper.take(Change::All(vec![serde_json::from_value(proxy).unwrap()]));
+    updater.take(Change::All(vec![serde_json::from_value(proxy).unwrap()]));
     for _ in 0..3 {
-        keeper.take(refused(false));
+        updater.take(refused(false));
         tokio::time::advance(FORGET_AFTER).await;
     }
     assert_eq!(mirror.all().len(), 1);
-    keeper.take(refused(true));
+    updater.take(refused(true));
     assert!(mirror.all().is_empty());
 }
 
@@ -99,8 +99,8 @@ async fn a_refusal_completes_the_first_list_and_a_failure_does_not() {
         (Change::All(Vec::new()), true),
         (Change::Failing("the network".to_owned()), false),
     ] {
-        let (mut keeper, _) = keeper::<Secret>();
-        keeper.take(change);
-        assert_eq!(*keeper.answered.borrow(), wanted);
+        let (mut updater, _) = updater::<Secret>();
+        updater.take(change);
+        assert_eq!(*updater.responded.borrow(), wanted);
     }
 }

@@ -20,25 +20,25 @@ async fn kinds_that_are_not_installed_contribute_nothing_until_they_are() -> any
 
     // Watches the whole cluster, in which Contour is not installed.
     let replica = Replica::start(params(gateway(&plane, "kinds").await?, &[]));
-    replica.sees("the Ingress", |table| table.plain("i.example")).await?;
+    replica.await_table("the Ingress", |table| table.plain("i.example")).await?;
 
     plane.kubectl().apply(CRDS).await?;
     app.host("p", "p.example", Some("certs/w")).await?;
     app.host("plain", "plain.example", None).await?;
-    let took = replica.sees("a proxy", |table| table.plain("plain.example")).await?;
+    let took = replica.await_table("a proxy", |table| table.plain("plain.example")).await?;
     println!("HTTPProxy was noticed after {took:?}");
     app.await_word("p", "invalid").await?;
     plane.kubectl().apply(DELEGATION).await?;
     certs.grant("w", &["app"]).await?;
     let up = |table: &Table| table.certificate("p.example").as_ref() == Some(&pair.certificate_pem);
-    replica.sees("a granted host", up).await?;
+    replica.await_table("a granted host", up).await?;
     plane.kubectl().apply(LEGACY).await?;
     let spec = json!({
         "virtualhost": {"fqdn": "r.example", "tls": {"secretName": "certs/w"}},
         "routes": [{"match": "/", "services": [{"name": "web", "port": 80}]}],
     });
     app.put(ROUTE, "r", json!({"spec": spec})).await?;
-    replica.sees("an IngressRoute", |table| table.certificate("r.example").is_some()).await?;
+    replica.await_table("an IngressRoute", |table| table.certificate("r.example").is_some()).await?;
     // A grant of an old group remains effective when the grant of the current group is removed
     // together with its CRD. A host without another grant shows that the control plane has read it.
     let old = Namespace::new(&client, "old").await?;
@@ -47,7 +47,7 @@ async fn kinds_that_are_not_installed_contribute_nothing_until_they_are() -> any
     certs.grant_in(vmware, "w", &["*"]).await?;
     old.grant_in(vmware, "w", &["app"]).await?;
     app.host("old", "old.example", Some("old/w")).await?;
-    replica.sees("the old grant", |table| table.certificate("old.example").is_some()).await?;
+    replica.await_table("the old grant", |table| table.certificate("old.example").is_some()).await?;
     let drop_kind = async |kind: &str| -> anyhow::Result<()> {
         plane.kubectl().output(&["delete", "crd", kind, "--wait=false"]).await.map(drop)
     };
@@ -59,12 +59,14 @@ async fn kinds_that_are_not_installed_contribute_nothing_until_they_are() -> any
     })
     .await?;
     app.host("later", "later.example", None).await?;
-    replica.sees("another host", |table| table.plain("later.example")).await?;
+    replica.await_table("another host", |table| table.plain("later.example")).await?;
     assert!(up(&replica.table()?));
     drop_kind("tlscertificatedelegations.contour.vmware.com").await?;
-    replica.sees("no host that needs a grant", |table| table.certificate("p.example").is_none()).await?;
+    replica
+        .await_table("no host that needs a grant", |table| table.certificate("p.example").is_none())
+        .await?;
     drop_kind("httpproxies.projectcontour.io").await?;
-    replica.sees("no proxy", |table| !table.plain("plain.example")).await?;
+    replica.await_table("no proxy", |table| !table.plain("plain.example")).await?;
     assert!(replica.table()?.plain("i.example"));
     replica.end().await
 }

@@ -64,7 +64,8 @@ impl Namespace {
         if let Some(secret) = secret {
             virtualhost["tls"] = json!({"secretName": secret});
         }
-        self.put(PROXY, name, json!({"spec": {"virtualhost": virtualhost, "routes": [answer()]}})).await
+        self.put(PROXY, name, json!({"spec": {"virtualhost": virtualhost, "routes": [direct_response()]}}))
+            .await
     }
 
     /// Delegates a Secret of this namespace.
@@ -150,7 +151,7 @@ fn apply() -> PatchParams {
 }
 
 /// Returns a route that needs no backend.
-pub(crate) fn answer() -> Value {
+pub(crate) fn direct_response() -> Value {
     json!({"directResponsePolicy": {"statusCode": 200}})
 }
 

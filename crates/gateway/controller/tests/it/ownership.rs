@@ -52,7 +52,7 @@ async fn a_host_is_served_for_its_oldest_namespace_and_refused_for_others() -> a
     let serves = |pem: &str, table: &super::replica::Table| {
         table.certificate("h.owner.example").as_deref() == Some(pem)
     };
-    replica.sees("the owner's host", |table| serves(&mine.certificate_pem, table)).await?;
+    replica.await_table("the owner's host", |table| serves(&mine.certificate_pem, table)).await?;
     own.await_word("p", "valid").await?;
     assert_eq!(reason(&other.await_word("p", "invalid").await?), "HostNotOwned");
     let why = "host \"h.owner.example\" belongs to namespace \"owner-own\": HTTPProxy owner-own/p is older";
@@ -67,7 +67,7 @@ async fn a_host_is_served_for_its_oldest_namespace_and_refused_for_others() -> a
 
     // The owner releases the host, and the next oldest object owns it.
     own.delete(PROXY, "p").await?;
-    replica.sees("the other's host", |table| serves(&theirs.certificate_pem, table)).await?;
+    replica.await_table("the other's host", |table| serves(&theirs.certificate_pem, table)).await?;
     other.await_word("p", "valid").await?;
     replica.end().await
 }
@@ -85,7 +85,7 @@ async fn an_ingress_in_a_namespace_without_roots_is_refused_with_an_event() -> a
     let mut params = params(gateway(plane, "roots").await?, &[&roots.name, &other.name]);
     params.settings.root_namespaces = vec![roots.name.clone()];
     let replica = Replica::start(params);
-    replica.sees("the permitted Ingress", |table| table.plain("roots-only.example")).await?;
+    replica.await_table("the permitted Ingress", |table| table.plain("roots-only.example")).await?;
     assert!(!replica.table()?.plain("roots-other.example"));
     wait::until_ok(PATIENCE, "the Event".to_owned(), async || {
         let events = events(&other, "i").await?;

@@ -8,7 +8,7 @@ use futures::future::try_join_all;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use super::objects::{GRANT, Namespace, PROXY, SECRET, answer, issue, reason};
+use super::objects::{GRANT, Namespace, PROXY, SECRET, direct_response, issue, reason};
 use super::replica::{Replica, params};
 use super::{gateway, plane};
 
@@ -36,19 +36,19 @@ async fn a_grant_enables_a_host_and_its_removal_disables_it_immediately() -> any
         [("w", &["other"]), ("different", &["grant-app"]), ("w", &[]), ("w", &["*", "grant-app-2"])];
     for (secret, targets) in rows {
         certs.grant("w", &["grant-app"]).await?;
-        let took = replica.sees("the host, granted", up).await?;
+        let took = replica.await_table("the host, granted", up).await?;
         println!("granted: up after {took:?}");
         app.await_word("p", "valid").await?;
         certs.grant(secret, targets).await?;
-        let took = replica.sees("the host gone", down).await?;
+        let took = replica.await_table("the host gone", down).await?;
         println!("{secret} for {targets:?}: down after {took:?}");
         assert_eq!(reason(&app.await_word("p", "invalid").await?), "DelegationNotPermitted");
     }
     for group in ["contour.heptio.com/v1beta1", "contour.vmware.com/v1"] {
         certs.grant_in((group, GRANT.1), "w", &["*"]).await?;
-        replica.sees("the host, granted by an old group", up).await?;
+        replica.await_table("the host, granted by an old group", up).await?;
         certs.delete((group, GRANT.1), "grant").await?;
-        let took = replica.sees("the host gone", down).await?;
+        let took = replica.await_table("the host gone", down).await?;
         println!("deleted in {group}: down after {took:?}");
     }
     replica.end().await
@@ -68,15 +68,16 @@ async fn a_secret_is_renewed_corrupted_deleted_and_restored_without_a_restart() 
     for pair in [&first, &second] {
         app.secret("w", pair).await?;
         let certificate = Some(pair.certificate_pem.clone());
-        replica.sees("its certificate", |table| table.certificate("s.example") == certificate).await?;
+        replica.await_table("its certificate", |table| table.certificate("s.example") == certificate).await?;
     }
     let broken = Patch::Merge(json!({"data": {"tls.crt": STANDARD.encode("garbage")}}));
     app.api(SECRET).patch("w", &PatchParams::default(), &broken).await?;
-    replica.sees("no certificate", |table| table.certificate("s.example").is_none()).await?;
+    replica.await_table("no certificate", |table| table.certificate("s.example").is_none()).await?;
     app.secret("w", &first).await?;
-    replica.sees("a certificate again", |table| table.certificate("s.example").is_some()).await?;
+    replica.await_table("a certificate again", |table| table.certificate("s.example").is_some()).await?;
     app.delete(SECRET, "w").await?;
-    let took = replica.sees("no certificate", |table| table.certificate("s.example").is_none()).await?;
+    let took =
+        replica.await_table("no certificate", |table| table.certificate("s.example").is_none()).await?;
     println!("deleted: down after {took:?}");
     assert!(!replica.table()?.plain("s.example"));
     let status = app.await_word("p", "invalid").await?;
@@ -95,7 +96,7 @@ async fn irrelevant_changes_cause_no_new_table() -> anyhow::Result<()> {
     app.service("unused").await?;
     app.host("p", "q.example", Some("used")).await?;
     let replica = Replica::start(params(gateway(plane, "quiet").await?, &[&app.name]));
-    replica.sees("the host", |table| table.certificate("q.example").is_some()).await?;
+    replica.await_table("the host", |table| table.certificate("q.example").is_some()).await?;
     app.await_word("p", "valid").await?;
 
     let before = replica.published();
@@ -119,7 +120,7 @@ async fn irrelevant_changes_cause_no_new_table() -> anyhow::Result<()> {
         label(PROXY, "p").await?;
     }
     app.host("last", "last.example", None).await?;
-    replica.sees("the last one", |table| table.plain("last.example")).await?;
+    replica.await_table("the last one", |table| table.plain("last.example")).await?;
     assert_eq!(replica.published(), before + 1, "after {round} rounds");
     replica.end().await
 }
@@ -138,7 +139,7 @@ async fn many_concurrent_changes_cause_few_tables() -> anyhow::Result<()> {
     }))
     .await?;
     let all = |table: &super::replica::Table| (0..HOSTS).all(|n| table.plain(&format!("h{n}.burst.example")));
-    replica.sees("all of them", all).await?;
+    replica.await_table("all of them", all).await?;
     let (tables, took) = (replica.published() - before, began.elapsed());
     println!("{HOSTS} hosts in {took:?}: {tables} tables");
     // At most one table for each quiet period.
@@ -172,13 +173,13 @@ async fn endpoints_are_added_and_removed() -> anyhow::Result<()> {
         let there = |table: &super::replica::Table| {
             ["e.example", "i.example"].iter().all(|host| table.plain(host) && table.endpoints(host) == wanted)
         };
-        replica.sees(&format!("{wanted:?}"), there).await?;
+        replica.await_table(&format!("{wanted:?}"), there).await?;
     }
     // The object moves to another class.
     let spec = json!({
-        "virtualhost": {"fqdn": "e.example"}, "routes": [answer()], "ingressClassName": "other",
+        "virtualhost": {"fqdn": "e.example"}, "routes": [direct_response()], "ingressClassName": "other",
     });
     app.put(PROXY, "p", json!({"spec": spec})).await?;
-    replica.sees("no such host", |table| !table.plain("e.example")).await?;
+    replica.await_table("no such host", |table| !table.plain("e.example")).await?;
     replica.end().await
 }

@@ -69,7 +69,11 @@ impl Replica {
     }
 
     /// Waits for a table that satisfies `is_so` and returns the elapsed time.
-    pub(crate) async fn sees(&self, what: &str, is_so: impl Fn(&Table) -> bool) -> anyhow::Result<Duration> {
+    pub(crate) async fn await_table(
+        &self,
+        what: &str,
+        is_so: impl Fn(&Table) -> bool,
+    ) -> anyhow::Result<Duration> {
         let began = Instant::now();
         let mut tables = self.tables.clone();
         let found = tables.wait_for(|table| table.clone().is_some_and(|table| is_so(&Table(table))));
@@ -87,7 +91,7 @@ impl Replica {
 
     /// Waits for the first table.
     pub(crate) async fn ready(&self) -> anyhow::Result<()> {
-        self.sees("a table", |_| true).await.map(drop)
+        self.await_table("a table", |_| true).await.map(drop)
     }
 
     /// Returns the current table.
@@ -135,14 +139,14 @@ impl Table {
         })
     }
 
-    fn decide<T>(&self, host: &str, use_it: impl FnOnce(Decision<'_>) -> T) -> T {
-        let facts = RequestParts {
+    fn decide<T>(&self, host: &str, apply: impl FnOnce(Decision<'_>) -> T) -> T {
+        let parts = RequestParts {
             method: &http::Method::GET,
             authority: host,
             path: "/",
             query: None,
             headers: &http::HeaderMap::new(),
         };
-        use_it(self.0.plain.route(&facts))
+        apply(self.0.plain.route(&parts))
     }
 }

@@ -12,7 +12,7 @@ use super::{gateway, plane};
 const HOSTS: usize = 10_000;
 
 /// The number of objects that are created concurrently.
-const AT_ONCE: usize = 16;
+const MAX_CONCURRENT_WRITES: usize = 16;
 
 /// The design goal is one second. This test measures and prints the time on any machine with an
 /// unoptimized build; it only asserts that no change is lost.
@@ -24,7 +24,7 @@ async fn one_change_among_ten_thousand_hosts_is_published() -> anyhow::Result<()
     let name = |n: usize| (format!("p{n:05}"), format!("h{n:05}.scale.example"));
     let began = Instant::now();
     futures::stream::iter((0..HOSTS).map(Ok))
-        .try_for_each_concurrent(AT_ONCE, |n| {
+        .try_for_each_concurrent(MAX_CONCURRENT_WRITES, |n| {
             let (app, (name, host)) = (&app, name(n));
             async move { app.host(&name, &host, Some("w")).await }
         })
@@ -38,7 +38,7 @@ async fn one_change_among_ten_thousand_hosts_is_published() -> anyhow::Result<()
     setup.election = Election::Lease(nowhere);
     let replica = Replica::start(setup);
     let last = name(HOSTS - 1).1;
-    let took = replica.sees("all of them", |table| table.certificate(&last).is_some()).await?;
+    let took = replica.await_table("all of them", |table| table.certificate(&last).is_some()).await?;
     println!("the first table after {took:?}");
     for n in 0..HOSTS {
         let host = name(n).1;
@@ -48,14 +48,14 @@ async fn one_change_among_ten_thousand_hosts_is_published() -> anyhow::Result<()
         let (name, host) = name(HOSTS / 2);
         app.host(&name, &host, secret).await?;
         let is_so = |table: &super::replica::Table| table.certificate(&host).is_some() == secret.is_some();
-        let took = replica.sees("one change", is_so).await?;
+        let took = replica.await_table("one change", is_so).await?;
         println!("change {round} among {HOSTS}: live after {took:?}");
     }
     let (before, renewed) = (Instant::now(), issue("*.scale.example")?);
     app.secret("w", &renewed).await?;
     let last_has =
         |table: &super::replica::Table| table.certificate(&last).as_ref() == Some(&renewed.certificate_pem);
-    replica.sees("the renewed certificate", last_has).await?;
+    replica.await_table("the renewed certificate", last_has).await?;
     println!("a Secret of all hosts renewed: live after {:?}", before.elapsed());
     replica.end().await
 }

@@ -42,7 +42,7 @@ async fn a_delegated_secret_in_a_namespace_that_is_not_watched_appears_missing()
     replica.end().await?;
 
     let replica = Replica::start(with_roots(&["scope-app", "scope-certs"], gateway(plane, "scope-3").await?));
-    replica.sees("the host", |table| table.certificate("scope.example").is_some()).await?;
+    replica.await_table("the host", |table| table.certificate("scope.example").is_some()).await?;
     replica.end().await
 }
 
@@ -57,7 +57,7 @@ async fn the_fallback_certificate_is_read_from_any_namespace() -> anyhow::Result
     certs.secret("fb", &fallback).await?;
     let tls = serde_json::json!({"secretName": "own", "enableFallbackCertificate": true});
     let virtualhost = serde_json::json!({"fqdn": "fallback.example", "tls": tls});
-    let spec = serde_json::json!({"virtualhost": virtualhost, "routes": [super::objects::answer()]});
+    let spec = serde_json::json!({"virtualhost": virtualhost, "routes": [super::objects::direct_response()]});
     app.put(super::objects::PROXY, "p", serde_json::json!({"spec": spec})).await?;
     let mut params = params(gateway(plane, "fallback").await?, &[&app.name]);
     let secret = SecretReference::parse("fallback-certs/fb", "");
@@ -70,8 +70,10 @@ async fn the_fallback_certificate_is_read_from_any_namespace() -> anyhow::Result
         table.certificate("unknown.example").as_ref() == Some(&fallback.certificate_pem)
             && table.certificate("fallback.example").as_ref() == Some(&own.certificate_pem)
     };
-    replica.sees("the fallback certificate", served).await?;
+    replica.await_table("the fallback certificate", served).await?;
     certs.delete(super::objects::GRANT, "grant").await?;
-    replica.sees("nothing for unknown names", |table| table.certificate("unknown.example").is_none()).await?;
+    replica
+        .await_table("nothing for unknown names", |table| table.certificate("unknown.example").is_none())
+        .await?;
     replica.end().await
 }

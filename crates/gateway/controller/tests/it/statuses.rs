@@ -8,7 +8,7 @@ use pinniped_test_support::control_plane::ControlPlane;
 use pinniped_test_support::wait;
 use serde_json::{Value, json};
 
-use super::objects::{INGRESS, Namespace, PROXY, ROUTE, SERVICE, answer, issue};
+use super::objects::{INGRESS, Namespace, PROXY, ROUTE, SERVICE, direct_response, issue};
 use super::replica::{PATIENCE, Replica, lease, params};
 use super::{GATEWAYS, gateway, plane};
 
@@ -41,20 +41,20 @@ async fn only_the_leader_writes_statuses_and_another_replica_takes_over() -> any
     let one = start("leader-one").await?;
     let status = app.await_word("first", "valid").await?;
     let two = start("leader-two").await?;
-    two.sees("the host, as a follower", |table| table.plain("first.leader.example")).await?;
+    two.await_table("the host, as a follower", |table| table.plain("first.leader.example")).await?;
     assert_eq!(status["description"], "Valid HTTPProxy");
     let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
     assert_eq!(conditions[0]["type"], "Ready", "{status}");
     let valid = (&conditions[1]["type"], &conditions[1]["status"], &conditions[1]["reason"]);
     assert_eq!(valid, (&json!("Valid"), &json!("True"), &json!("Valid")));
     assert_eq!(conditions[1]["observedGeneration"], 1);
-    assert_eq!(status["loadBalancer"], Value::Null, "nobody knows where");
+    assert_eq!(status["loadBalancer"], Value::Null, "the addresses are not known");
 
     // An unchanged status is not written again: the write for another object is the third and last
     // one.
     app.host("second", "second.leader.example", None).await?;
     app.await_word("second", "valid").await?;
-    let spec = json!({"virtualhost": {"fqdn": "second.leader.example", "tls": {"secretName": "w"}}, "routes": [answer()]});
+    let spec = json!({"virtualhost": {"fqdn": "second.leader.example", "tls": {"secretName": "w"}}, "routes": [direct_response()]});
     app.put(PROXY, "second", json!({"spec": spec})).await?;
     let status = app.await_word("second", "invalid").await?;
     assert_eq!(status["conditions"][0]["observedGeneration"], 2);
@@ -97,7 +97,7 @@ async fn statuses_contain_the_addresses_of_the_gateway() -> anyhow::Result<()> {
     setup.addresses = StatusAddresses::Configured("10.0.0.1, lb.example".to_owned());
     let replica = Replica::start(setup.clone());
     for (kind, name) in [(PROXY, "p"), (INGRESS, "i")] {
-        app.await_status(kind, name, "told", are(configured.clone())).await?;
+        app.await_status(kind, name, "written", are(configured.clone())).await?;
     }
     assert_eq!(places(&app.status(INGRESS, "other").await?), Value::Null);
     let kept = app.api(INGRESS).get("i").await?.metadata.annotations.unwrap_or_default();
@@ -121,7 +121,7 @@ async fn statuses_contain_the_addresses_of_the_gateway() -> anyhow::Result<()> {
     let given = json!({"status": {"loadBalancer": {"ingress": [{"ip": "10.0.0.9", "ipMode": "VIP"}]}}});
     service.patch_status("envoy", &PatchParams::default(), &Patch::Merge(given)).await?;
     for (kind, name) in [(PROXY, "p"), (INGRESS, "i"), (PROXY, "q")] {
-        app.await_status(kind, name, "told anew", are(json!([{"ip": "10.0.0.9"}]))).await?;
+        app.await_status(kind, name, "updated", are(json!([{"ip": "10.0.0.9"}]))).await?;
     }
     home.delete(SERVICE, "envoy").await?;
     replica.end().await
@@ -139,7 +139,7 @@ async fn the_status_of_an_ingress_route_is_written_to_the_object_itself() -> any
     app.put(ROUTE, "bad", json!({"spec": spec("*.r.example")})).await?;
     app.put(ROUTE, "orphan", json!({"spec": {"routes": [route("/x", "web")]}})).await?;
     let replica = Replica::start(params(gateway(plane, "routes").await?, &[&app.name]));
-    replica.sees("the host", |table| table.plain("r.example")).await?;
+    replica.await_table("the host", |table| table.plain("r.example")).await?;
     let rows = [
         ("good", "valid", "valid IngressRoute"),
         ("bad", "invalid", "Spec.VirtualHost.Fqdn \"*.r.example\" cannot use wildcards"),
@@ -192,10 +192,12 @@ async fn a_missing_permission_affects_only_the_features_that_need_it() -> anyhow
     let mut setup = params(client, &[&app.name]);
     setup.addresses = StatusAddresses::Configured("10.0.0.1".to_owned());
     let replica = Replica::start(setup);
-    replica.sees("the plain host", |table| table.plain("i.rights.example")).await?;
+    replica.await_table("the plain host", |table| table.plain("i.rights.example")).await?;
     assert!(replica.table()?.certificate("rights.example").is_none());
-    app.await_status(INGRESS, "i", "told", |status| status["loadBalancer"]["ingress"][0]["ip"] == "10.0.0.1")
-        .await?;
+    app.await_status(INGRESS, "i", "written", |status| {
+        status["loadBalancer"]["ingress"][0]["ip"] == "10.0.0.1"
+    })
+    .await?;
     assert_eq!(app.status(PROXY, "p").await?["currentStatus"], "NotReconciled");
 
     let more = [
@@ -205,9 +207,9 @@ async fn a_missing_permission_affects_only_the_features_that_need_it() -> anyhow
     rules.as_array_mut().into_iter().for_each(|rules| rules.extend(more.clone()));
     plane.kubectl().apply(&role(&rules).to_string()).await?;
     let took = replica
-        .sees("the host, with the right", |table| table.certificate("rights.example").is_some())
+        .await_table("the host, with the permission", |table| table.certificate("rights.example").is_some())
         .await?;
-    println!("the right to Secrets was noticed after {took:?}");
+    println!("the permission to read Secrets was noticed after {took:?}");
     // The writer retries after one minute, a restarted replica immediately.
     replica.end().await?;
     let client = plane.client_as("rights", &[group, "system:authenticated"]).await?;
@@ -227,12 +229,12 @@ async fn a_replica_that_may_not_lead_serves_and_writes_nothing() -> anyhow::Resu
     "default".clone_into(&mut nowhere.namespace);
     setup.election = Election::Lease(nowhere);
     let replica = Replica::start(setup);
-    replica.sees("the host", |table| table.plain("follower.example")).await?;
-    let asked = |event: &Value| {
+    replica.await_table("the host", |table| table.plain("follower.example")).await?;
+    let is_attempt = |event: &Value| {
         event["impersonatedUser"]["username"] == "follower" && event["objectRef"]["resource"] == "leases"
     };
     wait::until_ok(PATIENCE, "several tries to lead", async || {
-        anyhow::ensure!(plane.audit_events()?.iter().filter(|event| asked(event)).count() > 3);
+        anyhow::ensure!(plane.audit_events()?.iter().filter(|event| is_attempt(event)).count() > 3);
         Ok(())
     })
     .await?;

@@ -99,7 +99,7 @@ async fn reported(installed: &Installed) -> anyhow::Result<()> {
         put(installed, &authority.server("", &["two.example.com"], &[])?).await?;
         condition(installed, "False", &other_host("two.example.com")).await?;
         wait::until_ok(SOON, "the missing right to be named", async || {
-            let named = lines(installed, &["a right is missing", "events in namespace default"]);
+            let named = lines(installed, &["a permission is missing", "events in namespace default"]);
             anyhow::ensure!(named == 1, "{named} times");
             Ok(())
         })

@@ -20,30 +20,30 @@ fn missing<K>() -> Change<K> {
 }
 
 fn permission(state: &State) -> (Permission, bool) {
-    let (answer, settled) = state.answer();
-    (answer.permission, settled)
+    let (access, settled) = state.current();
+    (access.permission, settled)
 }
 
 /// Returns a state in which only the current API group is installed and has these objects.
 fn with_grants(objects: Vec<TlsCertificateDelegation>) -> State {
     let mut state = state();
-    state.take_grants(DelegationGroup::Heptio, missing());
-    state.take_grants(DelegationGroup::Vmware, missing());
-    state.take_grants(DelegationGroup::ProjectContour, Change::All(objects));
+    state.apply_grants(DelegationGroup::Heptio, missing());
+    state.apply_grants(DelegationGroup::Vmware, missing());
+    state.apply_grants(DelegationGroup::ProjectContour, Change::All(objects));
     state
 }
 
 #[test]
 fn nothing_is_denied_before_all_groups_have_responded() {
     let mut state = state();
-    let unknown = |text: &str| (Permission::Unknown(text.to_owned()), false);
+    let unknown = |text: &str| (Permission::Unknown(text.into()), false);
     assert_eq!(permission(&state), unknown(NO_RESPONSE));
-    state.take_grants(DelegationGroup::ProjectContour, Change::All(Vec::new()));
-    state.take_grants(DelegationGroup::Vmware, missing());
+    state.apply_grants(DelegationGroup::ProjectContour, Change::All(Vec::new()));
+    state.apply_grants(DelegationGroup::Vmware, missing());
     assert_eq!(permission(&state), unknown(NO_RESPONSE));
-    state.take_grants(DelegationGroup::Heptio, Change::Failing("no route".to_owned()));
+    state.apply_grants(DelegationGroup::Heptio, Change::Failing("no route".to_owned()));
     assert_eq!(permission(&state), unknown("no route"));
-    state.take_grants(DelegationGroup::Heptio, missing());
+    state.apply_grants(DelegationGroup::Heptio, missing());
     assert_eq!(permission(&state), (Permission::Denied, true));
 }
 
@@ -51,7 +51,7 @@ fn nothing_is_denied_before_all_groups_have_responded() {
 fn a_grant_of_any_group_is_sufficient_before_the_others_respond() {
     for group in DelegationGroup::ALL {
         let mut state = state();
-        state.take_grants(group, Change::All(vec![object("d", "w", &["app"])]));
+        state.apply_grants(group, Change::All(vec![object("d", "w", &["app"])]));
         assert!(state.permits(), "{group:?}");
     }
 }
@@ -60,7 +60,7 @@ fn a_grant_of_any_group_is_sufficient_before_the_others_respond() {
 fn grants_are_added_and_removed_by_object() {
     let mut state = with_grants(Vec::new());
     let mut is_permitted_after = |change| {
-        state.take_grants(DelegationGroup::ProjectContour, change);
+        state.apply_grants(DelegationGroup::ProjectContour, change);
         state.permits()
     };
     assert!(is_permitted_after(Change::Set(object("one", "w", &["app"]))));
@@ -78,29 +78,29 @@ fn grants_are_added_and_removed_by_object() {
 #[test]
 fn the_secret_is_the_last_received_one_and_is_dropped_with_the_permission() {
     let mut state = with_grants(vec![object("d", "w", &["app"])]);
-    let unreadable = |text: &str| Permission::Unreadable(text.to_owned());
+    let unreadable = |text: &str| Permission::Unreadable(text.into());
     assert_eq!(permission(&state), (unreadable(NO_RESPONSE), false));
-    state.take_secret(Change::Failing("no route".to_owned()));
+    state.apply_secret(Change::Failing("no route".to_owned()));
     assert_eq!(permission(&state), (unreadable("no route"), false));
-    state.take_secret(Change::Refused(Refusal { missing: false, text: "forbidden".to_owned() }));
+    state.apply_secret(Change::Refused(Refusal { missing: false, text: "forbidden".to_owned() }));
     assert_eq!(permission(&state), (unreadable("forbidden"), true));
-    state.take_secret(Change::All(Vec::new()));
+    state.apply_secret(Change::All(Vec::new()));
     assert_eq!(permission(&state), (Permission::Granted, true));
-    assert!(state.answer().0.secret.is_none());
-    state.take_secret(Change::Set(secret()));
-    assert!(state.answer().0.secret.is_some());
-    state.take_secret(Change::Failing("no route".to_owned()));
-    assert!(state.answer().0.secret.is_some(), "an interruption takes nothing away");
+    assert!(state.current().0.secret.is_none());
+    state.apply_secret(Change::Set(secret()));
+    assert!(state.current().0.secret.is_some());
+    state.apply_secret(Change::Failing("no route".to_owned()));
+    assert!(state.current().0.secret.is_some(), "an interruption revokes nothing");
 
-    state.take_grants(DelegationGroup::ProjectContour, Change::All(Vec::new()));
+    state.apply_grants(DelegationGroup::ProjectContour, Change::All(Vec::new()));
     assert_eq!(permission(&state), (Permission::Denied, true));
-    assert!(matches!(state.secret, Found::Unanswered), "the key is still in memory");
-    state.take_grants(DelegationGroup::ProjectContour, Change::Set(object("d", "w", &["app"])));
+    assert!(matches!(state.secret, SecretState::Pending), "the key is still in memory");
+    state.apply_grants(DelegationGroup::ProjectContour, Change::Set(object("d", "w", &["app"])));
     assert_eq!(permission(&state), (unreadable(NO_RESPONSE), false));
-    state.take_secret(Change::Set(secret()));
-    state.take_secret(Change::Gone(secret()));
+    state.apply_secret(Change::Set(secret()));
+    state.apply_secret(Change::Gone(secret()));
     assert_eq!(permission(&state), (Permission::Granted, true));
-    assert!(state.answer().0.secret.is_none());
+    assert!(state.current().0.secret.is_none());
 }
 
 #[test]
@@ -108,11 +108,11 @@ fn an_ineffective_wildcard_is_reported_once() {
     let group = DelegationGroup::ProjectContour;
     let mut state = with_grants(vec![object("d", "w", &["*", "x"])]);
     assert!(!state.permits());
-    let told = |state: &State| state.warned.get(&(group, "d".to_owned())).cloned();
-    assert_eq!(told(&state), Some(vec!["w".to_owned()]));
-    state.take_grants(group, Change::Set(object("d", "w", &["x"])));
-    assert_eq!(told(&state), None, "told again if it comes back");
-    state.take_grants(group, Change::Set(object("d", "w", &["*", "x"])));
-    state.take_grants(group, Change::Gone(object("d", "w", &["*", "x"])));
-    assert_eq!(told(&state), None);
+    let warned = |state: &State| state.warned.get(&(group, "d".to_owned())).cloned();
+    assert_eq!(warned(&state), Some(vec!["w".to_owned()]));
+    state.apply_grants(group, Change::Set(object("d", "w", &["x"])));
+    assert_eq!(warned(&state), None, "logged again if it comes back");
+    state.apply_grants(group, Change::Set(object("d", "w", &["*", "x"])));
+    state.apply_grants(group, Change::Gone(object("d", "w", &["*", "x"])));
+    assert_eq!(warned(&state), None);
 }

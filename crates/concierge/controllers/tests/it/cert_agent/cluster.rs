@@ -15,8 +15,8 @@ use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use pinniped_concierge_api::config::{CredentialIssuerStrategy, StrategyType};
-use pinniped_concierge_controllers::cert_agent::exec::{AgentExec, ExecError};
-use pinniped_concierge_domain::strategy::cert_agent::AgentPod;
+use pinniped_concierge_controllers::kube_cert_agent::exec::{AgentExec, ExecError};
+use pinniped_concierge_domain::strategy::kube_cert_agent::AgentPod;
 use pinniped_pki::{CertificateAuthority, Validity};
 use pinniped_test_support::control_plane::{ControlPlane, ControlPlaneParams};
 use pinniped_test_support::wait;
@@ -227,7 +227,7 @@ impl Install {
     }
 
     /// Waits until the strategy has this message.
-    pub(crate) async fn says(&self, message: &str) -> anyhow::Result<CredentialIssuerStrategy> {
+    pub(crate) async fn await_message(&self, message: &str) -> anyhow::Result<CredentialIssuerStrategy> {
         self.agent_strategy(message, |strategy| strategy.message == message).await
     }
 
@@ -257,8 +257,8 @@ impl Install {
 /// Simulates an agent.
 #[derive(Default)]
 pub(crate) struct Agent {
-    answer: Mutex<Vec<u8>>,
-    asked: Mutex<BTreeMap<String, usize>>,
+    output: Mutex<Vec<u8>>,
+    calls: Mutex<BTreeMap<String, usize>>,
 }
 
 impl Agent {
@@ -266,21 +266,21 @@ impl Agent {
         Arc::default()
     }
 
-    pub(crate) fn will_say(&self, answer: impl Into<Vec<u8>>) {
-        *self.answer.lock().unwrap() = answer.into();
+    pub(crate) fn set_output(&self, output: impl Into<Vec<u8>>) {
+        *self.output.lock().unwrap() = output.into();
     }
 
     /// Returns the number of reads from each pod.
-    pub(crate) fn asked(&self) -> BTreeMap<String, usize> {
-        self.asked.lock().unwrap().clone()
+    pub(crate) fn calls(&self) -> BTreeMap<String, usize> {
+        self.calls.lock().unwrap().clone()
     }
 }
 
 impl AgentExec for Agent {
     fn print<'a>(&'a self, agent: &'a AgentPod) -> BoxFuture<'a, Result<Zeroizing<Vec<u8>>, ExecError>> {
-        *self.asked.lock().unwrap().entry(agent.name.clone()).or_default() += 1;
-        let answer = self.answer.lock().unwrap().clone();
-        Box::pin(async { Ok(Zeroizing::new(answer)) })
+        *self.calls.lock().unwrap().entry(agent.name.clone()).or_default() += 1;
+        let output = self.output.lock().unwrap().clone();
+        Box::pin(async { Ok(Zeroizing::new(output)) })
     }
 }
 

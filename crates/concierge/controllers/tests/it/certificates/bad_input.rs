@@ -60,9 +60,9 @@ async fn certificates_that_change_ten_times_a_second_end_with_the_last_one() -> 
     let story = Story::new("flapping", proxy).await?;
     let ca = authority("external")?;
     let pairs = [issue(&ca, &[HOST])?, issue(&ca, &["other.example.com"])?, issue(&ca, &[HOST])?];
-    let mut pace = tokio::time::interval(Duration::from_millis(100));
+    let mut interval = tokio::time::interval(Duration::from_millis(100));
     for round in 0..50 {
-        pace.tick().await;
+        interval.tick().await;
         story.put_pair("mine", &pairs[round % 3], ca.certificate_pem()).await?;
     }
     let last = &pairs[2];
@@ -70,7 +70,7 @@ async fn certificates_that_change_ten_times_a_second_end_with_the_last_one() -> 
     story.serves("the last one", &last.certificate_pem).await?;
     story.condition("the last one", "True", "").await?;
     story.install.strategy("Listening", |entry| endpoint(entry).is_some()).await?;
-    assert_eq!(story.written()?, [""; 0], "Secrets of ours and Services are not touched");
+    assert_eq!(story.written()?, [""; 0], "Secrets and Services of the Concierge do not change");
     let status_writes = story
         .control_plane
         .audit_events()?

@@ -131,7 +131,7 @@ async fn a_certificate_of_another_namespace_is_served_while_its_owner_permits_it
     let owner = Owner::new(&install.client, "certs").await?;
     let (first, second) = (owner.issue()?, owner.issue()?);
     let current = DelegationGroup::ProjectContour;
-    let ours = install.namespace.clone();
+    let namespace = install.namespace.clone();
 
     // Without the definition the use is denied, whether or not the Secret exists, and no generated
     // certificate is served.
@@ -144,7 +144,7 @@ async fn a_certificate_of_another_namespace_is_served_while_its_owner_permits_it
 
     // The definition is installed later, without a restart.
     world.kubectl().apply(MAIN).await?;
-    owner.grant(current, "wildcard", &[&ours]).await?;
+    owner.grant(current, "wildcard", &[&namespace]).await?;
     let ready = install.strategy("Listening", listens).await?;
     let info = ready.frontend.and_then(|frontend| frontend.impersonation_proxy_info).unwrap();
     assert_eq!(
@@ -160,8 +160,12 @@ async fn a_certificate_of_another_namespace_is_served_while_its_owner_permits_it
 
     // Granted for another namespace, another Secret, no namespace, or a wildcard beside another
     // name: each is refused immediately.
-    let rows: [(&str, &[&str]); 4] =
-        [("wildcard", &["other"]), ("different", &[&ours]), ("wildcard", &[]), ("wildcard", &["*", "other"])];
+    let rows: [(&str, &[&str]); 4] = [
+        ("wildcard", &["other"]),
+        ("different", &[&namespace]),
+        ("wildcard", &[]),
+        ("wildcard", &["*", "other"]),
+    ];
     for (secret, targets) in rows {
         owner.grant(current, secret, targets).await?;
         let took = await_refusal(&pod).await?;
@@ -180,20 +184,21 @@ async fn a_certificate_of_another_namespace_is_served_while_its_owner_permits_it
     install.strategy("a denial", is_denied).await?;
     world.kubectl().apply(LEGACY).await?;
     for group in [DelegationGroup::Heptio, DelegationGroup::Vmware] {
-        owner.grant(group, "wildcard", &[&ours]).await?;
+        owner.grant(group, "wildcard", &[&namespace]).await?;
         await_served(&pod, &second).await?;
         owner.revoke(group).await?;
         await_refusal(&pod).await?;
     }
 
     // An object in the Concierge's own namespace grants nothing.
-    let own = Owner { client: install.client.clone(), namespace: ours.clone(), authority: owner.authority };
-    own.grant(current, "wildcard", &[&ours]).await?;
+    let own =
+        Owner { client: install.client.clone(), namespace: namespace.clone(), authority: owner.authority };
+    own.grant(current, "wildcard", &[&namespace]).await?;
     let owner = Owner { namespace: "certs".to_owned(), ..own };
     install.strategy("a denial", is_denied).await?;
 
     // With a grant, a missing Secret is reported as missing, and its creation is noticed.
-    owner.grant(current, "wildcard", &[&ours]).await?;
+    owner.grant(current, "wildcard", &[&namespace]).await?;
     await_served(&pod, &second).await?;
     owner.secrets().delete("wildcard", &DeleteParams::default()).await?;
     await_refusal(&pod).await?;
@@ -224,7 +229,7 @@ async fn a_certificate_of_another_namespace_is_served_while_its_owner_permits_it
     let copy = Secret { metadata: Default::default(), ..copy };
     let copy = Secret { metadata: serde_json::from_value(json!({"name": "copy"}))?, ..copy };
     install.secrets().create(&PostParams::default(), &copy).await?;
-    for name in ["/copy".to_owned(), format!("{ours}/copy")] {
+    for name in ["/copy".to_owned(), format!("{namespace}/copy")] {
         install.configure(named(&name)).await?;
         install.strategy("Listening", listens).await?;
         await_served(&pod, &second).await?;

@@ -184,7 +184,7 @@ async fn certificates_from_outside_that_are_invalid_have_their_message() -> anyh
     story.error("no name", &[], message).await?;
     let refused = story.tls(json!({"secretName": ""})).await.expect_err("the schema refuses an empty name");
     assert!(refused.to_string().contains("should be at least 1 chars long"), "{refused}");
-    assert_eq!(story.written()?, story.writes, "nothing of ours was touched all the time");
+    assert_eq!(story.written()?, story.writes, "no object of the Concierge changed");
 
     // The Secret is not deleted even if the proxy is disabled.
     story.tls(json!({"secretName": in_own("concierge-tls")})).await?;

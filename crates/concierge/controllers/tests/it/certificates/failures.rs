@@ -16,8 +16,8 @@ struct Refusal {
 
 impl Refusal {
     async fn new(install: &Install, operation: &str, object: &str) -> anyhow::Result<Self> {
-        let ours = format!("request.namespace == '{}' && request.name == '{object}'", install.namespace);
-        Self::of(install, operation, object, ("", "v1", &["secrets", "services"]), &ours).await
+        let own = format!("request.namespace == '{}' && request.name == '{object}'", install.namespace);
+        Self::of(install, operation, object, ("", "v1", &["secrets", "services"]), &own).await
     }
 
     async fn of(
@@ -25,7 +25,7 @@ impl Refusal {
         operation: &str,
         object: &str,
         (group, version, resources): (&str, &str, &[&str]),
-        ours: &str,
+        own: &str,
     ) -> anyhow::Result<Self> {
         let name = format!("{}-{}-{object}", install.namespace, operation.to_lowercase());
         let refusal = Self {
@@ -41,7 +41,7 @@ impl Refusal {
                     "apiGroups": [group], "apiVersions": [version], "operations": [operation],
                     "resources": resources,
                 }]},
-                "matchConditions": [{"name": "ours", "expression": ours}],
+                "matchConditions": [{"name": "ours", "expression": own}],
                 "validations": [{"expression": "false", "message": "not today"}],
             },
         }))?;
@@ -107,7 +107,7 @@ async fn certificates_that_may_not_be_deleted_are_an_error_until_they_may() -> a
     .await?;
     story.install.configure(json!({"externalEndpoint": "other.example.com"})).await?;
     story.install.strategy("refused", has_refusal).await?;
-    assert_eq!(story.served(), before, "what is served is not touched");
+    assert_eq!(story.served(), before, "the served certificate does not change");
 
     // An external certificate is served nevertheless; only the cleanup fails and is reported.
     let ca = authority("external")?;

@@ -86,7 +86,7 @@ async fn certificates_that_were_tampered_with_are_issued_again() -> anyhow::Resu
     let ca = story.ready("at first", &["create CA", "create TLS"], &ready).await?;
     let secret = story.install.secret("concierge-ca", |_| true).await?;
     let generated = CertificateAuthority::load(bytes(&secret, "ca.crt"), bytes(&secret, "ca.key"))?;
-    let stranger = authority("stranger")?;
+    let foreign = authority("foreign")?;
 
     let patch = async |data: Value| {
         let (params, patch) = merge(json!({ "data": data }));
@@ -106,8 +106,8 @@ async fn certificates_that_were_tampered_with_are_issued_again() -> anyhow::Resu
             json!({"tls.crt": STANDARD.encode(pinniped_pki::pem::encode("CERTIFICATE", b"x"))}),
         ),
         ("no key", json!({"tls.key": ""})),
-        ("another's key", json!({"tls.key": STANDARD.encode(stranger.private_key_pem().as_str())})),
-        ("another signer", pair(&issue(&stranger, &[HOST])?)),
+        ("another's key", json!({"tls.key": STANDARD.encode(foreign.private_key_pem().as_str())})),
+        ("another signer", pair(&issue(&foreign, &[HOST])?)),
         ("another name", pair(&issue(&generated, &["other.example.com"])?)),
         ("one name more", pair(&issue(&generated, &[HOST, "more.example.com"])?)),
         ("a name and an address", pair(&issue(&generated, &[HOST, "10.0.0.1"])?)),
@@ -128,7 +128,7 @@ async fn certificates_that_were_tampered_with_are_issued_again() -> anyhow::Resu
 
     story.install.secrets().delete("concierge-tls", &DeleteParams::default()).await?;
     story.install.secret("concierge-tls", |secret| secret.uid() != old).await?;
-    story.ready("deleted by somebody", &["create TLS"], &ready).await?;
+    story.ready("deleted by another client", &["create TLS"], &ready).await?;
 
     story.install.secrets().delete("concierge-ca", &DeleteParams::default()).await?;
     let old = secret.uid();

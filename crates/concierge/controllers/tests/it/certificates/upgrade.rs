@@ -150,7 +150,7 @@ async fn certificates_are_never_generated_if_the_first_applied_object_names_one(
         let params = WatchParams::default();
         let list = install.secrets().list(&Default::default()).await?;
         let version = list.metadata.resource_version.context("no version")?;
-        let mut seen = install.secrets().watch(&params, &version).await?.boxed();
+        let mut events = install.secrets().watch(&params, &version).await?.boxed();
 
         let pod = install.pod("pod-1");
         let mut story = Story { control_plane, install, pod, writes: Vec::new() };
@@ -174,7 +174,7 @@ async fn certificates_are_never_generated_if_the_first_applied_object_names_one(
         story.install.secrets().create(&PostParams::default(), &end).await?;
         let mut names = Vec::new();
         let all = async {
-            while let Some(event) = seen.next().await {
+            while let Some(event) = events.next().await {
                 if let WatchEvent::Added(secret) = event? {
                     names.push(secret.name_any());
                 }
@@ -184,7 +184,7 @@ async fn certificates_are_never_generated_if_the_first_applied_object_names_one(
             }
             anyhow::bail!("the watch ended")
         };
-        tokio::time::timeout(PATIENCE, all).await.context("the last Secret was not seen")??;
+        tokio::time::timeout(PATIENCE, all).await.context("no event of the last Secret")??;
         assert!(
             names.contains(&"mine".to_owned()) && names.contains(&"concierge-signer".to_owned()),
             "{names:?}"

@@ -104,7 +104,7 @@ async fn certificates_must_pass_each_check() -> anyhow::Result<()> {
     // Valid earlier than the certificates that it issues.
     let validity = Validity::starting(Timestamp::now() - PATIENCE * 200, PATIENCE * 100_000);
     let ca = CertificateAuthority::generate("external", &validity)?;
-    let stranger = authority("stranger")?;
+    let foreign = authority("foreign")?;
     let expired = Validity::starting(Timestamp::now() - PATIENCE * 100, PATIENCE);
     let future = Validity::starting(Timestamp::now() + PATIENCE * 1000, PATIENCE * 100_000);
     let (expired, future) = (issue_for(&ca, &[HOST], &expired)?, issue_for(&ca, &[HOST], &future)?);
@@ -132,7 +132,7 @@ async fn certificates_must_pass_each_check() -> anyhow::Result<()> {
             ca_pem.to_owned(),
             format!("certificate in secret \"mine\" is not valid before {begins_at}"),
         ),
-        ("another CA", &good, stranger.certificate_pem().to_owned(), unknown.to_owned()),
+        ("another CA", &good, foreign.certificate_pem().to_owned(), unknown.to_owned()),
         ("an expired CA", &under_old, old_ca.certificate_pem().to_owned(), unknown.to_owned()),
         (
             "a bundle with something else in it",
@@ -161,7 +161,7 @@ async fn certificates_must_pass_each_check() -> anyhow::Result<()> {
     // Addresses of a load balancer: the requested one and the assigned one.
     let service = json!({"type": "LoadBalancer", "loadBalancerIP": "5.6.7.8"});
     story.install.configure(json!({"externalEndpoint": null, "service": service})).await?;
-    story.condition("no address", "Unknown", "it is not known yet where clients come").await?;
+    story.condition("no address", "Unknown", "the address for clients is not known yet").await?;
     let (params, ingress) = merge(json!({"status": {"loadBalancer": {"ingress": [{"ip": "1.2.3.4"}]}}}));
     story.install.services().patch_status("concierge-lb", &params, &ingress).await?;
     for (names, missing) in
@@ -268,12 +268,12 @@ async fn certificates_are_checked_under_upstreams_definition_too() -> anyhow::Re
     // A condition that is dropped is not written in every pass.
     let status_writes = || -> anyhow::Result<usize> {
         let events = story.control_plane.audit_events()?;
-        let ours = |event: &&Value| {
+        let own = |event: &&Value| {
             event["impersonatedUser"]["username"] == *story.install.account
                 && event["objectRef"]["resource"] == "credentialissuers"
                 && event["objectRef"]["subresource"] == "status"
         };
-        Ok(events.iter().filter(ours).count())
+        Ok(events.iter().filter(own).count())
     };
     let before = status_writes()?;
     for round in 0..5 {

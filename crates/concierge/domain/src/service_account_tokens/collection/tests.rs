@@ -169,7 +169,7 @@ fn disabling_tokens_deletes_all_objects_permissions_first() {
     let kinds: Vec<Kind> = remove_all(&observed)
         .iter()
         .map(|step| match step {
-            Step::Delete(object, Why::Disabled) => object.kind,
+            Step::Delete(object, DeletionReason::Disabled) => object.kind,
             other => panic!("{other:?}"),
         })
         .collect();

@@ -7,12 +7,12 @@
 //! replaces it.
 
 use pinniped_concierge_api::config::CredentialIssuerSpec;
-use pinniped_go_compat::json::quote;
-
-use super::EXTERNAL_FAILED;
-use super::plan::Step;
-use super::world::Observed;
 use pinniped_delegation::grants::SecretReference;
+
+use super::error::ExternalError;
+use super::observed::Observed;
+use super::plan::Step;
+use crate::status_text::StatusText;
 
 /// The Secret of another namespace that the spec names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,31 +29,28 @@ pub enum Permission {
     /// The name is not a valid reference.
     Malformed,
     /// The grants could not be read yet; the text is the reason.
-    Unknown(String),
+    Unknown(StatusText),
     /// The owner does not permit the use. Whether the Secret exists was not checked.
     Denied,
     /// The owner permits the use, but the Secret cannot be read; the text is the reason.
-    Unreadable(String),
+    Unreadable(StatusText),
     /// The Secret may be used if it exists.
     Granted,
 }
 
 impl Delegated {
-    /// Returns the reason why the Secret cannot be used, for the status.
-    pub(super) fn obstacle(&self) -> Option<String> {
-        let secret = quote(&self.secret.to_string());
-        let cause = match &self.permission {
-            Permission::Granted => return None,
-            Permission::Malformed => {
-                format!("malformed secretName {secret} (expected \"name\" or \"namespace/name\")")
-            }
+    /// Returns the reason why the Secret cannot be used.
+    pub(super) fn obstacle(&self) -> Option<ExternalError> {
+        let secret = self.secret.clone();
+        match &self.permission {
+            Permission::Granted => None,
+            Permission::Malformed => Some(ExternalError::Malformed(secret)),
             Permission::Unknown(cause) => {
-                format!("could not find out whether Secret {secret} is delegated: {cause}")
+                Some(ExternalError::UnknownPermission { secret, cause: cause.clone() })
             }
-            Permission::Denied => format!("certificate delegation not permitted for Secret {secret}"),
-            Permission::Unreadable(cause) => format!("could not read Secret {secret}: {cause}"),
-        };
-        Some(format!("{EXTERNAL_FAILED}: {cause}"))
+            Permission::Denied => Some(ExternalError::Denied(secret)),
+            Permission::Unreadable(cause) => Some(ExternalError::Unreadable { secret, cause: cause.clone() }),
+        }
     }
 }
 

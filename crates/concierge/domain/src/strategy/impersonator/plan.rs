@@ -1,4 +1,4 @@
-//! The plan of a pass: the steps to apply, in order, and the status decision that holds afterwards.
+//! The plan of a pass: the steps to apply, in order, and the status that holds afterwards.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -6,10 +6,12 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Service;
 use serde_json::Value;
 
-use super::world::ObjectId;
+use super::error::ProxyError;
+use super::observed::ObjectId;
+use crate::credential_issuer::MissingCredentialIssuer;
 use crate::strategy::certificate_names::CertificateNames;
-use crate::strategy::service::Balancing;
-use crate::strategy::validation::ValidationReport;
+use crate::strategy::certificate_validation::ValidationReport;
+use crate::strategy::service::ServiceType;
 
 /// The reason for deleting the generated serving certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +58,7 @@ impl Removal {
 
 /// An event to log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Note {
+pub enum LogEvent {
     /// The result of checking the nodes for a control plane.
     ControlPlaneNodes(bool),
     /// The load balancer has no address yet.
@@ -105,19 +107,19 @@ pub enum Note {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     /// Log an event, unless the same event was the last one of its kind.
-    Log(Note),
+    Log(LogEvent),
     /// Start the proxy of this process.
     StartProxy,
     /// Stop the proxy in the background.
     StopProxy,
     /// Drop the handle of a proxy that terminated by itself.
-    ForgetProxy,
+    DropProxy,
     /// Create a Service.
-    CreateService(Balancing, Box<Service>),
+    CreateService(ServiceType, Box<Service>),
     /// Patch a Service (JSON merge patch).
-    UpdateService(Balancing, Value),
+    UpdateService(ServiceType, Value),
     /// Delete a Service in exactly this state.
-    DeleteService(Balancing, ObjectId),
+    DeleteService(ServiceType, ObjectId),
     /// Create a CA and its Secret.
     CreateCa,
     /// Delete the Secret of the generated serving certificate in exactly this state.
@@ -145,7 +147,7 @@ impl std::fmt::Display for Step {
             Self::Log(_) => f.write_str("log"),
             Self::StartProxy => f.write_str("start proxy"),
             Self::StopProxy => f.write_str("stop proxy"),
-            Self::ForgetProxy => f.write_str("forget proxy"),
+            Self::DropProxy => f.write_str("drop proxy"),
             Self::CreateService(kind, _) => write!(f, "create {} Service", kind.as_str()),
             Self::UpdateService(kind, _) => write!(f, "update {} Service", kind.as_str()),
             Self::DeleteService(kind, _) => write!(f, "delete {} Service", kind.as_str()),
@@ -176,9 +178,9 @@ pub enum Bundle {
 
 /// The status if all steps succeed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ProxyStatus {
     /// The `CredentialIssuer` does not exist, so there is no status to write.
-    NoCredentialIssuer(String),
+    NoCredentialIssuer(MissingCredentialIssuer),
     /// The proxy is disabled; the text is the message.
     Disabled(&'static str),
     /// The proxy waits for an address.
@@ -190,9 +192,8 @@ pub enum Verdict {
         /// The bundle that clients verify with.
         bundle: Bundle,
     },
-    /// An error occurred; the text is Go's or the Concierge's and becomes the message of the
-    /// status.
-    Failed(String),
+    /// An error occurred; its text becomes the message of the status.
+    Failed(ProxyError),
 }
 
 /// The steps of a pass and the resulting status.
@@ -200,14 +201,14 @@ pub enum Verdict {
 pub struct Plan {
     /// The steps, in the order in which to apply them.
     pub steps: Vec<Step>,
-    /// The status decision.
-    pub verdict: Verdict,
+    /// The status if all steps succeed; [`conclude`](super::conclude) decides the final one.
+    pub status: ProxyStatus,
     /// Whether the proxy of this process should run; `None` if that could not be decided.
-    pub wanted: Option<bool>,
+    pub should_run: Option<bool>,
     /// Time after which to run the next pass if no event occurs before.
     pub recheck_after: Option<Duration>,
     /// The result of checking an external certificate.
-    pub told: ValidationReport,
+    pub validation: ValidationReport,
 }
 
 impl Plan {

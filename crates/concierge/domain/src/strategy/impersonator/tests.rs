@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::strategy::validation::{CertificateDetails, Chain};
+use crate::strategy::certificate_validation::{CertificateDetails, Chain};
 
 const DAY: i64 = 24 * 60 * 60;
 
@@ -33,7 +33,7 @@ fn id(version: &str) -> ObjectId {
 }
 
 /// Returns an observation in which only the spec and the signer's Secret exist.
-fn world(proxy: Value) -> Observed {
+fn observed(proxy: Value) -> Observed {
     Observed {
         settings: Arc::new(settings()),
         credential_issuer: Some(Some(
@@ -83,7 +83,7 @@ fn leaf(names: &[&str]) -> ServingSecret {
         names.iter().filter(|name| name.parse::<IpAddr>().is_err()).map(|&name| name.to_owned()).collect();
     let (not_before, not_after) =
         (now() - Duration::from_secs(300), Timestamp::from_second(2000 * DAY).unwrap());
-    ServingSecret::Present(id("t1"), Finding::Leaf { ips, dns_names, not_before, not_after })
+    ServingSecret::Present(id("t1"), ServingContent::Leaf { ips, dns_names, not_before, not_after })
 }
 
 impl Observed {
@@ -98,14 +98,14 @@ impl Observed {
     /// Adds the wanted load balancer Service with this ingress.
     fn lb(mut self, ingress: Value) -> Self {
         self.load_balancer =
-            Some(self.made(Balancing::LoadBalancer, json!({"loadBalancer": {"ingress": ingress}}), &[]));
+            Some(self.made(ServiceType::LoadBalancer, json!({"loadBalancer": {"ingress": ingress}}), &[]));
         self
     }
     fn cip(mut self, ips: &[&str]) -> Self {
-        self.cluster_ip = Some(self.made(Balancing::ClusterIp, json!({}), ips));
+        self.cluster_ip = Some(self.made(ServiceType::ClusterIp, json!({}), ips));
         self
     }
-    fn made(&self, kind: Balancing, status: Value, ips: &[&str]) -> Arc<Service> {
+    fn made(&self, kind: ServiceType, status: Value, ips: &[&str]) -> Arc<Service> {
         let settings = &self.settings;
         let spec = self.credential_issuer.clone().unwrap();
         let config = ProxyConfig::parse(spec.as_ref()).unwrap();
@@ -134,7 +134,7 @@ impl Observed {
         self.external = Some(ExternalSecret {
             id: id("e1"),
             ca_crt: ca_crt.into(),
-            facts: Some(details(&["example.com"])),
+            certificate: Some(details(&["example.com"])),
         });
         self
     }
@@ -156,94 +156,116 @@ fn details(names: &[&str]) -> CertificateDetails {
 
 const PEM: &str = "-----BEGIN CERTIFICATE-----\naGkh\n-----END CERTIFICATE-----\n";
 
-fn listening(endpoint: &str) -> Verdict {
-    Verdict::Listening { endpoint: endpoint.into(), bundle: Bundle::Generated }
+/// The status of a plan, with errors as text.
+#[derive(Clone, Debug, PartialEq)]
+enum ExpectedStatus {
+    NoCredentialIssuer(String),
+    Disabled(&'static str),
+    Pending,
+    Listening { endpoint: String, bundle: Bundle },
+    Failed(String),
 }
 
-fn listening_with(endpoint: &str, pem: &str) -> Verdict {
-    Verdict::Listening { endpoint: endpoint.into(), bundle: Bundle::Pem(pem.into()) }
+impl From<ProxyStatus> for ExpectedStatus {
+    fn from(status: ProxyStatus) -> Self {
+        match status {
+            ProxyStatus::NoCredentialIssuer(missing) => Self::NoCredentialIssuer(missing.to_string()),
+            ProxyStatus::Disabled(message) => Self::Disabled(message),
+            ProxyStatus::Pending => Self::Pending,
+            ProxyStatus::Listening { endpoint, bundle } => Self::Listening { endpoint, bundle },
+            ProxyStatus::Failed(error) => Self::Failed(error.to_string()),
+        }
+    }
 }
 
-fn failed(text: &str) -> Verdict {
-    Verdict::Failed(text.into())
+fn listening(endpoint: &str) -> ExpectedStatus {
+    ExpectedStatus::Listening { endpoint: endpoint.into(), bundle: Bundle::Generated }
+}
+
+fn listening_with(endpoint: &str, pem: &str) -> ExpectedStatus {
+    ExpectedStatus::Listening { endpoint: endpoint.into(), bundle: Bundle::Pem(pem.into()) }
+}
+
+fn failed(text: &str) -> ExpectedStatus {
+    ExpectedStatus::Failed(text.into())
 }
 
 /// Each row has a situation, the observation, the steps, and the status decision.
 #[test]
 fn each_situation_has_its_steps_and_status() {
-    let off = Verdict::Disabled(status::AUTO_DISABLED);
+    let off = ExpectedStatus::Disabled(strategies::AUTO_DISABLED);
     let ready = "https://1.2.3.4";
-    let rows: Vec<(&str, Observed, &[&str], Verdict)> = vec![
-        ("auto, control plane, nothing exists", world(auto()).control_plane(), &[], off.clone()),
+    let rows: Vec<(&str, Observed, &[&str], ExpectedStatus)> = vec![
+        ("auto, control plane, nothing exists", observed(auto()).control_plane(), &[], off.clone()),
         (
             "auto, control plane, Service and Secret exist",
-            world(auto()).control_plane().lb(json!([])).ca().tls(&["1.2.3.4"]),
+            observed(auto()).control_plane().lb(json!([])).ca().tls(&["1.2.3.4"]),
             &["delete LoadBalancer Service", "delete TLS"],
             off,
         ),
         (
             "auto, workers only",
-            world(auto()).workers(),
+            observed(auto()).workers(),
             &["start proxy", "create LoadBalancer Service", "create CA", "load signer"],
-            Verdict::Pending,
+            ExpectedStatus::Pending,
         ),
         (
             "load balancer without ingress",
-            world(auto()).workers().lb(json!([])),
+            observed(auto()).workers().lb(json!([])),
             &["start proxy", "create CA", "load signer"],
-            Verdict::Pending,
+            ExpectedStatus::Pending,
         ),
         (
             "load balancer with an empty ingress",
-            world(auto()).workers().lb(json!([{}])),
+            observed(auto()).workers().lb(json!([{}])),
             &["start proxy", "create CA", "load signer"],
-            Verdict::Pending,
+            ExpectedStatus::Pending,
         ),
         (
             "ingress that is no address",
-            world(auto()).workers().lb(json!([{"ip": "not-an-ip"}])),
+            observed(auto()).workers().lb(json!([{"ip": "not-an-ip"}])),
             &["start proxy"],
             failed("could not find valid IP addresses or hostnames from load balancer ns/made"),
         ),
         (
             "ingress with two addresses",
-            world(auto()).workers().lb(json!([{"ip": "1.2.3.4"}, {"ip": "5.6.7.8"}])),
+            observed(auto()).workers().lb(json!([{"ip": "1.2.3.4"}, {"ip": "5.6.7.8"}])),
             &["start proxy", "create CA", "create TLS for [1.2.3.4]", "load signer"],
             listening(ready),
         ),
         (
             "ingress with an address and later a hostname",
-            world(auto()).workers().lb(json!([{"ip": "1.2.3.4"}, {"hostname": "h"}])),
+            observed(auto()).workers().lb(json!([{"ip": "1.2.3.4"}, {"hostname": "h"}])),
             &["start proxy", "create CA", "create TLS for h", "load signer"],
             listening("https://h"),
         ),
         (
             "the certificate has extra names",
-            world(auto()).workers().lb(json!([{"ip": "1.2.3.4"}])).ca().tls(&["1.2.3.4", "more"]),
+            observed(auto()).workers().lb(json!([{"ip": "1.2.3.4"}])).ca().tls(&["1.2.3.4", "more"]),
             &["start proxy", "delete TLS", "create TLS for [1.2.3.4]", "load signer"],
             listening(ready),
         ),
         (
             "ingress turns invalid later",
-            world(auto()).workers().lb(json!([{"ip": "x"}])).ca().tls(&["1.2.3.4"]).serving(Some("t1")),
+            observed(auto()).workers().lb(json!([{"ip": "x"}])).ca().tls(&["1.2.3.4"]).serving(Some("t1")),
             &[],
             failed("could not find valid IP addresses or hostnames from load balancer ns/made"),
         ),
         (
             "enabled, no Service, a hostname",
-            world(enabled("None", "example.com")),
+            observed(enabled("None", "example.com")),
             &["start proxy", "create CA", "create TLS for example.com", "load signer"],
             listening("https://example.com"),
         ),
         (
             "enabled, no Service, an address with a port",
-            world(enabled("None", "1.2.3.4:8443")),
+            observed(enabled("None", "1.2.3.4:8443")),
             &["start proxy", "create CA", "create TLS for [1.2.3.4]", "load signer"],
             listening("https://1.2.3.4:8443"),
         ),
         (
             "enabled, load balancer and endpoint: no wait for the ingress",
-            world(enabled("LoadBalancer", "example.com")),
+            observed(enabled("LoadBalancer", "example.com")),
             &[
                 "start proxy",
                 "create LoadBalancer Service",
@@ -255,56 +277,56 @@ fn each_situation_has_its_steps_and_status() {
         ),
         (
             "enabled, ClusterIP, new Service",
-            world(enabled("ClusterIP", "")),
+            observed(enabled("ClusterIP", "")),
             &["start proxy", "create ClusterIP Service", "create CA", "load signer"],
-            Verdict::Pending,
+            ExpectedStatus::Pending,
         ),
         (
             "enabled, ClusterIP, dual stack",
-            world(enabled("ClusterIP", "")).cip(&["10.0.0.1", "fd00::5"]),
+            observed(enabled("ClusterIP", "")).cip(&["10.0.0.1", "fd00::5"]),
             &["start proxy", "create CA", "create TLS for [10.0.0.1, fd00::5]", "load signer"],
             listening("https://10.0.0.1"),
         ),
         (
             "the endpoint changed",
-            world(enabled("None", "new.example.com")).ca().tls(&["old.example.com"]).serving(Some("t1")),
+            observed(enabled("None", "new.example.com")).ca().tls(&["old.example.com"]).serving(Some("t1")),
             &["delete TLS", "create TLS for new.example.com"],
             listening("https://new.example.com"),
         ),
         (
             "the endpoint was removed",
-            world(enabled("LoadBalancer", "")).ca().tls(&["old.example.com"]).serving(Some("t1")),
+            observed(enabled("LoadBalancer", "")).ca().tls(&["old.example.com"]).serving(Some("t1")),
             &["create LoadBalancer Service", "delete TLS"],
-            Verdict::Pending,
+            ExpectedStatus::Pending,
         ),
         (
             "the serving Secret was deleted",
-            world(enabled("None", "example.com")).ca().serving(Some("t1")),
+            observed(enabled("None", "example.com")).ca().serving(Some("t1")),
             &["create TLS for example.com"],
             listening("https://example.com"),
         ),
         (
             "the CA Secret was deleted",
-            world(enabled("None", "example.com")).tls(&["example.com"]).serving(Some("t1")),
+            observed(enabled("None", "example.com")).tls(&["example.com"]).serving(Some("t1")),
             &["create CA", "delete TLS", "create TLS for example.com"],
             listening("https://example.com"),
         ),
         (
             "enabled -> disabled",
-            world(disabled()).lb(json!([])).ca().tls(&["x"]).serving(Some("t1")),
+            observed(disabled()).lb(json!([])).ca().tls(&["x"]).serving(Some("t1")),
             &["stop proxy", "delete LoadBalancer Service", "delete TLS", "clear TLS", "clear signer"],
-            Verdict::Disabled(status::DISABLED),
+            ExpectedStatus::Disabled(strategies::DISABLED),
         ),
-        ("disabled, at rest", world(disabled()).ca(), &[], Verdict::Disabled(status::DISABLED)),
+        ("disabled, at rest", observed(disabled()).ca(), &[], ExpectedStatus::Disabled(strategies::DISABLED)),
         (
             "disabled -> enabled, the CA is used again",
-            world(enabled("ClusterIP", "example.com")).ca(),
+            observed(enabled("ClusterIP", "example.com")).ca(),
             &["start proxy", "create ClusterIP Service", "create TLS for example.com", "load signer"],
             listening("https://example.com"),
         ),
         (
             "the type changed from LoadBalancer to ClusterIP",
-            world(enabled("ClusterIP", "example.com"))
+            observed(enabled("ClusterIP", "example.com"))
                 .lb(json!([]))
                 .ca()
                 .tls(&["example.com"])
@@ -314,24 +336,24 @@ fn each_situation_has_its_steps_and_status() {
         ),
         (
             "all is well",
-            world(enabled("None", "example.com")).ca().tls(&["example.com"]).serving(Some("t1")),
+            observed(enabled("None", "example.com")).ca().tls(&["example.com"]).serving(Some("t1")),
             &[],
             listening("https://example.com"),
         ),
         (
             "a follower has not loaded the leader's certificate yet",
-            world(enabled("None", "example.com")).ca().tls(&["example.com"]).serving(Some("t0")),
+            observed(enabled("None", "example.com")).ca().tls(&["example.com"]).serving(Some("t0")),
             &["load TLS"],
             listening("https://example.com"),
         ),
         (
             "the CA Secret is empty",
             {
-                let mut world = world(enabled("None", "example.com"));
-                world.ca = CaSecret::Broken(
+                let mut observed = observed(enabled("None", "example.com"));
+                observed.ca = CaSecret::Broken(
                     "could not load CA: tls: failed to find any PEM data in certificate input".into(),
                 );
-                world
+                observed
             },
             &["start proxy"],
             failed(
@@ -342,9 +364,9 @@ fn each_situation_has_its_steps_and_status() {
         (
             "no nodes",
             {
-                let mut world = world(auto());
-                world.nodes = Nodes::Failed("no nodes found".into());
-                world
+                let mut observed = observed(auto());
+                observed.nodes = Nodes::Failed("no nodes found".into());
+                observed
             },
             &[],
             failed("no nodes found"),
@@ -352,9 +374,9 @@ fn each_situation_has_its_steps_and_status() {
         (
             "no signer",
             {
-                let mut world = world(enabled("None", "example.com"));
-                world.signer = None;
-                world
+                let mut observed = observed(enabled("None", "example.com"));
+                observed.signer = None;
+                observed
             },
             &["start proxy", "create CA", "create TLS for example.com"],
             failed(
@@ -364,10 +386,10 @@ fn each_situation_has_its_steps_and_status() {
         (
             "the signer was rotated",
             {
-                let mut world =
-                    world(enabled("None", "example.com")).ca().tls(&["example.com"]).serving(Some("t1"));
-                world.signer = Some(id("s2"));
-                world
+                let mut observed =
+                    observed(enabled("None", "example.com")).ca().tls(&["example.com"]).serving(Some("t1"));
+                observed.signer = Some(id("s2"));
+                observed
             },
             &["load signer"],
             listening("https://example.com"),
@@ -375,12 +397,12 @@ fn each_situation_has_its_steps_and_status() {
         (
             "no CredentialIssuer",
             {
-                let mut world = world(disabled()).lb(json!([])).serving(Some("t1"));
-                world.credential_issuer = None;
-                world
+                let mut observed = observed(disabled()).lb(json!([])).serving(Some("t1"));
+                observed.credential_issuer = None;
+                observed
             },
             &[],
-            Verdict::NoCredentialIssuer(
+            ExpectedStatus::NoCredentialIssuer(
                 "could not get CredentialIssuer to update: credentialissuer.config.concierge.pinniped.dev \
                  \"config\" not found"
                     .into(),
@@ -389,9 +411,9 @@ fn each_situation_has_its_steps_and_status() {
         (
             "an invalid spec changes nothing",
             {
-                let mut world = world(disabled()).lb(json!([])).tls(&["x"]).serving(Some("t1"));
-                world.credential_issuer = Some(None);
-                world
+                let mut observed = observed(disabled()).lb(json!([])).tls(&["x"]).serving(Some("t1"));
+                observed.credential_issuer = Some(None);
+                observed
             },
             &[],
             failed("could not load CredentialIssuer: spec.impersonationProxy is nil"),
@@ -400,11 +422,11 @@ fn each_situation_has_its_steps_and_status() {
     check(rows);
 }
 
-fn check(rows: Vec<(&str, Observed, &[&str], Verdict)>) {
-    for (case, world, steps, verdict) in rows {
-        let plan = decide(&world, now());
+fn check(rows: Vec<(&str, Observed, &[&str], ExpectedStatus)>) {
+    for (case, observed, steps, status) in rows {
+        let plan = decide(&observed, now());
         assert_eq!(plan.summary(), steps, "{case}");
-        assert_eq!(plan.verdict, verdict, "{case}");
+        assert_eq!(ExpectedStatus::from(plan.status), status, "{case}");
     }
 }
 
@@ -412,13 +434,13 @@ fn check(rows: Vec<(&str, Observed, &[&str], Verdict)>) {
 fn an_unusable_certificate_is_issued_again() {
     let expired = Timestamp::from_second(999 * DAY).unwrap();
     let names = vec!["example.com".to_owned()];
-    for (finding, removal) in [
-        (Finding::NotPem, Removal::NotPem),
-        (Finding::NotX509("e".into()), Removal::NotX509("e".into())),
-        (Finding::BadKey("e".into()), Removal::BadKey("e".into())),
-        (Finding::Untrusted("e".into()), Removal::Untrusted),
+    for (content, removal) in [
+        (ServingContent::NotPem, Removal::NotPem),
+        (ServingContent::NotX509("e".into()), Removal::NotX509("e".into())),
+        (ServingContent::BadKey("e".into()), Removal::BadKey("e".into())),
+        (ServingContent::Untrusted("e".into()), Removal::Untrusted),
         (
-            Finding::Leaf {
+            ServingContent::Leaf {
                 ips: Vec::new(),
                 dns_names: names.clone(),
                 not_before: expired - Duration::from_secs(3600),
@@ -427,7 +449,7 @@ fn an_unusable_certificate_is_issued_again() {
             Removal::Untrusted,
         ),
         (
-            Finding::Leaf {
+            ServingContent::Leaf {
                 ips: Vec::new(),
                 dns_names: names,
                 not_before: Timestamp::from_second(800 * DAY).unwrap(),
@@ -436,9 +458,9 @@ fn an_unusable_certificate_is_issued_again() {
             Removal::Due,
         ),
     ] {
-        let mut world = world(enabled("None", "example.com")).ca().serving(Some("t1"));
-        world.serving = ServingSecret::Present(id("t1"), finding);
-        let plan = decide(&world, now());
+        let mut observed = observed(enabled("None", "example.com")).ca().serving(Some("t1"));
+        observed.serving = ServingSecret::Present(id("t1"), content);
+        let plan = decide(&observed, now());
         let first = plan.steps.iter().find(|step| !matches!(step, Step::Log(_)));
         assert_eq!(first, Some(&Step::DeleteServing(id("t1"), removal)));
         assert_eq!(plan.summary(), ["delete TLS", "create TLS for example.com"]);
@@ -447,43 +469,44 @@ fn an_unusable_certificate_is_issued_again() {
 
 #[test]
 fn a_terminated_proxy_is_reported_once_and_started_in_the_next_pass() {
-    for (error, wanted) in [(None, "unexpected shutdown of proxy server"), (Some("boom".to_owned()), "boom")]
-    {
-        let mut world = world(enabled("None", "example.com")).ca().tls(&["example.com"]).serving(Some("t1"));
-        world.proxy = ProxyState::Ended(error);
-        let plan = decide(&world, now());
-        assert_eq!((plan.summary(), plan.verdict), (vec!["forget proxy".to_owned()], failed(wanted)));
-        world.proxy = ProxyState::Stopped;
-        assert_eq!(decide(&world, now()).summary(), ["start proxy"]);
+    for (error, wanted) in [(None, "unexpected shutdown of proxy server"), (Some("boom".into()), "boom")] {
+        let mut observed =
+            observed(enabled("None", "example.com")).ca().tls(&["example.com"]).serving(Some("t1"));
+        observed.proxy = ProxyState::Terminated(error);
+        let plan = decide(&observed, now());
+        assert_eq!(plan.summary(), ["drop proxy"]);
+        assert_eq!(ExpectedStatus::from(plan.status), failed(wanted));
+        observed.proxy = ProxyState::Stopped;
+        assert_eq!(decide(&observed, now()).summary(), ["start proxy"]);
     }
-    let mut world = world(disabled());
-    world.proxy = ProxyState::Ended(None);
-    let plan = decide(&world, now());
-    assert_eq!(plan.summary(), ["forget proxy"]);
-    assert_eq!(plan.verdict, Verdict::Disabled(status::DISABLED));
+    let mut observed = observed(disabled());
+    observed.proxy = ProxyState::Terminated(None);
+    let plan = decide(&observed, now());
+    assert_eq!(plan.summary(), ["drop proxy"]);
+    assert_eq!(plan.status, ProxyStatus::Disabled(strategies::DISABLED));
 }
 
 #[test]
 fn a_generated_certificate_is_checked_again_after_two_thirds_of_its_lifetime() {
-    let mut world = world(enabled("None", "example.com")).ca().serving(Some("t1"));
-    let leaf = |begins: i64, ends: i64| Finding::Leaf {
+    let mut observed = observed(enabled("None", "example.com")).ca().serving(Some("t1"));
+    let leaf = |begins: i64, ends: i64| ServingContent::Leaf {
         ips: Vec::new(),
         dns_names: vec!["example.com".to_owned()],
         not_before: Timestamp::from_second(begins * DAY).unwrap(),
         not_after: Timestamp::from_second(ends * DAY).unwrap(),
     };
-    world.serving = ServingSecret::Present(id("t1"), leaf(970, 1030));
-    let plan = decide(&world, now());
+    observed.serving = ServingSecret::Present(id("t1"), leaf(970, 1030));
+    let plan = decide(&observed, now());
     assert_eq!(plan.recheck_after, Some(Duration::from_secs(u64::try_from(10 * DAY).unwrap())));
     assert!(plan.is_idle());
-    world.serving = ServingSecret::Present(id("t1"), leaf(960, 1020));
-    assert_eq!(decide(&world, now()).summary(), ["delete TLS", "create TLS for example.com"]);
+    observed.serving = ServingSecret::Present(id("t1"), leaf(960, 1020));
+    assert_eq!(decide(&observed, now()).summary(), ["delete TLS", "create TLS for example.com"]);
 }
 
 #[test]
 fn nodes_are_needed_in_mode_auto_only() {
     for (proxy, wanted) in [(auto(), true), (enabled("None", "x"), false), (disabled(), false)] {
-        assert_eq!(needs_nodes(world(proxy).credential_issuer.unwrap().as_ref()), wanted);
+        assert_eq!(needs_nodes(observed(proxy).credential_issuer.unwrap().as_ref()), wanted);
     }
     assert!(!needs_nodes(None));
 }

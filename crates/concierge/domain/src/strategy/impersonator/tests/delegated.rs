@@ -29,18 +29,18 @@ impl Observed {
 #[test]
 fn a_delegated_certificate_is_served_while_permitted() {
     let denied = failed(&format!(r#"{PREFIX}: certificate delegation not permitted for Secret "certs/w""#));
-    let granted = || world(spec("certs/w")).delegated(Permission::Granted);
+    let granted = || observed(spec("certs/w")).delegated(Permission::Granted);
     let ready = |bundle: &str| listening_with("https://example.com", bundle);
-    let rows: Vec<(&str, Observed, &[&str], Verdict)> = vec![
+    let rows: Vec<(&str, Observed, &[&str], ExpectedStatus)> = vec![
         (
             "not permitted from the start",
-            world(spec("certs/w")).delegated(Permission::Denied),
+            observed(spec("certs/w")).delegated(Permission::Denied),
             &["start proxy"],
             denied.clone(),
         ),
         (
             "not permitted, over a generated certificate: neither deleted nor served",
-            world(spec("certs/w"))
+            observed(spec("certs/w"))
                 .delegated(Permission::Denied)
                 .ca()
                 .tls(&["example.com"])
@@ -69,7 +69,7 @@ fn a_delegated_certificate_is_served_while_permitted() {
         ),
         (
             "revoked while served",
-            world(spec("certs/w")).delegated(Permission::Denied).serving_delegated("e1", "certs/w"),
+            observed(spec("certs/w")).delegated(Permission::Denied).serving_delegated("e1", "certs/w"),
             &["refuse TLS"],
             denied,
         ),
@@ -81,15 +81,15 @@ fn a_delegated_certificate_is_served_while_permitted() {
         ),
         (
             "may not be read any more",
-            world(spec("certs/w"))
+            observed(spec("certs/w"))
                 .delegated(Permission::Unreadable("forbidden".into()))
                 .serving_delegated("e1", "certs/w"),
             &["refuse TLS"],
             failed(&format!(r#"{PREFIX}: could not read Secret "certs/w": forbidden"#)),
         ),
         (
-            "nobody answers: what was permitted a moment ago is served on",
-            world(spec("certs/w"))
+            "no response: a certificate that was permitted before stays",
+            observed(spec("certs/w"))
                 .delegated(Permission::Unknown("timeout".into()))
                 .serving_delegated("e1", "certs/w"),
             &[],
@@ -98,8 +98,8 @@ fn a_delegated_certificate_is_served_while_permitted() {
             )),
         ),
         (
-            "nobody answers, and something else was served",
-            world(spec("certs/w")).delegated(Permission::Unknown("timeout".into())).serving(Some("t1")),
+            "no response, and another certificate was served",
+            observed(spec("certs/w")).delegated(Permission::Unknown("timeout".into())).serving(Some("t1")),
             &["refuse TLS"],
             failed(&format!(
                 r#"{PREFIX}: could not find out whether Secret "certs/w" is delegated: timeout"#
@@ -113,13 +113,13 @@ fn a_delegated_certificate_is_served_while_permitted() {
         ),
         (
             "a Secret of the own namespace that does not exist: the delegated one does not stay",
-            world(spec("mine")).serving_delegated("e1", "certs/w"),
+            observed(spec("mine")).serving_delegated("e1", "certs/w"),
             &["refuse TLS"],
             failed(&format!(r#"{PREFIX}: secret "mine" not found"#)),
         ),
         (
             "a name that cannot be",
-            world(spec("certs/a/b")).delegated(Permission::Malformed).serving_delegated("e1", "certs/w"),
+            observed(spec("certs/a/b")).delegated(Permission::Malformed).serving_delegated("e1", "certs/w"),
             &["refuse TLS"],
             failed(&format!(
                 r#"{PREFIX}: malformed secretName "certs/a/b" (expected "name" or "namespace/name")"#
@@ -127,7 +127,7 @@ fn a_delegated_certificate_is_served_while_permitted() {
         ),
         (
             "permitted, but the pass ends before it is loaded: the generated one does not serve on",
-            world(with_tls(enabled("None", "[invalid"), json!({"secretName": "certs/w"})))
+            observed(with_tls(enabled("None", "[invalid"), json!({"secretName": "certs/w"})))
                 .delegated(Permission::Granted)
                 .external(PEM)
                 .serving(Some("t1")),
@@ -139,15 +139,16 @@ fn a_delegated_certificate_is_served_while_permitted() {
         ),
         (
             "back to generated",
-            world(enabled("None", "example.com")).ca().serving_delegated("e1", "certs/w"),
+            observed(enabled("None", "example.com")).ca().serving_delegated("e1", "certs/w"),
             &["refuse TLS", "create TLS for example.com"],
             listening("https://example.com"),
         ),
         (
             "switched off",
-            world(with_tls(disabled(), json!({"secretName": "certs/w"}))).serving_delegated("e1", "certs/w"),
+            observed(with_tls(disabled(), json!({"secretName": "certs/w"})))
+                .serving_delegated("e1", "certs/w"),
             &["refuse TLS", "stop proxy", "clear signer"],
-            Verdict::Disabled(status::DISABLED),
+            ExpectedStatus::Disabled(strategies::DISABLED),
         ),
     ];
     check(rows);
@@ -157,9 +158,9 @@ fn a_delegated_certificate_is_served_while_permitted() {
 fn a_revoked_certificate_is_refused_even_if_the_pass_fails() {
     let revoked =
         |observed: Observed| observed.delegated(Permission::Denied).serving_delegated("e1", "certs/w");
-    let mut ended = revoked(world(spec("certs/w")));
-    ended.proxy = ProxyState::Ended(None);
-    let mut missing = revoked(world(spec("certs/w")));
+    let mut ended = revoked(observed(spec("certs/w")));
+    ended.proxy = ProxyState::Terminated(None);
+    let mut missing = revoked(observed(spec("certs/w")));
     missing.credential_issuer = None;
     let mut invalid = spec("certs/w");
     invalid["externalEndpoint"] = "[invalid".into();
@@ -168,8 +169,8 @@ fn a_revoked_certificate_is_refused_even_if_the_pass_fails() {
     for (case, observed) in [
         ("the proxy ended", ended),
         ("there is no CredentialIssuer", missing),
-        ("the spec cannot be followed", revoked(world(invalid))),
-        ("a Service has to be made", revoked(world(no_service))),
+        ("the spec cannot be followed", revoked(observed(invalid))),
+        ("a Service has to be made", revoked(observed(no_service))),
     ] {
         assert_eq!(decide(&observed, now()).steps.first(), Some(&Step::RefuseServing), "{case}");
     }
@@ -177,8 +178,10 @@ fn a_revoked_certificate_is_refused_even_if_the_pass_fails() {
 
 #[test]
 fn a_permitted_certificate_is_served_without_a_credential_issuer() {
-    let mut observed =
-        world(spec("certs/w")).delegated(Permission::Granted).external("").serving_delegated("e1", "certs/w");
+    let mut observed = observed(spec("certs/w"))
+        .delegated(Permission::Granted)
+        .external("")
+        .serving_delegated("e1", "certs/w");
     observed.credential_issuer = None;
     assert_eq!(decide(&observed, now()).summary(), [""; 0]);
 }

@@ -1,0 +1,374 @@
+//! Tests of the decision as tables, then of the whole controller with a real TLS server and a
+//! scripted API server.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use http::{Request, Response};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::client::Body;
+use kube::runtime::reflector::store::Writer;
+use kube::runtime::watcher::Event;
+use pinniped_concierge_api::authentication::{AuthenticatorPhase, TlsSpec, WebhookAuthenticatorSpec};
+use pinniped_concierge_domain::authenticator::AuthenticatorConditions;
+use pinniped_kube_types::condition::DesiredCondition;
+use pinniped_kube_types::suffix::GroupSuffix;
+use pinniped_pki::tls::{CipherRestriction, ClientCertificates, Profile, server_config};
+use pinniped_pki::{CertificateAuthority, CertificateStore, Validity};
+use tokio_rustls::TlsAcceptor;
+
+use super::decide::{Entry, Plan};
+use super::*;
+use pinniped_controller::lease::Leadership;
+
+struct NoObjects;
+
+impl CaObjects for NoObjects {
+    fn namespace(&self) -> &str {
+        "ns"
+    }
+    fn secret(&self, _: &str) -> Option<Arc<Secret>> {
+        None
+    }
+    fn config_map(&self, _: &str) -> Option<Arc<ConfigMap>> {
+        None
+    }
+}
+
+fn plan_of(
+    endpoint: &str,
+    proxies: &ProxyEnvironment,
+    ready: Option<&str>,
+    validation: impl FnOnce(&Next) -> Validation<&'static str>,
+) -> Plan<&'static str> {
+    let spec = WebhookAuthenticatorSpec { endpoint: endpoint.to_owned(), tls: None };
+    let ready = ready.map(str::to_owned);
+    let inspection = inspect(&Observed { spec: &spec, ca_objects: &NoObjects, proxies, ready });
+    let validation = validation(&inspection.next);
+    conclude(inspection, validation)
+}
+
+const TLS: &str =
+    "spec.tls is valid: no TLS configuration provided: using default root CA bundle from container image";
+const DIALED: &str = "successfully dialed webhook server";
+const PROXIED: &str =
+    "skipped dialing connection probe because HTTPS_PROXY is configured for use with the specified host";
+const NOT_READY: &str = "the WebhookAuthenticator is not ready: see other conditions for details";
+const UNABLE: &str = "unable to validate; see other conditions for details";
+
+fn tls_valid() -> DesiredCondition {
+    DesiredCondition::success("TLSConfigurationValid", TLS)
+}
+
+fn endpoint_valid() -> DesiredCondition {
+    DesiredCondition::success("EndpointURLValid", "spec.endpoint is a valid URL")
+}
+
+/// Returns the plan with these conditions; the last one is the summary.
+fn plan(
+    conditions: Vec<DesiredCondition>,
+    entry: Entry<&'static str>,
+    error: Option<WebhookFailure>,
+) -> Plan<&'static str> {
+    let (summary, others) = conditions.split_last().unwrap();
+    let conditions = AuthenticatorConditions::summarize(others.to_vec(), "WebhookAuthenticator");
+    assert_eq!(conditions.conditions().last(), Some(summary));
+    Plan { conditions, entry, error }
+}
+
+fn not_ready() -> DesiredCondition {
+    DesiredCondition::failure("Ready", "NotReady", NOT_READY)
+}
+
+fn all_true(connection: &str) -> Vec<DesiredCondition> {
+    vec![
+        tls_valid(),
+        endpoint_valid(),
+        DesiredCondition::success("WebhookConnectionValid", connection),
+        DesiredCondition::success("AuthenticatorValid", "authenticator initialized"),
+        DesiredCondition::success("Ready", "the WebhookAuthenticator is ready"),
+    ]
+}
+
+#[test]
+fn a_reachable_webhook_is_inserted() {
+    let found = plan_of("https://a.example/x", &ProxyEnvironment::default(), Some("old"), |next| {
+        assert!(matches!(next, Next::Validate { is_proxied: false, .. }));
+        Validation::Done { dialed: Ok(()), client: Ok("client") }
+    });
+    let entry = Entry::Insert { client: "client", fingerprint: "https://a.example/x system".to_owned() };
+    assert!(found.conditions.is_ready());
+    assert_eq!(found, plan(all_true(DIALED), entry, None));
+}
+
+#[test]
+fn unchanged_inputs_are_not_dialed_again_and_have_the_same_conditions() {
+    let proxies = ProxyEnvironment::new("http://proxy:1", "");
+    for (proxies, connection) in [(ProxyEnvironment::default(), DIALED), (proxies, PROXIED)] {
+        let found = plan_of("https://a.example/x", &proxies, Some("https://a.example/x system"), |next| {
+            assert!(matches!(next, Next::Unchanged));
+            Validation::Skipped
+        });
+        assert_eq!(found, plan(all_true(connection), Entry::Keep, None));
+    }
+}
+
+#[test]
+fn an_unreachable_webhook_is_removed_and_retried() {
+    let error = "cannot dial server: dial tcp 127.0.0.1:8781: connect: connection refused";
+    let found = plan_of("https://127.0.0.1:8781", &ProxyEnvironment::default(), None, |_| Validation::Done {
+        dialed: Err(WebhookFailure::Dial("dial tcp 127.0.0.1:8781: connect: connection refused".into())),
+        client: Ok("client"),
+    });
+    let conditions = vec![
+        tls_valid(),
+        endpoint_valid(),
+        DesiredCondition::failure("WebhookConnectionValid", "UnableToDialServer", error),
+        DesiredCondition::unknown("AuthenticatorValid", "UnableToValidate", UNABLE),
+        not_ready(),
+    ];
+    assert_eq!(found.error.as_ref().unwrap().to_string(), error);
+    assert!(!found.conditions.is_ready() && found.entry == Entry::Remove);
+    assert_eq!(found.conditions.conditions(), conditions);
+}
+
+#[test]
+fn an_invalid_object_is_not_retried() {
+    let found = plan_of("http://a.example", &ProxyEnvironment::default(), Some("old"), |next| {
+        assert!(matches!(next, Next::Invalid));
+        Validation::Skipped
+    });
+    let endpoint = "spec.endpoint URL http://a.example has invalid scheme, require 'https'";
+    let conditions = vec![
+        tls_valid(),
+        DesiredCondition::failure("EndpointURLValid", "InvalidEndpointURLScheme", endpoint),
+        DesiredCondition::unknown("WebhookConnectionValid", "UnableToValidate", UNABLE),
+        DesiredCondition::unknown("AuthenticatorValid", "UnableToValidate", UNABLE),
+        not_ready(),
+    ];
+    assert!(!found.conditions.is_ready());
+    assert_eq!(found, plan(conditions, Entry::Remove, None));
+}
+
+#[test]
+fn a_client_that_cannot_be_built_is_an_error() {
+    let error = "unable to instantiate webhook: no";
+    let found = plan_of("https://a.example", &ProxyEnvironment::default(), None, |_| Validation::Done {
+        dialed: Ok(()),
+        client: Err(WebhookFailure::Client("no".into())),
+    });
+    let conditions = vec![
+        tls_valid(),
+        endpoint_valid(),
+        DesiredCondition::success("WebhookConnectionValid", DIALED),
+        DesiredCondition::failure("AuthenticatorValid", "UnableToInstantiateWebhook", error),
+        not_ready(),
+    ];
+    assert_eq!(found.error.as_ref().unwrap().to_string(), error);
+    assert!(!found.conditions.is_ready() && found.entry == Entry::Remove);
+    assert_eq!(found.conditions.conditions(), conditions);
+}
+
+/// A CA and a server on loopback that completes TLS handshakes.
+struct TlsServer {
+    ca_pem: String,
+    address: SocketAddr,
+    task: tokio::task::JoinSet<()>,
+}
+
+impl TlsServer {
+    async fn start() -> Self {
+        pinniped_pki::install_crypto_provider();
+        let validity = Validity::starting(jiff::Timestamp::now(), std::time::Duration::from_secs(3600));
+        let ca = CertificateAuthority::generate("ca", &validity).unwrap();
+        let pair = ca.issue_server(&[], &["127.0.0.1".parse().unwrap()], &validity).unwrap();
+        let store = CertificateStore::serving("test");
+        store.set(pair.certificate_pem.as_bytes(), pair.private_key_pem.as_bytes()).unwrap();
+        let tls = server_config(
+            Profile::Default,
+            &CipherRestriction::default(),
+            &store,
+            ClientCertificates::Ignore,
+            &[b"http/1.1"],
+        );
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut task = tokio::task::JoinSet::new();
+        task.spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let _ = TlsAcceptor::from(Arc::clone(&tls)).accept(stream).await;
+            }
+        });
+        Self { ca_pem: ca.certificate_pem().to_owned(), address, task }
+    }
+
+    /// Stops the server and returns when its listener is closed.
+    async fn stop(mut self) {
+        self.task.shutdown().await;
+    }
+
+    fn object(&self, name: &str) -> WebhookAuthenticator {
+        use base64::Engine as _;
+        let data = base64::engine::general_purpose::STANDARD.encode(&self.ca_pem);
+        let spec = WebhookAuthenticatorSpec {
+            endpoint: format!("https://{}/authenticate", self.address),
+            tls: Some(TlsSpec { certificate_authority_data: Some(data), ..TlsSpec::default() }),
+        };
+        let mut object = WebhookAuthenticator::new(&GroupSuffix::default(), name, spec);
+        object.metadata.resource_version = Some("1".to_owned());
+        object.metadata.generation = Some(1);
+        object
+    }
+}
+
+struct Fixture {
+    writer: Writer<WebhookAuthenticator>,
+    controller: WebhookAuthenticatorController,
+    registry: Registry,
+    written: Arc<Mutex<Vec<WebhookAuthenticator>>>,
+}
+
+impl Fixture {
+    fn new(is_leader: bool) -> Self {
+        let written = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&written);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let log = Arc::clone(&log);
+            async move {
+                let line = format!("{} {}", request.method(), request.uri().path());
+                let body = request.into_body().collect_bytes().await.unwrap();
+                let object: WebhookAuthenticator = serde_json::from_slice(&body).unwrap();
+                let name = object.metadata.name.clone().unwrap();
+                assert_eq!(
+                    line,
+                    format!(
+                        "PUT /apis/authentication.concierge.pinniped.dev/v1alpha1/webhookauthenticators/{name}/status"
+                    )
+                );
+                log.lock().unwrap().push(object);
+                Ok::<_, std::io::Error>(Response::new(Body::from(body)))
+            }
+        });
+        let context = Context {
+            client: kube::Client::new(service, "default"),
+            leadership: Leadership::fixed(is_leader),
+            ..crate::context::tests::context()
+        };
+        let writer = Writer::new(GroupSuffix::default());
+        let registry = Registry::new();
+        let controller = WebhookAuthenticatorController::new(WebhookAuthenticatorParams {
+            context,
+            registry: registry.clone(),
+            authenticators: writer.as_reader(),
+            ca_objects: WatchedCaObjects {
+                namespace: "ns".to_owned(),
+                secrets: Writer::<Secret>::default().as_reader(),
+                config_maps: Writer::<ConfigMap>::default().as_reader(),
+            },
+            proxies: ProxyEnvironment::default(),
+            ciphers: CipherRestriction::default(),
+        });
+        Self { writer, controller, registry, written }
+    }
+
+    fn set(&mut self, object: &WebhookAuthenticator) {
+        self.writer.apply_watcher_event(&Event::Apply(object.clone()));
+    }
+
+    fn written(&self) -> Vec<WebhookAuthenticator> {
+        std::mem::take(&mut self.written.lock().unwrap())
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.registry.keys().into_iter().map(|key| key.name).collect()
+    }
+}
+
+fn phase(object: &WebhookAuthenticator) -> Option<&AuthenticatorPhase> {
+    object.status.as_ref().and_then(|status| status.phase.as_ref())
+}
+
+#[tokio::test]
+async fn a_valid_object_becomes_ready_with_a_single_write() {
+    let (server, mut fixture) = (TlsServer::start().await, Fixture::new(true));
+    fixture.set(&server.object("b"));
+    fixture.set(&server.object("a"));
+    fixture.controller.reconcile().await.unwrap();
+    let written = fixture.written();
+    assert_eq!(written.len(), 2);
+    assert!(written.iter().all(|object| phase(object) == Some(&AuthenticatorPhase::Ready)));
+    let types: Vec<_> = written[0]
+        .status
+        .as_ref()
+        .unwrap()
+        .conditions
+        .iter()
+        .map(|c| format!("{} {}", c.type_, c.status))
+        .collect();
+    assert_eq!(
+        types,
+        [
+            "AuthenticatorValid True",
+            "EndpointURLValid True",
+            "Ready True",
+            "TLSConfigurationValid True",
+            "WebhookConnectionValid True"
+        ]
+    );
+    assert_eq!(fixture.names(), ["a", "b"]);
+    written.iter().for_each(|object| fixture.set(object));
+    server.stop().await;
+    fixture.controller.reconcile().await.expect("nothing is dialed, though the server is gone");
+    assert_eq!(fixture.written(), []);
+}
+
+#[tokio::test]
+async fn an_invalidated_object_leaves_the_registry() {
+    let (server, mut fixture) = (TlsServer::start().await, Fixture::new(true));
+    fixture.set(&server.object("a"));
+    fixture.controller.reconcile().await.unwrap();
+    let mut object = fixture.written().remove(0);
+    object.spec.endpoint = "http://plain".to_owned();
+    object.metadata.generation = Some(2);
+    fixture.set(&object);
+    fixture.controller.reconcile().await.unwrap();
+    assert_eq!(fixture.names(), [""; 0]);
+    let written = fixture.written();
+    assert_eq!(phase(&written[0]), Some(&AuthenticatorPhase::Error));
+    let conditions = &written[0].status.as_ref().unwrap().conditions;
+    assert!(conditions.iter().all(|condition| condition.observed_generation == Some(2)));
+}
+
+#[tokio::test]
+async fn a_follower_waits_for_the_leader_s_status() {
+    let (server, mut leader, mut follower) =
+        (TlsServer::start().await, Fixture::new(true), Fixture::new(false));
+    leader.set(&server.object("a"));
+    follower.set(&server.object("a"));
+    let error = follower.controller.reconcile().await.unwrap_err();
+    assert!(matches!(error, ReconcileError::NotLeader(_)), "{error}");
+    assert_eq!(follower.names(), [""; 0]);
+    leader.controller.reconcile().await.unwrap();
+    follower.set(&leader.written()[0]);
+    follower.controller.reconcile().await.unwrap();
+    assert_eq!(follower.names(), ["a"]);
+}
+
+#[tokio::test]
+async fn an_unreachable_endpoint_does_not_affect_others() {
+    let (server, gone, mut fixture) =
+        (TlsServer::start().await, TlsServer::start().await, Fixture::new(true));
+    let (address, bad) = (gone.address, gone.object("a"));
+    gone.stop().await;
+    fixture.set(&bad);
+    fixture.set(&server.object("b"));
+    let error = fixture.controller.reconcile().await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "error for WebhookAuthenticator a: cannot dial server: dial tcp {address}: connect: connection refused"
+        )
+    );
+    assert_eq!(fixture.names(), ["b"]);
+    assert_eq!(fixture.written().len(), 2);
+}

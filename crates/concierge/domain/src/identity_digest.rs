@@ -12,8 +12,8 @@ use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use pinniped_concierge_api::login::ImpersonatedUser;
 use serde::Serialize;
 
-/// Number of hexadecimal digits in [`IdentityDigest::short`]. They fit into names with a prefix and a
-/// suffix, and have as many bits as a UUID.
+/// Number of hexadecimal digits in [`IdentityDigest::short`]. They fit into names with a prefix and
+/// a suffix, and have as many bits as a UUID.
 pub const SHORT_DIGEST_LENGTH: usize = 32;
 
 /// SHA-256 over the canonical form of an identity: JSON with the members `username`, `uid`,

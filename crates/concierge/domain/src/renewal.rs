@@ -1,5 +1,5 @@
-//! Decides when a certificate is replaced. All lifetimes and renewal thresholds of certificates that
-//! the Concierge issues are here.
+//! Decides when a certificate is replaced. All lifetimes and renewal thresholds of certificates
+//! that the Concierge issues are here.
 
 use std::time::Duration;
 

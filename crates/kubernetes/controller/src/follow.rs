@@ -49,8 +49,8 @@ impl Refusal {
     }
 }
 
-/// Passes every change to `on_change`, and never returns. `only` is the name of the object to watch if
-/// there is only one: without the permission to list, it is read by name.
+/// Passes every change to `on_change`, and never returns. `only` is the name of the object to watch
+/// if there is only one: without the permission to list, it is read by name.
 pub async fn follow<K>(
     api: &Api<K>,
     config: watcher::Config,

@@ -1,5 +1,5 @@
-//! Inspects a serving certificate as data for `pinniped_concierge_domain::strategy::certificate_validation`,
-//! which decides whether it is valid.
+//! Inspects a serving certificate. The result is the input of
+//! `pinniped_concierge_domain::strategy::certificate_validation`, which decides whether it is valid.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;

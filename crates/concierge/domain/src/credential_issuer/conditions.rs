@@ -1,8 +1,8 @@
 //! The conditions of the `CredentialIssuer`: their types, reasons and messages, and the merge into
 //! an existing status.
 //!
-//! To add a condition, add its type here, derive its [`ConditionChange`] from the observation of the
-//! controller that knows it, and add the change to that controller's [`ConditionReport`].
+//! To add a condition, add its type here, derive its [`ConditionChange`] from the observation of
+//! the controller that knows it, and add the change to that controller's [`ConditionReport`].
 
 use std::time::{Duration, Instant};
 

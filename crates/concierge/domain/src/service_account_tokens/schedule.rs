@@ -1,4 +1,4 @@
-//! Decides when the controller runs its next pass, and what it does about the objects of identities.
+//! Decides when the controller runs its next pass, and when it collects the objects of identities.
 //!
 //! Times are readings of a monotonic clock, which the controller passes.
 

@@ -1,4 +1,5 @@
-//! Externally provided certificates: which Secrets the spec may name, and which bundle is advertised.
+//! Externally provided certificates: the Secrets that the spec may name, and the bundle that is
+//! advertised.
 
 use pinniped_delegation::grants::SecretReference;
 use pinniped_go_compat::base64;

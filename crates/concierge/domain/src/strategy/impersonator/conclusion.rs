@@ -70,7 +70,7 @@ pub enum Conclusion {
     /// The status must have this entry.
     Report {
         /// The entry.
-        entry: CredentialIssuerStrategy,
+        entry: Box<CredentialIssuerStrategy>,
         /// The error of the pass, if there is one.
         error: Option<PassError>,
     },
@@ -87,13 +87,13 @@ pub fn conclude(status: &ProxyStatus, applied: &AppliedSteps, now: Timestamp) ->
         };
         let is_forbidden = *kind == StepFailureKind::Forbidden;
         let error = PassError { message: message.clone(), is_forbidden };
-        return Conclusion::Report { entry: failing(reason, message.as_str()), error: Some(error) };
+        return Conclusion::Report { entry: Box::new(failing(reason, message.as_str())), error: Some(error) };
     }
     let entry = match status {
         ProxyStatus::NoCredentialIssuer(missing) => return Conclusion::NoCredentialIssuer(missing.clone()),
         ProxyStatus::Failed(error) => {
             let message = StatusText::of(error);
-            let entry = failing(StrategyReason::ErrorDuringSetup, message.as_str());
+            let entry = Box::new(failing(StrategyReason::ErrorDuringSetup, message.as_str()));
             return Conclusion::Report { entry, error: Some(PassError::failed(message)) };
         }
         ProxyStatus::Disabled(message) => failing(StrategyReason::Disabled, message),
@@ -113,7 +113,7 @@ pub fn conclude(status: &ProxyStatus, applied: &AppliedSteps, now: Timestamp) ->
     if applied.left_to_leader {
         return Conclusion::LeftToLeader;
     }
-    Conclusion::Report { entry, error: None }
+    Conclusion::Report { entry: Box::new(entry), error: None }
 }
 
 /// The reason why the API server refuses to store an entry.

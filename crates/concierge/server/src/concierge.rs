@@ -159,10 +159,10 @@ pub(crate) async fn run(
     metrics.register_capacity("concierge", &capacity);
     let limits = Limits { connections: config.max_connections, capacity, ..Limits::default() };
 
-    let api_serving = CertificateStore::serving(names::HOLDER_SERVING);
-    let kube_signer = CertificateStore::signer(names::HOLDER_KUBE_SIGNER);
-    let proxy_serving = CertificateStore::serving(names::HOLDER_IMPERSONATION_SERVING);
-    let proxy_signer = CertificateStore::signer(names::HOLDER_IMPERSONATION_SIGNER);
+    let api_serving = CertificateStore::serving(names::STORE_API_SERVING);
+    let kube_signer = CertificateStore::signer(names::STORE_KUBE_SIGNER);
+    let proxy_serving = CertificateStore::serving(names::STORE_IMPERSONATION_SERVING);
+    let proxy_signer = CertificateStore::signer(names::STORE_IMPERSONATION_SIGNER);
     let reviews = review_client(&upstream, surroundings.token, pod.namespace.as_str())
         .context("could not create a client for reviews")?;
     let reviewer = TokenReviewer::new(reviews.clone());

@@ -60,8 +60,9 @@ impl ProxyServer for ProxyFactory {
             metrics: self.metrics.clone(),
         };
         async move {
-            let running =
-                impersonator::start(params).await.map_err(|error| ProxyStartError(chain(&error).to_string()))?;
+            let running = impersonator::start(params)
+                .await
+                .map_err(|error| ProxyStartError(chain(&error).to_string()))?;
             Ok(Box::new(Running(running)) as Box<dyn RunningProxy>)
         }
         .boxed()

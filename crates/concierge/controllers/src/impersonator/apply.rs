@@ -138,7 +138,7 @@ impl ImpersonatorController {
             Conclusion::NoCredentialIssuer(missing) => Err(ReconcileError::Failed(missing.to_string())),
             Conclusion::Report { entry, error } => {
                 let conditions = ConditionReport { changes: vec![condition], generation: sources.generation };
-                let mut errors: Vec<_> = error.into_iter().map(reconcile_error).collect();
+                let mut errors: Vec<_> = error.iter().map(reconcile_error).collect();
                 errors.extend(self.report(&entry, &conditions, now).await.err());
                 ReconcileError::aggregate(errors).map_or(Ok(()), Err)
             }
@@ -205,7 +205,7 @@ impl ImpersonatorController {
         let replacement = refusal(&error).and_then(|refusal| conclude_refusal(entry, &refusal, now));
         let Some((entry, failure)) = replacement else { return Err(error.into()) };
         self.issuers.report_with(&entry, conditions).await?;
-        Err(reconcile_error(failure))
+        Err(reconcile_error(&failure))
     }
 
     fn publish(&self, health: Health) {
@@ -247,7 +247,7 @@ fn refusal(error: &ReportError) -> Option<EntryRefusal> {
     }
 }
 
-fn reconcile_error(error: PassError) -> ReconcileError {
+fn reconcile_error(error: &PassError) -> ReconcileError {
     let text = error.message.to_string();
     if error.is_forbidden { ReconcileError::Forbidden(text) } else { ReconcileError::Failed(text) }
 }

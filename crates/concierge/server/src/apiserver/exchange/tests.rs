@@ -7,7 +7,7 @@ use pinniped_concierge_authentication::registry::{AuthenticateError, TokenAuthen
 use pinniped_pki::{Certificate, CertificateAuthority, CertificateStore, Validity};
 
 use pinniped_concierge_api::login::{CredentialType, ImpersonatedUser};
-use pinniped_concierge_api::names::HOLDER_IMPERSONATION_SIGNER;
+use pinniped_concierge_api::names::STORE_IMPERSONATION_SIGNER;
 use pinniped_kube_request::identity::User;
 
 use super::*;
@@ -75,7 +75,7 @@ fn exchange(
         name: "my-webhook".to_owned(),
     };
     registry.insert(key, "1".to_owned(), authenticator);
-    let signer = CertificateStore::signer(HOLDER_IMPERSONATION_SIGNER);
+    let signer = CertificateStore::signer(STORE_IMPERSONATION_SIGNER);
     if case.with_ca {
         let validity = Validity::starting(now(), Duration::from_secs(3600));
         let ca = CertificateAuthority::generate("ca", &validity).expect("a CA");

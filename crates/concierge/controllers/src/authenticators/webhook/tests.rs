@@ -66,7 +66,7 @@ fn endpoint_valid() -> DesiredCondition {
 
 /// Returns the plan with these conditions; the last one is the summary.
 fn plan(
-    conditions: Vec<DesiredCondition>,
+    conditions: &[DesiredCondition],
     entry: Entry<&'static str>,
     error: Option<WebhookFailure>,
 ) -> Plan<&'static str> {
@@ -98,7 +98,7 @@ fn a_reachable_webhook_is_inserted() {
     });
     let entry = Entry::Insert { client: "client", fingerprint: "https://a.example/x system".to_owned() };
     assert!(found.conditions.is_ready());
-    assert_eq!(found, plan(all_true(DIALED), entry, None));
+    assert_eq!(found, plan(&all_true(DIALED), entry, None));
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn unchanged_inputs_are_not_dialed_again_and_have_the_same_conditions() {
             assert!(matches!(next, Next::Unchanged));
             Validation::Skipped
         });
-        assert_eq!(found, plan(all_true(connection), Entry::Keep, None));
+        assert_eq!(found, plan(&all_true(connection), Entry::Keep, None));
     }
 }
 
@@ -147,7 +147,7 @@ fn an_invalid_object_is_not_retried() {
         not_ready(),
     ];
     assert!(!found.conditions.is_ready());
-    assert_eq!(found, plan(conditions, Entry::Remove, None));
+    assert_eq!(found, plan(&conditions, Entry::Remove, None));
 }
 
 #[test]

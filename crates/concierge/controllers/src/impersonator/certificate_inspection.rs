@@ -1,5 +1,6 @@
 //! Inspects a serving certificate. The result is the input of
-//! `pinniped_concierge_domain::strategy::certificate_validation`, which decides whether it is valid.
+//! `pinniped_concierge_domain::strategy::certificate_validation`, which decides whether the
+//! certificate is valid.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;

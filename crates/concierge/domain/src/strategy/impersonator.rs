@@ -2,11 +2,11 @@
 //! specifies.
 //!
 //! [`decide`] takes one observation and returns steps in the order in which to apply them, and the
-//! status that holds if all steps succeed. [`conclude`] decides the final status from the results of
-//! the steps. The first step that fails ends the pass, and its error becomes the status; nothing is
-//! rolled back. Every replica applies the steps that change what it serves; only the leader applies
-//! the steps that write to the API server. Once all steps are applied, the next pass has only
-//! [`Step::Log`] steps.
+//! status that holds if all steps succeed. [`conclude`] decides the final status from the results
+//! of the steps. The first step that fails ends the pass, and its error becomes the status; nothing
+//! is rolled back. Every replica applies the steps that change what it serves; only the leader
+//! applies the steps that write to the API server. Once all steps are applied, the next pass has
+//! only [`Step::Log`] steps.
 //!
 //! Follows upstream's `impersonatorconfig` controller, with these differences: a generated
 //! certificate is deleted only after the external one is loaded; names are not determined for a

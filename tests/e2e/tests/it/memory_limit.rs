@@ -32,8 +32,8 @@ fn shipped_limit() -> u64 {
 async fn no_unauthenticated_client_terminates_a_concierge_within_the_shipped_memory_limit() {
     let test = "attacks on a Concierge with a memory limit";
     let Some(installed) = installed::alone(test).await else { return };
-    // The suffix marks a cgroup that a program other than a node owns: tests of nodes, which may run
-    // at the same time, ignore it when they look for cgroups that a node left behind.
+    // The suffix marks a cgroup that a program other than a node owns: tests of nodes, which may
+    // run at the same time, ignore it when they look for cgroups that a node left behind.
     let name = format!("pinniped-e2e-{}.scope", std::process::id());
     let Some(cgroup) = Cgroup::with_memory_limit(&name, shipped_limit()) else {
         return tools::skip(test, "there is no cgroup hierarchy for memory that this process may use");

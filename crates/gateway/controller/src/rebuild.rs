@@ -122,9 +122,105 @@ impl LoggedNotices {
 
 #[cfg(test)]
 mod tests {
-    use pinniped_gateway_routing::Kind;
+    use std::sync::Mutex;
 
+    use pinniped_gateway_api::HttpProxy;
+    use pinniped_gateway_routing::Kind;
+    use serde_json::json;
+    use tokio_util::task::AbortOnDropHandle;
+
+    use super::super::changes::ChangedObject;
+    use super::super::observe::Mirrors;
     use super::*;
+
+    /// A running rebuilder, and the times at which it published tables, in milliseconds.
+    struct Running {
+        observed: Arc<Observed>,
+        changes: Arc<Changes>,
+        published: Arc<Mutex<Vec<u128>>>,
+        _task: AbortOnDropHandle<()>,
+    }
+
+    impl Running {
+        async fn start(proxies: Vec<HttpProxy>) -> Self {
+            let mut observed = Observed::default();
+            observed.http_proxies = Mirrors::of(proxies);
+            let (observed, changes) = (Arc::new(observed), Arc::new(Changes::default()));
+            let published = Arc::new(Mutex::new(Vec::new()));
+            let (times, began) = (Arc::clone(&published), tokio::time::Instant::now());
+            let rebuilder = Rebuilder {
+                settings: Settings::default(),
+                observed: Arc::clone(&observed),
+                changes: Arc::clone(&changes),
+                publish: Arc::new(move |_| times.lock().unwrap().push(began.elapsed().as_millis())),
+                results: watch::Sender::default(),
+                metrics: GatewayMetrics::default(),
+            };
+            let running = Self {
+                observed,
+                changes,
+                published,
+                _task: AbortOnDropHandle::new(tokio::spawn(rebuilder.run())),
+            };
+            // The paused clock does not advance while a thread builds.
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            assert_eq!(running.taken().len(), 1, "the first table");
+            running
+        }
+
+        /// Returns the times since the last call.
+        fn taken(&self) -> Vec<u128> {
+            std::mem::take(&mut *self.published.lock().unwrap())
+        }
+    }
+
+    fn proxy(name: &str, secret: &str) -> HttpProxy {
+        let spec = json!({
+            "virtualhost": {"fqdn": format!("{name}.example"), "tls": {"secretName": secret}},
+            "routes": [{"directResponsePolicy": {"statusCode": 200}}],
+        });
+        let object = json!({
+            "apiVersion": "projectcontour.io/v1", "kind": "HTTPProxy",
+            "metadata": {"namespace": "ns", "name": name}, "spec": spec,
+        });
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn name(name: &str) -> Name {
+        Name { namespace: "ns".to_owned(), name: name.to_owned() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn irrelevant_changes_cause_no_new_table() {
+        let running = Running::start(vec![proxy("p", "used")]).await;
+        // Longer than the maximum delay, so that a build for one of them would be counted.
+        for _ in 0..40 {
+            running
+                .changes
+                .add([ChangedObject::Secret(name("unused")), ChangedObject::Service(name("unused"))]);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        assert_eq!(running.taken(), [0; 0]);
+        running.changes.add([ChangedObject::Secret(name("used"))]);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(running.taken().len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_changes_cause_one_table_for_each_maximum_delay() {
+        let running = Running::start(vec![proxy("first", "w")]).await;
+        for n in 0..200 {
+            running.observed.http_proxies.set(proxy(&format!("p{n}"), "w"));
+            running.changes.add([ChangedObject::Routing]);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        // Four seconds of changes, and the maximum delay is half a second.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let tables = running.taken();
+        assert!((7..=9).contains(&tables.len()), "{tables:?}");
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert_eq!(running.taken(), [0; 0], "no change, no table");
+    }
 
     #[test]
     fn a_notice_is_logged_once_each_time_it_appears() {

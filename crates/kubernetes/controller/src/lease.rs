@@ -505,10 +505,14 @@ mod tests {
     }
 
     fn election(client: kube::Client, clock: Clock) -> LeaderElection {
+        election_of("me", client, clock)
+    }
+
+    fn election_of(identity: &str, client: kube::Client, clock: Clock) -> LeaderElection {
         let params = LeaseParams {
             namespace: "ns".to_owned(),
             name: "lease".to_owned(),
-            identity: "me".to_owned(),
+            identity: identity.to_owned(),
             owner: None,
             labels: Default::default(),
             timing: Timing::default(),
@@ -532,6 +536,45 @@ mod tests {
         assert!(leadership.is_leader());
         tokio::time::advance(Duration::from_secs(2)).await;
         assert!(!leadership.is_leader());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_abandoned_lease_is_acquired_after_its_duration_and_a_released_one_at_the_next_attempt() {
+        let client = api_server();
+        let start = |identity: &str| {
+            let election = election_of(identity, client.clone(), Clock::default());
+            let (leadership, cancel) = (election.leadership(), CancellationToken::new());
+            (leadership, cancel.clone(), tokio::spawn(election.run(cancel)))
+        };
+        // The longest time between two attempts of a candidate, including the jitter.
+        let attempt = RETRY_PERIOD.mul_f64(1.2);
+        let (first, _, task) = start("first");
+        leads(&first).await;
+        let (second, released, second_task) = start("second");
+        // Many renewals of the first, which the second observes.
+        tokio::time::sleep(LEASE_DURATION * 10).await;
+        assert!(first.is_leader() && !second.is_leader());
+
+        // A process that dies does not release its Lease. The last renewal was at most one retry
+        // period ago, and the candidate may observe it one attempt later.
+        task.abort();
+        assert!(task.await.unwrap_err().is_cancelled());
+        let died = Instant::now();
+        leads(&second).await;
+        let waited = died.elapsed();
+        assert!(waited >= LEASE_DURATION - RETRY_PERIOD, "{waited:?}");
+        assert!(waited <= LEASE_DURATION + attempt * 2, "{waited:?}");
+        assert!(!first.is_leader());
+
+        let (third, _, _third_task) = start("third");
+        tokio::time::sleep(LEASE_DURATION).await;
+        assert!(second.is_leader() && !third.is_leader());
+        released.cancel();
+        second_task.await.unwrap();
+        assert!(!second.is_leader());
+        let ended = Instant::now();
+        leads(&third).await;
+        assert!(ended.elapsed() <= attempt, "{:?}", ended.elapsed());
     }
 
     #[tokio::test(start_paused = true)]

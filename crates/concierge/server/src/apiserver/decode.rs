@@ -361,11 +361,21 @@ impl fmt::Display for Path<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Root => Ok(()),
-            Self::Member(Path::Root, name) => f.write_str(name),
-            Self::Member(parent, name) => write!(f, "{parent}.{name}"),
+            Self::Member(Path::Root, name) => write_name(f, name),
+            Self::Member(parent, name) => {
+                write!(f, "{parent}.")?;
+                write_name(f, name)
+            }
             Self::Item(parent, at) => write!(f, "{parent}[{at}]"),
         }
     }
+}
+
+fn write_name(f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
+    f.write_str(name)?;
+    #[cfg(test)]
+    tests::FORMATTED_BYTES.with(|bytes| bytes.set(bytes.get() + name.len()));
+    Ok(())
 }
 
 /// Builds a [`Value`] and records duplicate members, which `Value` itself would ignore.

@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
 use pinniped_gateway_routing::table::{Protocol, ServicePort};
+use tokio::time::Instant;
 
 use super::*;
 
@@ -90,4 +91,41 @@ fn a_different_protocol_or_certificate_makes_a_different_backend() {
     let backend = Backend::new(&one);
     assert!(backend.is(&upstream(Balance::RoundRobin, &addresses(3))));
     assert!(!backend.is(&upstream(Balance::Random, &[])));
+}
+
+/// Returns a listener whose queue is full, so that it does not answer a SYN, and the connections in
+/// the queue.
+async fn unresponsive() -> (socket2::Socket, SocketAddr, Vec<TcpStream>) {
+    let full = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    full.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    full.listen(0).unwrap();
+    let address = full.local_addr().unwrap().as_socket().unwrap();
+    let mut queue = Vec::new();
+    while let Ok(Ok(stream)) = timeout(Duration::from_secs(1), TcpStream::connect(address)).await {
+        queue.push(stream);
+    }
+    (full, address, queue)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unresponsive_endpoint_is_given_up_after_the_connect_timeout() {
+    let (_full, silent, _queue) = unresponsive().await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let good = listener.local_addr().unwrap();
+    let endpoints = [silent, good];
+    let backend = Backend::new(&upstream(Balance::RoundRobin, &endpoints));
+    let mut waited = Vec::new();
+    for _ in 0..4 {
+        let began = Instant::now();
+        let (_, server) = backend.connect(&endpoints).await.unwrap();
+        assert_eq!(server.address, good);
+        waited.push(began.elapsed());
+    }
+    // Timers have a resolution of one millisecond.
+    let late = waited.iter().filter(|waited| waited.abs_diff(CONNECT_TIMEOUT) <= Duration::from_millis(1));
+    assert_eq!(late.count(), 2, "every second turn is the silent endpoint's: {waited:?}");
+    assert_eq!(waited.iter().filter(|waited| waited.is_zero()).count(), 2, "{waited:?}");
+
+    let failed = backend.connect(&endpoints[..1]).await.map(drop).unwrap_err();
+    assert!(matches!(failed, ConnectError::Timeout { address } if address == silent), "{failed}");
 }

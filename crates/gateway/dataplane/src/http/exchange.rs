@@ -284,17 +284,21 @@ impl Exchange {
         Ok(response)
     }
 
-    /// Returns the time limits for the rest of a response.
     fn pace(&self) -> Pace {
-        let Timeouts { response, idle } = self.to.timeouts;
-        // If the response starts while the request body is still being sent, both continue in
-        // parallel without a limit on the total time.
-        let sent = self.upload.as_ref().map_or(Some(self.began), Upload::ended);
-        let alive = self.upload.as_ref().map(Upload::alive);
-        Pace {
-            deadline: sent.zip(response).map(|(sent, response)| sent + response),
-            idle: idle.map(|after| Idle { after, alive: alive.cloned() }),
-        }
+        pace(self.began, self.to.timeouts, self.upload.as_ref())
+    }
+}
+
+/// Returns the time limits for the rest of a response.
+fn pace(began: Instant, timeouts: Timeouts, upload: Option<&Upload>) -> Pace {
+    let Timeouts { response, idle } = timeouts;
+    // If the response starts while the request body is still being sent, both continue in
+    // parallel without a limit on the total time.
+    let sent = upload.map_or(Some(began), Upload::ended);
+    let alive = upload.map(Upload::alive);
+    Pace {
+        deadline: sent.zip(response).map(|(sent, response)| sent + response),
+        idle: idle.map(|after| Idle { after, alive: alive.cloned() }),
     }
 }
 
@@ -369,3 +373,6 @@ impl Patience {
 
 /// Effectively never, without overflow when it is added to the current time.
 const FAR: std::time::Duration = std::time::Duration::from_secs(365 * 24 * 3600);
+
+#[cfg(test)]
+mod tests;

@@ -40,6 +40,12 @@ impl Upload {
         self.0.ended.get().copied()
     }
 
+    /// Records the end of a body, for tests.
+    #[cfg(test)]
+    pub(super) fn end(&self) {
+        let _again = self.0.ended.set(Instant::now());
+    }
+
     /// A flag that each transferred frame sets.
     pub(super) fn alive(&self) -> &Arc<AtomicBool> {
         &self.0.alive

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
@@ -160,11 +160,8 @@ async fn a_late_response_is_a_timeout_and_a_stalled_one_is_aborted() {
         slow.timeouts = timeouts;
         Table::new().plain("a", vec![prefix("/", Action::Forward(slow))]).serve(&gateway);
         let mut http = Http1::plain(&gateway).await;
-        let start = Instant::now();
         let request = Request::post("/").header("host", "a").body(Full::from(body)).unwrap();
         let outcome = http.send(request).await;
-        let took = start.elapsed();
-        assert!(took >= Duration::from_millis(390) && took < Duration::from_secs(5), "{took:?}");
         if words.is_empty() {
             let answer = outcome.unwrap();
             assert_eq!(
@@ -201,10 +198,16 @@ async fn the_response_timeout_starts_with_the_end_of_the_request() {
 async fn the_response_timeout_covers_head_and_body_together() {
     let limit = Duration::from_secs(4);
     let backend = Backend::start(move |mut stream: TcpStream| async move {
+        let pause = async || {
+            tokio::time::timeout(limit * 3 / 4, std::future::pending::<()>()).await.unwrap_err();
+        };
         let mut bytes = [0; 4096];
         let _head = stream.read(&mut bytes).await;
-        tokio::time::timeout(limit * 3 / 4, std::future::pending::<()>()).await.unwrap_err();
+        pause().await;
         let _gone = stream.write_all(BEGUN).await;
+        // Within the limit after the head, but not within the limit after the request.
+        pause().await;
+        let _gone = stream.write_all(&[b'x'; 95]).await;
         while let Ok(1..) = stream.read(&mut bytes).await {}
     })
     .await;
@@ -215,10 +218,9 @@ async fn the_response_timeout_covers_head_and_body_together() {
     let mut http = Http1::plain(&gateway).await;
     let request = Request::get("/").header("host", "a").body(Full::default()).unwrap();
     let answer = within(http.sender.send_request(request)).await.unwrap();
-    let head = Instant::now();
-    within(answer.into_body().collect()).await.unwrap_err();
+    assert_eq!(answer.status(), StatusCode::OK);
     // Only the remaining time applies, not the full limit again.
-    assert!(head.elapsed() < limit * 3 / 4, "{:?}", head.elapsed());
+    within(answer.into_body().collect()).await.unwrap_err();
 }
 
 #[tokio::test]

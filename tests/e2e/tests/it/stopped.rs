@@ -6,7 +6,7 @@
 
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use futures::StreamExt as _;
@@ -18,6 +18,7 @@ use pinniped_e2e::walkthrough::{CONCIERGE, EXTERNAL_NAME};
 use pinniped_test_support::certs::Pair;
 use pinniped_test_support::guardian::signal_group;
 use pinniped_test_support::kubectl::Kubectl;
+use pinniped_test_support::pods::RunningPod;
 use pinniped_test_support::{rounds, wait, wire};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -56,7 +57,7 @@ async fn the_concierge_terminates_as_kubernetes_and_its_clients_expect() {
         kubectl_keeps_working_through_a_rolling_update(&installed, &pair).await?;
         one_signal_terminates_a_pod_gracefully(&installed, &pair).await?;
         a_second_signal_terminates_a_pod_at_once(&installed).await?;
-        scaled_to_zero_all_pods_are_gone_within_20_seconds(&installed, &pair).await
+        scaled_to_zero_all_pods_terminate_before_they_are_killed(&installed, &pair).await
     }
     .await;
 
@@ -95,29 +96,45 @@ async fn kubectl_keeps_working_through_a_rolling_update(
 }
 
 async fn one_signal_terminates_a_pod_gracefully(installed: &Installed, pair: &Pair) -> anyhow::Result<()> {
-    let (name, pod) = installed.running().into_iter().next().context("no pod runs")?;
-    let (pid, ip) = (pod.pid.context("no process")?, pod.ip.context("no address")?);
-    ensure!(get(ip, 10250, "/readyz", None).await? == 200, "not ready at first");
-    signal_group(pid, Signal::TERM);
-    wait::until(Duration::from_secs(2), "readiness to turn red", async || {
-        (get(ip, 10250, "/readyz", None).await.ok()? == 500).then_some(())
-    })
-    .await?;
-    // A client that has not yet noticed the termination.
-    ensure!(get(ip, 8444, "/api/v1/namespaces/default/configmaps", Some(pair)).await? == 200, "not served");
-    ensure!(get(ip, 10250, "/livez", None).await? == 200, "not alive");
-    let log = log_with(installed, &name, &pod.log, "container ended: exit status: 0").await?;
-    in_order(&log)?;
-    Ok(())
+    // A busy machine may need longer for the requests than the pod continues to serve. Then another
+    // pod shows it.
+    for attempt in 1.. {
+        let (name, pod) = wait::until(SOON, "two pods", async || ready_pods(installed)).await?.remove(0);
+        let (pid, ip) = (pod.pid.context("no process")?, pod.ip.context("no address")?);
+        let before = std::fs::read_to_string(&pod.log)?.len();
+        ensure!(get(ip, 10250, "/readyz", None).await? == 200, "not ready at first");
+        signal_group(pid, Signal::TERM);
+        wait::until(SOON, "the signal to be seen", async || {
+            std::fs::read_to_string(&pod.log).ok()?[before..].contains(SHUTDOWN_LINES[0]).then_some(())
+        })
+        .await?;
+        let served = async {
+            ensure!(get(ip, 10250, "/readyz", None).await? == 500, "readiness is not red");
+            // A client that has not yet noticed the termination.
+            let path = "/api/v1/namespaces/default/configmaps";
+            ensure!(get(ip, 8444, path, Some(pair)).await? == 200, "not served");
+            ensure!(get(ip, 10250, "/livez", None).await? == 200, "not alive");
+            Ok(())
+        };
+        let served = served.await;
+        let late = std::fs::read_to_string(&pod.log)?[before..].contains(SHUTDOWN_LINES[2]);
+        let log = log_with(installed, &name, &pod.log, "container ended: exit status: 0").await?;
+        in_order(&log)?;
+        if served.is_ok() || !late || attempt == 3 {
+            return served;
+        }
+    }
+    unreachable!("the last attempt returns")
+}
+
+/// Returns the Concierge's pods, once both are ready.
+fn ready_pods(installed: &Installed) -> Option<Vec<(String, RunningPod)>> {
+    let running = installed.running();
+    (running.len() == 2 && running.iter().all(|(_, pod)| pod.ready)).then_some(running)
 }
 
 async fn a_second_signal_terminates_a_pod_at_once(installed: &Installed) -> anyhow::Result<()> {
-    let (name, pod) = wait::until(SOON, "two pods", async || {
-        let running = installed.running();
-        (running.len() == 2 && running.iter().all(|(_, pod)| pod.ready))
-            .then(|| running.into_iter().last())?
-    })
-    .await?;
+    let (name, pod) = wait::until(SOON, "two pods", async || ready_pods(installed)).await?.remove(1);
     let pid = pod.pid.context("no process")?;
     let before = std::fs::read_to_string(&pod.log)?.len();
     signal_group(pid, Signal::TERM);
@@ -132,7 +149,7 @@ async fn a_second_signal_terminates_a_pod_at_once(installed: &Installed) -> anyh
     Ok(())
 }
 
-async fn scaled_to_zero_all_pods_are_gone_within_20_seconds(
+async fn scaled_to_zero_all_pods_terminate_before_they_are_killed(
     installed: &Installed,
     pair: &Pair,
 ) -> anyhow::Result<()> {
@@ -168,9 +185,8 @@ async fn scaled_to_zero_all_pods_are_gone_within_20_seconds(
     watch.next().await.context("the watch has nothing")??;
 
     let kubectl = installed.world().kubectl();
-    let began = Instant::now();
     kubectl.output(&["scale", DEPLOYMENT, "-n", CONCIERGE, "--replicas=0"]).await?;
-    wait::until(Duration::from_secs(20), "all pods to be gone", async || {
+    wait::until(2 * SOON, "all pods to be gone", async || {
         let listed = kubectl.output(&[
             "get",
             "pods",
@@ -184,9 +200,10 @@ async fn scaled_to_zero_all_pods_are_gone_within_20_seconds(
         (installed.running().is_empty() && listed.await.ok()?.trim().is_empty()).then_some(())
     })
     .await?;
-    ensure!(began.elapsed() < Duration::from_secs(20), "it took {:?}", began.elapsed());
-    for (_, pod) in &pods {
-        in_order(&std::fs::read_to_string(&pod.log)?)?;
+    for (name, pod) in &pods {
+        let log = std::fs::read_to_string(&pod.log)?;
+        in_order(&log)?;
+        ensure!(log.trim_end().ends_with("container ended: exit status: 0"), "{name}:\n{log}");
     }
     let leases = Api::<Lease>::namespaced(installed.admin().await, CONCIERGE);
     let lease = leases.get(NAME).await?.spec.unwrap_or_default();

@@ -95,9 +95,14 @@ async fn run_once(
                 signal_group(pid, Signal::TERM);
                 let grace = pod.spec.as_ref().and_then(|s| s.termination_grace_period_seconds).unwrap_or(30);
                 let grace = Duration::from_secs(u64::try_from(grace).unwrap_or(0));
-                if tokio::time::timeout(grace, &mut ended).await.is_err() {
-                    signal_group(pid, Signal::KILL);
-                    ended.await??;
+                let log = container::log_file(shared, pod);
+                match tokio::time::timeout(grace, &mut ended).await {
+                    Ok(status) => note(&log, &format!("container ended: {}", status??)),
+                    Err(_elapsed) => {
+                        signal_group(pid, Signal::KILL);
+                        let status = ended.await??;
+                        note(&log, &format!("container killed after {} s: {status}", grace.as_secs()));
+                    }
                 }
                 break None;
             }

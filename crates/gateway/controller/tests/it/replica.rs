@@ -39,7 +39,9 @@ pub(crate) fn params(client: kube::Client, namespaces: &[&str]) -> Params {
     }
 }
 
-/// Returns a fast election with this Lease name.
+/// Returns an election with this Lease name, and with frequent attempts, so that a released Lease
+/// is acquired soon. The other durations are the default ones, so that a busy machine loses no
+/// leadership.
 pub(crate) fn lease(name: &str, identity: &str) -> Election {
     Election::Lease(LeaseParams {
         namespace: NAMESPACE.to_owned(),
@@ -47,11 +49,7 @@ pub(crate) fn lease(name: &str, identity: &str) -> Election {
         identity: identity.to_owned(),
         owner: None,
         labels: Default::default(),
-        timing: Timing {
-            lease: Duration::from_secs(4),
-            renew_deadline: Duration::from_secs(3),
-            retry: Duration::from_millis(300),
-        },
+        timing: Timing { retry: Duration::from_millis(300), ..Timing::default() },
     })
 }
 

@@ -1,5 +1,6 @@
 //! The content of an image, and programs that run with nothing else.
 
+use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 
@@ -197,18 +198,33 @@ fn run_inside_with(
         command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
         command
     };
-    let output = inside("/bin/program").args(args).output().ok()?;
+    let output = match inside("/bin/program").args(args).output() {
+        Ok(output) => output,
+        Err(error) => {
+            skip(&format!("the program unshare does not run: {error}"));
+            return None;
+        }
+    };
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     if error.starts_with("unshare:") || error.contains("cannot change root directory") {
-        skip(&error);
+        skip(error.trim());
         return None;
     }
     assert_eq!(error, "");
     Some((output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap()))
 }
 
+/// Records a skip, as `pinniped_test_support::tools::skip` does; this crate does not depend on it.
 fn skip(why: &str) {
-    let everything = std::env::var_os("PINNIPED_REQUIRE_ALL").is_some_and(|value| value == "1");
-    assert!(!everything, "programs must run in a root folder of their own: {why}");
-    eprintln!("SKIPPED running a program of an image: {why}");
+    let set = |name: &str| std::env::var_os(name);
+    assert!(
+        set("PINNIPED_REQUIRE_ALL").is_none_or(|value| value != "1"),
+        "programs must run in a root folder of their own: {why}"
+    );
+    let what = "running the programs of an image";
+    eprintln!("SKIPPED {what}: {why}");
+    if let Some(file) = set("PINNIPED_SKIPS") {
+        let file = std::fs::File::options().create(true).append(true).open(file);
+        let _ignored = file.and_then(|mut file| writeln!(file, "{what}: {why}"));
+    }
 }

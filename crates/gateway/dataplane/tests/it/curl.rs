@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use crate::world::{Backend, CA, Table, all_to, gateway, pair, prefix, to};
 use pinniped_gateway_routing::table::{Action, Protocol};
+use pinniped_test_support::tools;
 
 /// Returns the output of `curl`; `None` if it is not installed.
 async fn curl(tls: SocketAddr, plain: SocketAddr, arguments: &[&str]) -> Option<String> {
@@ -44,8 +45,7 @@ async fn curl_uses_both_http_versions_and_is_redirected_from_port_80() {
         .serve(&gateway);
     let ask = async |arguments: &[&str]| curl(gateway.tls_addr(), gateway.plain_addr(), arguments).await;
     let Some(version) = ask(&["--version"]).await else {
-        eprintln!("skipped: there is no curl");
-        return;
+        return tools::skip("requests of curl", "the program curl is not in PATH (package curl)");
     };
     if version.contains("HTTP2") {
         let told = ask(&["--http2", "--write-out", "%{http_version}", "https://a.local/x"]).await.unwrap();

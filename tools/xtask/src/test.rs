@@ -1,5 +1,5 @@
 //! `cargo xtask test`: checks the machine, provides the control plane, builds the programs, runs
-//! all tests, and prints a summary.
+//! all tests, and prints a summary. `--fast` runs the tests that need no control plane.
 
 mod executables;
 mod run;
@@ -19,6 +19,17 @@ const NODE_PACKAGES: [&str; 2] = ["pinniped-node-tests", "pinniped-e2e"];
 /// The package whose tests use a real informer.
 const E2E_PACKAGE: &str = "pinniped-e2e";
 
+/// Packages whose integration tests need a control plane or a node. `--fast` leaves them out.
+const CONTROL_PLANE_PACKAGES: [&str; 7] = [
+    "pinniped-concierge",
+    "pinniped-concierge-controllers",
+    "pinniped-e2e",
+    "pinniped-gateway-controller",
+    "pinniped-local-user-authenticator",
+    "pinniped-node-tests",
+    "pinniped-test-support",
+];
+
 /// Flags of `cargo test` whose value is the next argument.
 const VALUE_FLAGS: [&str; 9] =
     ["-p", "--package", "--exclude", "--test", "--bin", "--example", "--features", "--profile", "--target"];
@@ -33,6 +44,9 @@ pub(crate) const YQ_ENV: &str = "PINNIPED_YQ";
 pub(crate) struct Args {
     /// Only tests whose path contains this, such as `certificates`, in the packages that have some.
     suite: Option<String>,
+    /// Only the tests that need no control plane and no node: minutes at most, and no Go.
+    #[arg(long, conflicts_with_all = ["suite", "rest"])]
+    fast: bool,
     /// Fail where something would be skipped or done in a lesser way on this machine.
     #[arg(long)]
     require_all: bool,
@@ -52,7 +66,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let start = Instant::now();
     let packages = args.packages()?;
-    let missing = missing_prerequisites();
+    let missing = missing_prerequisites(args.fast);
     disk::note_when_short();
     for line in &missing {
         eprintln!("note: {line}");
@@ -62,35 +76,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         "with --require-all nothing may be missing: {}",
         missing.join("; ")
     );
-    let tools = control_plane::find_or_build(args.offline)?;
-    let mut build = cargo::cargo(args.offline);
-    build.args(["build", "--workspace", "--bins"]);
-    cargo::succeed(&mut build, "building the programs")?;
-
     let target = cargo::target_dir()?;
-    let wants =
-        |some: &[&str]| packages.is_empty() || some.iter().any(|one| packages.iter().any(|p| p == one));
-    let node_tools = if wants(&NODE_PACKAGES) { node_tools(args, &target)? } else { None };
-    let debian_tools = if node_tools.is_some() || wants(&[E2E_PACKAGE]) { debian_tools(args)? } else { None };
     let skips = target.join("test-skips.txt");
     std::fs::write(&skips, "").with_context(|| format!("could not write {}", skips.display()))?;
-    let mut environment: Vec<(&str, PathBuf)> = vec![
-        ("PINNIPED_CONTROL_PLANE", tools),
-        ("PINNIPED_BIN_DIR", target.join("debug")),
-        ("PINNIPED_SKIPS", skips.clone()),
-    ];
-    environment.extend(node_tools.map(|dir| ("PINNIPED_NODE_TOOLS", dir)));
-    environment.extend(debian_tools.map(|dir| (debian::ENV, dir)));
-    if wants(&[E2E_PACKAGE]) {
-        environment.push(("PINNIPED_INFORMER", control_plane::informer::find_or_build(args.offline)?));
-    }
-    if wants(&NODE_PACKAGES) {
-        environment.push((CERT_MANAGER_ENV, control_plane::cert_manager::find_or_build(args.offline)?));
-        environment.push((YQ_ENV, control_plane::yq::find_or_build(args.offline)?));
-        if let Some(dir) = envoy(args)? {
-            environment.push((envoy::ENV, dir));
-            environment.push((contour::ENV, contour::find_or_build(args.offline)?));
-        }
+    let mut environment: Vec<(&str, PathBuf)> =
+        vec![("PINNIPED_BIN_DIR", target.join("debug")), ("PINNIPED_SKIPS", skips.clone())];
+    if args.fast {
+        // A test that needs a control plane nevertheless fails, also on a machine that has one.
+        environment.push(("PINNIPED_CONTROL_PLANE", "/none-in-fast-tests".into()));
+    } else {
+        environment.extend(programs(args, &packages, &target)?);
     }
     if args.require_all {
         environment.push(("PINNIPED_REQUIRE_ALL", "1".into()));
@@ -112,20 +107,49 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         finished.iter().filter(|job| !job.status.success()).map(|job| job.name.as_str()).collect();
     run::report(&finished);
     let mut passed = failed.is_empty();
-    if packages.is_empty() {
+    if packages.is_empty() && !args.fast {
         let mut examples = cargo::cargo(args.offline);
         passed &= cargo::status(examples.args(["test", "--doc", "--workspace"]))?.success();
     }
     for name in &failed {
         eprintln!("error: tests failed in {name}");
     }
-    let left = node::left_by_tests();
+    let left = if args.fast { Vec::new() } else { node::left_by_tests() };
     for line in &left {
         eprintln!("error: left by a test's node: {line}");
     }
     let passed = passed && left.is_empty();
     summary(&skips, passed, start);
     Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Builds or finds the programs that the tests of these packages use, and returns the environment
+/// variables that name them.
+fn programs(args: &Args, packages: &[String], target: &Path) -> anyhow::Result<Vec<(&'static str, PathBuf)>> {
+    let tools = control_plane::find_or_build(args.offline)?;
+    let mut build = cargo::cargo(args.offline);
+    build.args(["build", "--workspace", "--bins"]);
+    cargo::succeed(&mut build, "building the programs")?;
+
+    let wants =
+        |some: &[&str]| packages.is_empty() || some.iter().any(|one| packages.iter().any(|p| p == one));
+    let node_tools = if wants(&NODE_PACKAGES) { node_tools(args, target)? } else { None };
+    let debian_tools = if node_tools.is_some() || wants(&[E2E_PACKAGE]) { debian_tools(args)? } else { None };
+    let mut environment = vec![("PINNIPED_CONTROL_PLANE", tools)];
+    environment.extend(node_tools.map(|dir| ("PINNIPED_NODE_TOOLS", dir)));
+    environment.extend(debian_tools.map(|dir| (debian::ENV, dir)));
+    if wants(&[E2E_PACKAGE]) {
+        environment.push(("PINNIPED_INFORMER", control_plane::informer::find_or_build(args.offline)?));
+    }
+    if wants(&NODE_PACKAGES) {
+        environment.push((CERT_MANAGER_ENV, control_plane::cert_manager::find_or_build(args.offline)?));
+        environment.push((YQ_ENV, control_plane::yq::find_or_build(args.offline)?));
+        if let Some(dir) = envoy(args)? {
+            environment.push((envoy::ENV, dir));
+            environment.push((contour::ENV, contour::find_or_build(args.offline)?));
+        }
+    }
+    Ok(environment)
 }
 
 /// The arguments of cargo's build, and those of the executables.
@@ -187,6 +211,13 @@ impl Args {
 
     /// Returns the runs of `cargo test`, each with its arguments besides [`Self::rest`].
     fn parts(&self) -> anyhow::Result<Vec<Vec<String>>> {
+        if self.fast {
+            let list = |flag: &'static str| CONTROL_PLANE_PACKAGES.iter().flat_map(move |name| [flag, *name]);
+            let others = ["--workspace", "--lib", "--bins", "--tests"].into_iter().chain(list("--exclude"));
+            let units = ["--lib", "--bins"].into_iter().chain(list("--package"));
+            let owned = |words: Vec<&str>| words.into_iter().map(str::to_owned).collect();
+            return Ok(vec![owned(others.collect()), owned(units.collect())]);
+        }
         let Some(name) = &self.suite else {
             let all = if self.packages()?.is_empty() { vec!["--workspace".to_owned()] } else { Vec::new() };
             return Ok(vec![all]);
@@ -244,8 +275,11 @@ fn envoy(args: &Args) -> anyhow::Result<Option<PathBuf>> {
 }
 
 /// Returns the prerequisites of the complete test run that this machine lacks.
-fn missing_prerequisites() -> Vec<String> {
+fn missing_prerequisites(fast: bool) -> Vec<String> {
     let mut missing = Vec::new();
+    if fast {
+        return missing_programs(&["openssl", "curl"]);
+    }
     let mut probe = cargo::in_world(Path::new("sh"));
     probe
         .args(["-c", r#"test "$PINNIPED_WORLD" = namespace || { echo "$PINNIPED_WORLD_MISSING"; exit 1; }"#]);
@@ -257,25 +291,26 @@ fn missing_prerequisites() -> Vec<String> {
         )),
         Err(error) => missing.push(format!("tools/test-runner.sh does not run: {error}")),
     }
-    for (program, package) in [
-        ("chroot", "coreutils"),
-        ("mount", "mount"),
-        ("setpriv", "util-linux"),
-        ("perl", "perl"),
-        ("openssl", "openssl"),
-        ("bash", "bash"),
-    ] {
-        if Command::new(program)
-            .arg("--version")
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status()
-            .is_err()
-        {
-            missing.push(format!("the program {program} is not in PATH (package {package})"));
-        }
-    }
+    missing.extend(missing_programs(&["chroot", "mount", "setpriv", "perl", "openssl", "bash", "curl"]));
     missing
+}
+
+/// Returns a line for each of these programs that is not in `PATH`.
+fn missing_programs(programs: &[&str]) -> Vec<String> {
+    let is_missing = |program: &&&str| {
+        let mut command = Command::new(program);
+        command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.status().is_err()
+    };
+    let line = |program: &&str| {
+        let package = match *program {
+            "chroot" => "coreutils",
+            "setpriv" => "util-linux",
+            other => other,
+        };
+        format!("the program {program} is not in PATH (package {package})")
+    };
+    programs.iter().filter(is_missing).map(line).collect()
 }
 
 fn summary(skips: &Path, passed: bool, start: Instant) {
@@ -303,6 +338,7 @@ mod tests {
     fn packages_come_from_the_arguments_or_from_the_suite() {
         let args = |suite: Option<&str>, rest: &[&str]| Args {
             suite: suite.map(str::to_owned),
+            fast: false,
             require_all: false,
             offline: true,
             jobs: None,
@@ -340,6 +376,7 @@ mod tests {
     fn a_suite_with_several_parts_results_in_several_runs() {
         let args = |suite: Option<&str>, rest: &[&str]| Args {
             suite: suite.map(str::to_owned),
+            fast: false,
             require_all: false,
             offline: true,
             jobs: None,
@@ -349,6 +386,9 @@ mod tests {
         assert_eq!(args(None, &["-p", "x"]).parts().unwrap(), [[""; 0]]);
         assert_eq!(args(Some("a-b"), &["-p", "x"]).parts().unwrap(), [["--tests", "a_b"]]);
         assert_eq!(args(Some("certificates"), &[]).parts().unwrap().len(), 1);
+        let fast = Args { fast: true, ..args(None, &[]) }.parts().unwrap();
+        assert_eq!(fast[0][..5], ["--workspace", "--lib", "--bins", "--tests", "--exclude"]);
+        assert_eq!(fast[1][..3], ["--lib", "--bins", "--package"]);
         let runs = args(Some("gateway"), &[]).parts().unwrap();
         assert_eq!(runs[0][..2], ["--tests", "gateway"]);
         assert_eq!(runs[1][..3], ["--tests", "--package", "pinniped-delegation"]);

@@ -22,6 +22,28 @@ esac
 # Programs inside the namespace that run cargo stay in the same network.
 [ -z "${PINNIPED_WORLD:-}" ] || exec "$@"
 
+# A control plane that `cargo xtask world` has started in advance, in namespaces of its own. Each is
+# used by one test executable.
+prepared=
+case ${CARGO_PKG_NAME:-}:$1 in
+  pinniped-concierge-controllers:*/deps/it-* | pinniped-gateway-controller:*/deps/it-* | \
+    pinniped-local-user-authenticator:*/deps/it-* | pinniped-e2e:*/deps/it-* | pinniped-e2e:*/deps/upstream-*)
+    prepared=${PINNIPED_PREPARED_WORLDS:-}
+    ;;
+esac
+if [ -n "$prepared" ]; then
+  for ready in "$prepared"/*.ready; do
+    owner=${ready##*/}
+    owner=${owner%.ready}
+    mv "$ready" "$prepared/$owner.claimed-$$" 2>/dev/null || continue
+    user='--user --preserve-credentials'
+    [ "$(readlink /proc/self/ns/user)" != "$(readlink "/proc/$owner/ns/user")" ] || user=
+    # shellcheck disable=SC2086 # two options, or none
+    exec nsenter --target "$owner" $user --net --mount env -C "$PWD" PINNIPED_WORLD=namespace \
+      PINNIPED_PREPARED_WORLD="$(cat "$prepared/$owner.claimed-$$")" "$@"
+  done
+fi
+
 # The last line forwards packets between pods, for a gateway and its backends. The file is not
 # writable on every machine; tests that need forwarding check it.
 inside='

@@ -78,12 +78,18 @@ impl Authority {
         Self::with_key(common_name, key, private_key_pem)
     }
 
+    /// Returns a CA that [`Authority::new`] made with this name.
+    ///
+    /// # Errors
+    /// Returns an error when the key is not PEM.
+    pub fn load(common_name: &str, certificate_pem: String, private_key_pem: String) -> anyhow::Result<Self> {
+        let key = KeyPair::from_pem(&private_key_pem).context("could not read the CA's key")?;
+        let issuer = Issuer::new(ca_params(common_name), key);
+        Ok(Self { certificate_pem, private_key_pem, issuer })
+    }
+
     fn with_key(common_name: &str, key: KeyPair, private_key_pem: String) -> anyhow::Result<Self> {
-        let mut params = CertificateParams::default();
-        params.distinguished_name = name(common_name, None);
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages =
-            vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+        let params = ca_params(common_name);
         let certificate = params.self_signed(&key).context("could not sign the CA")?;
         Ok(Self { certificate_pem: certificate.pem(), private_key_pem, issuer: Issuer::new(params, key) })
     }
@@ -175,6 +181,15 @@ fn element(der: &[u8]) -> Option<(&[u8], &[u8])> {
         }
     };
     rest.split_at_checked(length)
+}
+
+fn ca_params(common_name: &str) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = name(common_name, None);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages =
+        vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+    params
 }
 
 fn name(common_name: &str, organization: Option<&str>) -> DistinguishedName {

@@ -22,12 +22,15 @@ use rustix::process::Signal;
 use crate::certs::{Authority, Pair};
 use crate::guardian::{Ending, Guardian, Process, signal_group};
 use crate::kubectl::Kubectl;
+use crate::prepared::{self, Prepared};
 use crate::{tools, wait};
 
 /// The range of ClusterIPs.
 pub const SERVICE_RANGE: &str = "10.96.0.0/16";
 /// The ClusterIP of `kubernetes.default`.
 pub const KUBERNETES_SERVICE_IP: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
+/// The common name of the cluster's CA.
+const CA_NAME: &str = "kubernetes-ca";
 const API_SERVER: &str = "kube-apiserver";
 const CONTROLLER_MANAGER: &str = "kube-controller-manager";
 /// Time limit until the control plane is ready. It usually takes five seconds; a machine that
@@ -62,6 +65,18 @@ impl Default for ControlPlaneParams {
     }
 }
 
+impl ControlPlaneParams {
+    /// Whether a control plane that was started in advance is suitable. Its API server also accepts
+    /// connections to the loopback address.
+    fn are_usual(&self) -> bool {
+        let usual = Self::default();
+        self.cluster_name == usual.cluster_name
+            && self.anonymous_auth == usual.anonymous_auth
+            && self.extra_apiserver_args.is_empty()
+            && self.extra_controller_manager_args.is_empty()
+    }
+}
+
 /// A running control plane. Dropping it terminates the processes and removes the folder.
 #[derive(Debug)]
 pub struct ControlPlane {
@@ -84,6 +99,11 @@ impl ControlPlane {
     /// the end of its log.
     pub async fn start(params: ControlPlaneParams) -> anyhow::Result<Self> {
         rustls::crypto::aws_lc_rs::default_provider().install_default().ok();
+        if params.are_usual()
+            && let Some(dir) = prepared::take()
+        {
+            return Self::attach(dir, params);
+        }
         let tools = tools::control_plane()?;
         let dir = tempfile::Builder::new()
             .prefix("pinniped-world-")
@@ -103,6 +123,27 @@ impl ControlPlane {
         this.start_processes()?;
         this.await_ready().await?;
         Ok(this)
+    }
+
+    /// Uses a control plane that another process started and terminates.
+    fn attach(dir: PathBuf, params: ControlPlaneParams) -> anyhow::Result<Self> {
+        let Prepared { port, etcd_port, tools } = Prepared::read(&dir)?;
+        let read = |name: &str| {
+            let file = dir.join("pki").join(name);
+            std::fs::read_to_string(&file).with_context(|| format!("could not read {}", file.display()))
+        };
+        let ca = Authority::load(CA_NAME, read("ca.crt")?, read("ca.key")?)?;
+        let (guardian, processes) = (Guardian::start(None)?, Mutex::default());
+        Ok(Self { dir, tools, port, etcd_port, params, ca, guardian, processes })
+    }
+
+    /// Writes the data that [`ControlPlane::start`] needs in another process.
+    ///
+    /// # Errors
+    /// Returns an error when the file cannot be written.
+    pub fn prepare(&self) -> anyhow::Result<()> {
+        let Self { port, etcd_port, tools, .. } = self;
+        Prepared { port: *port, etcd_port: *etcd_port, tools: tools.clone() }.write(&self.dir)
     }
 
     fn start_processes(&self) -> anyhow::Result<()> {
@@ -437,7 +478,7 @@ fn write_pki(dir: &Path, params: &ControlPlaneParams) -> anyhow::Result<Authorit
     let write_pair = |name: &str, certificate: &str, key: &str| {
         write(&format!("{name}.crt"), certificate).and_then(|()| write(&format!("{name}.key"), key))
     };
-    let ca = Authority::new("kubernetes-ca")?;
+    let ca = Authority::new(CA_NAME)?;
     write_pair("ca", &ca.certificate_pem, &ca.private_key_pem)?;
     let names = [
         "kubernetes",

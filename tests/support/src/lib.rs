@@ -35,6 +35,8 @@
 //! # }
 //! ```
 //!
+//! `cargo xtask world` starts control planes in advance, which [`world::World::shared`] then uses.
+//!
 //! For a control plane with other flags, use [`control_plane::ControlPlane::start`]. To wait for a
 //! condition, use [`wait`] and never a sleep. To repeat a check during another operation, use
 //! [`rounds`]. [`certs`] issues certificates for peers, [`wire`] has raw TLS and HTTP/1.1 upgrades,
@@ -50,6 +52,7 @@ pub mod guardian;
 pub mod hosts;
 pub mod kubectl;
 pub mod pods;
+mod prepared;
 pub mod rounds;
 pub mod service_proxy;
 pub mod tools;

@@ -5,6 +5,8 @@
 //! cargo xtask control-plane  finds or builds etcd, kube-apiserver, kubectl and the others
 //! cargo xtask test           checks the machine, builds, runs all tests, lists the skipped ones
 //! cargo xtask test NAME      runs only the tests of a suite, such as `certificates`
+//! cargo xtask test --fast    runs only the tests that need no control plane
+//! cargo xtask world          keeps a control plane ready for tests
 //! cargo xtask demo           runs the walk-through on a real control plane
 //! cargo xtask image          builds the container image and prints its content
 //! cargo xtask node           runs a real one-node cluster: up, status, exec, down
@@ -26,6 +28,7 @@ mod soak;
 mod suite;
 mod test;
 mod tidy;
+mod world;
 
 use std::process::ExitCode;
 
@@ -46,6 +49,8 @@ enum Command {
     ControlPlane(control_plane::Args),
     /// Runs all tests with real programs on a real control plane.
     Test(test::Args),
+    /// Keeps a control plane ready for tests, so that they start at once.
+    World(world::Args),
     /// Shows the walk-through: install, configure, log in.
     Demo(demo::Args),
     /// Makes the product's container image, without a container daemon.
@@ -66,6 +71,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::ControlPlane(args) => control_plane::run(&args),
         Command::Test(args) => test::run(&args),
+        Command::World(args) => world::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Image(args) => image::run(&args),
         Command::Node(args) => node::run(&args),

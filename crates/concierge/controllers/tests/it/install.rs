@@ -224,11 +224,9 @@ impl Install {
             registry: Registry::new(),
             proxies: ProxyEnvironment::default(),
             ciphers: CipherRestriction::default(),
-            lease_timing: Timing {
-                lease: Duration::from_secs(4),
-                renew_deadline: Duration::from_secs(3),
-                retry: Duration::from_millis(300),
-            },
+            // The default durations, so that a busy machine loses no leadership, and frequent
+            // attempts, so that a released Lease is acquired soon.
+            lease_timing: Timing { retry: Duration::from_millis(300), ..Timing::default() },
             monitor: TaskMonitor::default(),
         });
         Pod { controllers, api_serving, serving, signer, kube_signer, proxy_runs, metrics }

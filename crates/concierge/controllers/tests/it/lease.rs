@@ -1,11 +1,13 @@
-//! Leader election on a real Lease.
+//! Leader election on a real Lease. The unit tests of the election cover its timing.
 
 use std::time::Duration;
 
 use anyhow::Context as _;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::Api;
-use pinniped_controller::lease::{LeaderElection, Leadership, LeaseParams, Timing};
+use pinniped_controller::lease::{
+    LEASE_DURATION, LeaderElection, Leadership, LeaseParams, RENEW_DEADLINE, Timing,
+};
 use pinniped_test_support::wait;
 use pinniped_test_support::world::World;
 use tokio::task::JoinHandle;
@@ -19,7 +21,13 @@ struct Candidate {
     task: JoinHandle<()>,
 }
 
-fn candidate(client: &kube::Client, lease: &str, identity: &str) -> Candidate {
+/// Frequent attempts with the default durations, so that a busy machine loses no leadership.
+const PATIENT: Timing =
+    Timing { lease: LEASE_DURATION, renew_deadline: RENEW_DEADLINE, retry: Duration::from_millis(200) };
+/// The timing of a candidate that takes over an abandoned Lease soon.
+const HASTY: Timing = Timing { lease: Duration::from_secs(3), ..PATIENT };
+
+fn candidate(client: &kube::Client, lease: &str, identity: &str, timing: Timing) -> Candidate {
     let election = LeaderElection::new(
         client.clone(),
         LeaseParams {
@@ -28,11 +36,7 @@ fn candidate(client: &kube::Client, lease: &str, identity: &str) -> Candidate {
             identity: identity.into(),
             owner: None,
             labels: Default::default(),
-            timing: Timing {
-                lease: Duration::from_secs(3),
-                renew_deadline: Duration::from_secs(2),
-                retry: Duration::from_millis(200),
-            },
+            timing,
         },
     );
     let (leadership, cancel) = (election.leadership(), CancellationToken::new());
@@ -57,12 +61,12 @@ async fn a_released_lease_is_acquired_immediately_and_an_abandoned_one_after_its
     let leases: Api<Lease> = Api::namespaced(client.clone(), "default");
     let name = "takeover";
 
-    let first = candidate(&client, name, "first");
+    let first = candidate(&client, name, "first", PATIENT);
     leads(&first).await?;
     let held = spec(&leases, name).await?;
     assert_eq!((held.holder_identity.as_deref(), held.lease_transitions), (Some("first"), Some(0)));
 
-    let second = candidate(&client, name, "second");
+    let second = candidate(&client, name, "second", PATIENT);
     // The leader renews while the other pod only observes.
     wait::until_ok(PATIENCE, "a renewal", async || {
         anyhow::ensure!(spec(&leases, name).await?.renew_time != held.renew_time, "not renewed");
@@ -80,11 +84,13 @@ async fn a_released_lease_is_acquired_immediately_and_an_abandoned_one_after_its
 
     // A pod that dies does not release its Lease.
     second.task.abort();
-    let died = std::time::Instant::now();
-    let third = candidate(&client, name, "third");
+    assert!(second.task.await.is_err_and(|error| error.is_cancelled()));
+    let abandoned = spec(&leases, name).await?;
+    assert_eq!(abandoned.holder_identity.as_deref(), Some("second"));
+    let third = candidate(&client, name, "third", HASTY);
     leads(&third).await?;
-    assert!(died.elapsed() >= Duration::from_millis(2500), "{:?}", died.elapsed());
-    assert_eq!(spec(&leases, name).await?.lease_transitions, Some(2));
+    let taken = spec(&leases, name).await?;
+    assert_eq!((taken.holder_identity.as_deref(), taken.lease_transitions), (Some("third"), Some(2)));
 
     third.cancel.cancel();
     third.task.await?;

@@ -199,6 +199,7 @@ fn for_clients() -> anyhow::Result<(IssuedPair, String)> {
     Ok((IssuedPair { certificate_pem: made.certificate_pem, private_key_pem, validity }, ca.certificate_pem))
 }
 
+/// The unit tests of the validation cover the exact times at which a certificate is checked again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn certificates_change_their_state_as_time_passes() -> anyhow::Result<()> {
     let mut proxy = enabled("None", HOST);
@@ -210,25 +211,72 @@ async fn certificates_change_their_state_as_time_passes() -> anyhow::Result<()> 
         (health.observed && story.pod.controllers.leadership().is_leader()).then_some(())
     })
     .await?;
-    // Valid in a moment and for a short time. Nothing changes in between except the time.
-    let begins = Timestamp::from_second(Timestamp::now().as_second() + 6)?;
-    let validity = Validity { not_before: begins, not_after: begins + Duration::from_secs(6) };
-    let pair = issue_for(&ca, &[HOST], &validity)?;
-    story.put_pair("mine", &pair, ca.certificate_pem()).await?;
-    let early = format!("certificate in secret \"mine\" is not valid before {}", validity.not_before);
-    story.condition("early", "False", &early).await?;
-    assert!(story.served().is_none());
-    let soon = format!("certificate in secret \"mine\" expires at {}", validity.not_after);
-    story.condition("in time", "True", &soon).await?;
-    story.serves("in time", &pair.certificate_pem).await?;
-    story.install.strategy("in time", |entry| endpoint(entry).is_some()).await?;
-    let late = format!("certificate in secret \"mine\" expired at {}", validity.not_after);
-    story.condition("late", "False", &late).await?;
+    // A busy machine may need longer for a pass than a state lasts, so that a state is never seen.
+    // Then the next attempt has more time.
+    let (mut seen, mut all) = (Vec::new(), Vec::new());
+    for seconds in [6, 12, 24, 48] {
+        seen = states_of_a_short_lived_certificate(&story, &ca, Duration::from_secs(seconds)).await?;
+        all.extend(seen.clone());
+        if seen.len() == 3 {
+            break;
+        }
+    }
+    let [_, _, late] = &seen[..] else { anyhow::bail!("only {seen:?}") };
     let failed = format!("{VALIDATE_FAILED}{late}");
     story.install.strategy("late", |entry| entry.message == failed).await?;
-    story.await_events(&[&early, &soon, &late]).await?;
+    story.await_events(&all.iter().map(String::as_str).collect::<Vec<_>>()).await?;
     story.end().await;
     Ok(())
+}
+
+/// Serves a certificate that is valid after `pause` and for the same time, and returns the messages
+/// of the conditions, in order, until it has expired. Nothing changes in between except the time.
+async fn states_of_a_short_lived_certificate(
+    story: &Story,
+    ca: &CertificateAuthority,
+    pause: Duration,
+) -> anyhow::Result<Vec<String>> {
+    let begins = Timestamp::from_second(Timestamp::now().as_second())? + pause;
+    let validity = Validity { not_before: begins, not_after: begins + pause };
+    let pair = issue_for(ca, &[HOST], &validity)?;
+    let served_before = story.served();
+    story.put_pair("mine", &pair, ca.certificate_pem()).await?;
+    let states = [
+        ("False", format!("certificate in secret \"mine\" is not valid before {}", validity.not_before)),
+        ("True", format!("certificate in secret \"mine\" expires at {}", validity.not_after)),
+        ("False", format!("certificate in secret \"mine\" expired at {}", validity.not_after)),
+    ];
+    let mut seen: Vec<String> = Vec::new();
+    let mut at = 0;
+    while at < states.len() {
+        // The state after the last seen one, or a later one.
+        let found = wait::until_ok(pause * 2 + PATIENCE, "the next state", async || {
+            let conditions = conditions(&story.install).await?;
+            let is_so = |state: &(&str, String)| {
+                let mut conditions = conditions.iter();
+                conditions.any(|found| found.status == state.0 && found.message == state.1)
+            };
+            (at..states.len()).find(|&at| is_so(&states[at])).with_context(|| format!("{conditions:?}"))
+        })
+        .await?;
+        seen.push(states[found].1.clone());
+        match found {
+            0 => assert_eq!(story.served(), served_before, "enforced before its time"),
+            1 => {
+                story.serves("in time", &pair.certificate_pem).await?;
+                let late = format!("{VALIDATE_FAILED}{}", states[2].1);
+                let in_time = |entry: &CredentialIssuerStrategy| endpoint(entry).is_some();
+                let entry =
+                    story.install.strategy("in time", |entry| in_time(entry) || entry.message == late);
+                if !in_time(&entry.await?) {
+                    seen.pop();
+                }
+            }
+            _ => {}
+        }
+        at = found + 1;
+    }
+    Ok(seen)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -12,6 +12,11 @@ use super::{API_PORT, KUBERNETES, NODE_IP};
 
 /// The name of the cluster in kubeconfigs.
 const CLUSTER: &str = "kubernetes";
+/// The group of administrators, to which kubeadm binds the role `cluster-admin`. In contrast to
+/// `system:masters`, an administrator can remove its permissions.
+pub(super) const ADMINS: &str = "kubeadm:cluster-admins";
+/// The group that the API server always permits everything.
+const MASTERS: &str = "system:masters";
 
 /// Writes all files.
 pub(super) fn write(node_name: &str) -> anyhow::Result<()> {
@@ -33,8 +38,8 @@ pub(super) fn write(node_name: &str) -> anyhow::Result<()> {
         &[IpAddr::V4(KUBERNETES_SERVICE_IP), IpAddr::V4(NODE_IP), IpAddr::V4(Ipv4Addr::LOCALHOST)],
     )?;
     leaf(&pki, "apiserver", &server)?;
-    let masters = Some("system:masters");
-    leaf(&pki, "apiserver-kubelet-client", &ca.client("kube-apiserver-kubelet-client", masters)?)?;
+    let kubelet_client = ca.client("kube-apiserver-kubelet-client", Some(ADMINS))?;
+    leaf(&pki, "apiserver-kubelet-client", &kubelet_client)?;
     let front_proxy = Authority::new("front-proxy-ca")?;
     pair(&pki, "front-proxy-ca", &front_proxy.certificate_pem, &front_proxy.private_key_pem)?;
     leaf(&pki, "front-proxy-client", &front_proxy.client("front-proxy-client", None)?)?;
@@ -47,7 +52,8 @@ pub(super) fn write(node_name: &str) -> anyhow::Result<()> {
         ca.server(&node_user, &[node_name], &[IpAddr::V4(NODE_IP), IpAddr::V4(Ipv4Addr::LOCALHOST)])?;
     leaf(&pki, "kubelet", &kubelet)?;
     for (name, user, group) in [
-        ("admin", "kubernetes-admin", masters),
+        ("admin", "kubernetes-admin", Some(ADMINS)),
+        ("super-admin", "kubernetes-super-admin", Some(MASTERS)),
         ("controller-manager", "system:kube-controller-manager", None),
         ("scheduler", "system:kube-scheduler", None),
         ("kube-proxy", "system:kube-proxy", None),

@@ -9,6 +9,7 @@ use anyhow::Context as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::{Node, Pod, ServiceAccount};
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use pinniped_test_support::control_plane::{client_of, tail};
 use pinniped_test_support::wait;
@@ -82,13 +83,14 @@ async fn start(layout: &Layout, progress: &Progress, components: &mut Vec<Compon
         Component::start("kubelet", &configuration::kubelet_args(&node_name))
     };
     let answers = async {
-        let client = client_of(&admin_conf()).await?;
+        let client = client_of(&kubeconfig("admin")).await?;
         wait::until_ok(DEADLINE, "kube-apiserver to be ready", async || {
             let text = client.request_text(http::Request::get("/readyz").body(Vec::new())?).await?;
             anyhow::ensure!(text == "ok", "/readyz says {text}");
             Ok(())
         })
         .await?;
+        bind_administrators().await?;
         progress.step("kube-apiserver is ready");
         let scheduler = Component::start("kube-scheduler", &control_plane::scheduler_args())?;
         let config = format!("--config={RUN}/kube-proxy.yaml");
@@ -186,7 +188,7 @@ async fn apply_addons() -> anyhow::Result<()> {
     let file = Path::new(RUN).join("addons.yaml");
     std::fs::write(&file, addons::manifests(&STANDARD.encode(ca))?).context("could not write the addons")?;
     let mut command = component::command("kubectl");
-    command.arg("--kubeconfig").arg(admin_conf()).args(["apply", "--server-side", "-f"]).arg(&file);
+    command.arg("--kubeconfig").arg(kubeconfig("admin")).args(["apply", "--server-side", "-f"]).arg(&file);
     wait::until_ok(Duration::from_secs(30), "the addons to be applied", async || {
         let output = command.output().await.context("could not run kubectl")?;
         anyhow::ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
@@ -195,8 +197,24 @@ async fn apply_addons() -> anyhow::Result<()> {
     .await
 }
 
-fn admin_conf() -> PathBuf {
-    Path::new(KUBERNETES).join("admin.conf")
+/// Binds the group of `admin.conf` to the role `cluster-admin`, as kubeadm does.
+async fn bind_administrators() -> anyhow::Result<()> {
+    let bindings = Api::<ClusterRoleBinding>::all(client_of(&kubeconfig("super-admin")).await?);
+    let group = "rbac.authorization.k8s.io";
+    let binding = serde_json::json!({
+        "apiVersion": format!("{group}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": pki::ADMINS},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"apiGroup": group, "kind": "Group", "name": pki::ADMINS}],
+    });
+    let params = PatchParams::apply("kubeadm");
+    wait::until_ok(DEADLINE, "the administrators' role binding", async || {
+        Ok(bindings.patch(pki::ADMINS, &params, &Patch::Apply(&binding)).await.map(drop)?)
+    })
+    .await
+}
+
+fn kubeconfig(name: &str) -> PathBuf {
+    Path::new(KUBERNETES).join(format!("{name}.conf"))
 }
 
 fn write_files(layout: &Layout) -> anyhow::Result<()> {

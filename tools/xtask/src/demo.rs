@@ -1,6 +1,8 @@
 //! `cargo xtask demo`: prepares and runs the demo program, in a separate world or on a node.
 
-use std::process::{Command, ExitCode};
+use std::io::{BufRead as _, BufReader, IsTerminal as _};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::thread::JoinHandle;
 
 use anyhow::Context as _;
 
@@ -42,10 +44,63 @@ pub(crate) struct Args {
     offline: bool,
 }
 
+/// A build by cargo in the background, whose lines are printed. Dropping it terminates cargo.
+struct Build {
+    child: Child,
+    printer: Option<JoinHandle<()>>,
+}
+
+impl Build {
+    fn start(mut command: Command) -> anyhow::Result<Self> {
+        // Cargo's own progress bar and that of the other build would overwrite each other.
+        command.env("CARGO_TERM_PROGRESS_WHEN", "never").stderr(Stdio::piped());
+        let terminal = std::io::stderr().is_terminal();
+        if terminal {
+            command.env("CARGO_TERM_COLOR", "always");
+        }
+        let mut child = command.spawn().context("could not start cargo")?;
+        let stderr = child.stderr.take().context("cargo has no standard error")?;
+        let printer = std::thread::spawn(move || {
+            // Erases the changing line of the other build.
+            let clear = if terminal { "\r\x1b[K" } else { "" };
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                eprintln!("{clear}{line}");
+            }
+        });
+        Ok(Self { child, printer: Some(printer) })
+    }
+
+    /// Waits until the build has finished, which must succeed.
+    fn finish(mut self) -> anyhow::Result<()> {
+        let status = self.child.wait().context("could not wait for cargo")?;
+        if let Some(printer) = self.printer.take() {
+            let _ = printer.join();
+        }
+        anyhow::ensure!(status.success(), "building the programs failed ({status})");
+        Ok(())
+    }
+}
+
+impl Drop for Build {
+    fn drop(&mut self) {
+        // Both have no effect on a process that has exited.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     disk::note_when_short();
-    let tools = control_plane::find_or_build(args.offline)?;
     let ingress = args.with_gateway || args.with_contour;
+    let mut build = cargo::cargo(args.offline);
+    build.args(["build", "--bins"]);
+    for package in cargo::IMAGE_PACKAGES.iter().chain(&["pinniped-cli", "pinniped-node", "pinniped-e2e"]) {
+        build.args(["--package", package]);
+    }
+    eprintln!("building the programs (minutes on a fresh machine, a moment later) ...");
+    // Concurrently: neither Go nor cargo keeps all processors busy all the time.
+    let build = Build::start(build)?;
+    let tools = control_plane::find_or_build(args.offline)?;
     let certificates = if args.with_cert_manager || ingress {
         let cert_manager = control_plane::cert_manager::find_or_build(args.offline)?;
         Some((cert_manager, control_plane::yq::find_or_build(args.offline)?))
@@ -58,13 +113,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     } else {
         None
     };
-    let mut build = cargo::cargo(args.offline);
-    build.args(["build", "--quiet", "--bins"]);
-    for package in cargo::IMAGE_PACKAGES.iter().chain(&["pinniped-cli", "pinniped-node", "pinniped-e2e"]) {
-        build.args(["--package", package]);
-    }
-    eprintln!("building the programs (minutes on a fresh machine, a moment later) ...");
-    cargo::succeed(&mut build, "building the programs")?;
+    build.finish()?;
     let bins = cargo::target_dir()?.join("debug");
     let demo = bins.join("pinniped-demo");
     let mut name = args.node.as_deref();

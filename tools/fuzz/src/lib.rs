@@ -16,3 +16,6 @@ pub mod request_info;
 pub mod spdy;
 pub mod status;
 pub mod status_protobuf;
+
+#[cfg(test)]
+mod seeds;

@@ -1,9 +1,10 @@
-//! `cargo xtask fuzz`: runs the fuzz targets against the parsers of client input. It is not part of
-//! CI.
+//! `cargo xtask fuzz`: runs the fuzz targets against the parsers of client input. CI only replays
+//! the seeds (`--replay`).
 //!
 //! The targets are a separate workspace, `tools/fuzz/`, because they need a nightly compiler. Each
 //! starts with the committed seeds and stores new inputs in `tools/fuzz/corpus/`, which is not
-//! committed.
+//! committed. A replay calls the same functions with the seeds, in a test; it needs neither the
+//! fuzzer nor a sanitizer, and thus runs with the compiler of this project.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -25,12 +26,19 @@ pub(crate) struct Args {
     /// How long each one runs. With 0 only seeds and corpus are tried.
     #[arg(long, default_value_t = 600)]
     seconds: u32,
+    /// Only replay the seeds, with the compiler of this project: no fuzzer, no sanitizer.
+    #[arg(long, conflicts_with_all = ["targets", "seconds"])]
+    replay: bool,
     /// Use only what is on this machine.
     #[arg(long)]
     offline: bool,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if args.replay {
+        replay(args.offline)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let known = targets()?;
     if let Some(unknown) = args.targets.iter().find(|target| !known.contains(target)) {
         anyhow::bail!("there is no fuzz target {unknown:?}; there are {}", known.join(", "));
@@ -45,6 +53,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         run_target(target, args, &tools)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Compiles the checks and calls them with all seeds.
+fn replay(offline: bool) -> anyhow::Result<()> {
+    let mut test = cargo::cargo(offline);
+    test.args(["test", "--locked", "--lib", "--no-default-features", "--manifest-path"]);
+    test.arg(folder().join("Cargo.toml"));
+    // Most dependencies are already compiled there.
+    test.arg("--target-dir").arg(cargo::target_dir()?);
+    cargo::succeed(&mut test, "the replay of the seeds")
 }
 
 /// Returns the names of all files in `tools/fuzz/fuzz_targets`.

@@ -1,0 +1,51 @@
+//! Replays the seeds, without a fuzzer and without a sanitizer.
+
+use std::path::PathBuf;
+
+/// The targets and their checks.
+const TARGETS: [(&str, fn(&[u8])); 9] = [
+    ("answer", crate::answer::check),
+    ("authorization", crate::authorization::check),
+    ("certificate", crate::certificate::check),
+    ("hello", crate::hello::check),
+    ("hop", crate::hop::check),
+    ("impersonate", crate::impersonate::check),
+    ("request_info", crate::request_info::check),
+    ("spdy", crate::spdy::check),
+    ("status", crate::status::check),
+];
+
+/// Returns the paths in a folder of this package, sorted.
+fn list(folder: &str) -> Vec<PathBuf> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(folder);
+    let entries = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths
+}
+
+/// Returns the names of the files in a folder, without their extensions.
+fn names(folder: &str) -> Vec<String> {
+    list(folder).iter().map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn no_seed_violates_an_invariant() {
+    for (name, check) in TARGETS {
+        let seeds = list(&format!("seeds/{name}"));
+        assert!(!seeds.is_empty(), "{name} has no seeds");
+        for seed in &seeds {
+            // A panic does not name the input.
+            println!("{}", seed.display());
+            check(&std::fs::read(seed).unwrap());
+        }
+        println!("{name}: {} seeds", seeds.len());
+    }
+}
+
+#[test]
+fn every_target_and_every_folder_of_seeds_is_replayed() {
+    let targets = TARGETS.map(|(name, _)| name);
+    assert_eq!(names("fuzz_targets"), targets);
+    assert_eq!(names("seeds"), targets);
+}

@@ -37,13 +37,21 @@ advisories:
     cargo deny --locked check advisories
     cargo deny --manifest-path tools/fuzz/Cargo.toml --locked check --config deny.toml advisories
 
+# Run the tests that need no control plane.
+fast:
+    cargo xtask test --fast
+
 # Run all tests, or those of a suite: `just test certificates`.
 test *args:
     cargo xtask test {{args}}
 
-# Build the documentation of all crates.
+# Keep a control plane ready for the tests of another terminal.
+world *args:
+    cargo xtask world {{args}}
+
+# Build the documentation of all crates; warnings are errors, as in CI.
 doc:
-    cargo doc --workspace --no-deps --locked
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 
 # Show a login on a real control plane.
 demo *args:
@@ -65,7 +73,7 @@ bench *args:
 soak *args:
     cargo xtask soak {{args}}
 
-# Run the fuzz targets (needs a nightly compiler).
+# Run the fuzz targets (needs a nightly compiler), or only replay the seeds: `just fuzz --replay`.
 fuzz *args:
     cargo xtask fuzz {{args}}
 

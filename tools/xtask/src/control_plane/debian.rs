@@ -16,6 +16,9 @@ pub(crate) const ENV: &str = "PINNIPED_DEBIAN_TOOLS";
 /// Folder of the cache. Another version of a package uses another folder.
 const KEY: &str = "kubectl-1.20-busybox";
 
+/// The keys of Debian's package lists, on Debian and, with a package, on Ubuntu.
+const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
 /// A program of a package.
 struct Program {
     name: &'static str,
@@ -72,12 +75,26 @@ fn fetch(work: &Path) -> anyhow::Result<PathBuf> {
     let first = first
         .context("`apt-get` is not on this machine: these programs are had on Debian and its kin only")?;
     if !first.status.success() {
-        // The machine has no package lists, or outdated ones: download separate lists.
+        // The machine has no package lists, outdated ones, or those of another release or
+        // distribution: download the lists of Debian 12, which has these packages.
         let (lists, archives) = (work.join("lists"), work.join("archives"));
         for folder in [&lists, &archives] {
             std::fs::create_dir_all(folder.join("partial")).context("could not make a folder for apt")?;
         }
+        anyhow::ensure!(
+            Path::new(KEYRING).is_file(),
+            "{KEYRING} is missing (package debian-archive-keyring), and this machine's own packages lack one of {}",
+            packages.join(", ")
+        );
+        let sources = work.join("debian.list");
+        std::fs::write(
+            &sources,
+            format!("deb [signed-by={KEYRING}] http://deb.debian.org/debian bookworm main\n"),
+        )
+        .context("could not write a list of package sources")?;
         let options = [
+            format!("Dir::Etc::sourcelist={}", sources.display()),
+            "Dir::Etc::sourceparts=-".to_owned(),
             format!("Dir::State::lists={}", lists.display()),
             format!("Dir::Cache::archives={}", archives.display()),
             "Dir::Cache::pkgcache=".to_owned(),
@@ -85,7 +102,7 @@ fn fetch(work: &Path) -> anyhow::Result<PathBuf> {
         ];
         succeeded("apt-get update", &apt(work, &options).arg("update").output()?)?;
         let second = apt(work, &options).arg("download").args(packages).output()?;
-        succeeded("apt-get download", &second).context("Debian 12 has these packages")?;
+        succeeded("apt-get download", &second)?;
     }
     let fresh = work.join("programs");
     std::fs::create_dir(&fresh).context("could not make a folder for the programs")?;

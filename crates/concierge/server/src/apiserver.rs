@@ -1,55 +1,50 @@
 //! The aggregated API: `login.concierge.<suffix>` and `identity.concierge.<suffix>`.
 //!
 //! It behaves like a server built on k8s.io/apiserver, including the texts of errors, because its
-//! clients are kubectl, the API server's aggregator and upstream's own clients. The handler chain,
-//! outermost first:
+//! clients are kubectl, the API server's aggregator and upstream's own clients.
 //!
-//! ```text
-//! 1 audit ID, panic guard           on every response; a panic does not close the connection
-//! 2 request info                    verb, group and resource from path and method
-//! 3 deadline                        504; everything below is dropped
-//! 4 authentication                  access.rs; token reviews have limits of their own: 429
-//! 5 max in flight                   429; a fair share of the permits for each user, and of the
-//!                                   share of anonymous clients for each address
-//! 6 impersonation, authorization    access.rs
-//! 7 handlers                        discovery.rs, openapi.rs, health.rs, resources.rs ->
-//!                                   exchange.rs, which also shares the permits of logins fairly
-//!                                   between authenticators
-//! ```
+//! `chain.rs` of the crate `apiserver` contains the steps before the last one, in order. The last
+//! step calls a handler: `discovery.rs`, `openapi.rs`, `health.rs` of the crate `apiserver`, or
+//! `resources.rs`. A login continues in `exchange.rs`, which also shares the permits of logins
+//! fairly between authenticators.
 //!
 //! Admission is not implemented: a cluster's admission webhooks and policies do not apply to these
 //! objects yet. OpenAPI v2 is served as JSON only, which is what the aggregator requests, and
 //! responses are not compressed.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{
-    ALLOW, AUTHORIZATION, CACHE_CONTROL, ETAG, EXPIRES, IF_NONE_MATCH, LAST_MODIFIED, LOCATION, RETRY_AFTER,
-    VARY,
+    ALLOW, AUTHORIZATION, CACHE_CONTROL, ETAG, EXPIRES, IF_NONE_MATCH, LAST_MODIFIED, LOCATION, VARY,
 };
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body as HttpBody;
 use jiff::Timestamp;
-use pinniped_apiserver::respond::{self, Negotiated, accept};
+use pinniped_apiserver::authorize::Authorization;
+use pinniped_apiserver::chain::{Chain, ChainParams, Handler, RequestContext, ResponseHeaders};
+use pinniped_apiserver::deadline;
+use pinniped_apiserver::draining::Draining;
+use pinniped_apiserver::in_flight::{InFlight, InFlightLimits, InFlightMetrics};
+use pinniped_apiserver::refusal::Refusal;
+use pinniped_apiserver::respond::accept;
 use pinniped_concierge_api::names::VERSION;
 use pinniped_concierge_authentication::registry::Registry;
 use pinniped_delegated_auth::client_key::ClientKey;
 use pinniped_delegated_auth::cluster::{Authorizer, TokenReviewer};
 use pinniped_delegated_auth::cluster_auth_config::ClusterAuthConfigWatch;
-use pinniped_delegated_auth::request::{Peer, RequestAuthenticator, RequestAuthenticatorParams};
-use pinniped_fair_semaphore::FairSemaphore;
+use pinniped_delegated_auth::request::{RequestAuthenticator, RequestAuthenticatorParams};
+use pinniped_go_compat::url;
 use pinniped_http_server::Incoming;
 use pinniped_http_server::metrics::{self, Metrics};
 use pinniped_http_server::{
     Answer, Body, BoxError, Connection, EndBy, Limits, Listener, ServerHandle, Service, body, layers,
 };
 use pinniped_kube_request::anonymous::is_health;
-use pinniped_kube_request::attributes::Attributes;
-use pinniped_kube_request::deadline;
-use pinniped_kube_request::forbidden;
+use pinniped_kube_request::client_impersonation::intake::leftover;
 use pinniped_kube_request::identity::User;
-use pinniped_kube_request::request_info::{RequestInfo, RequestInfoError, first_query_value};
+use pinniped_kube_request::request_info::{RequestInfo, first_query_value};
 use pinniped_kube_types::status::Status;
 use pinniped_kube_types::suffix::GroupSuffix;
 use pinniped_pki::CertificateStore;
@@ -61,7 +56,6 @@ use crate::audit::Auditor;
 use crate::issuer::ClientCertIssuer;
 use crate::token_issuer::TokenIssuer;
 
-mod access;
 mod bodies;
 mod catalog;
 mod decode;
@@ -73,7 +67,6 @@ mod resources;
 
 pub use pinniped_apiserver::health::{Health, StartStep, Stopping};
 
-use access::{Access, Denial};
 use bodies::Bodies;
 use catalog::Kind;
 use exchange::Exchange;
@@ -85,8 +78,9 @@ const READS_IN_FLIGHT: usize = 400;
 /// Maximum number of concurrent requests that create objects.
 const WRITES_IN_FLIGHT: usize = 200;
 
-/// The default time limit of a request.
-const DEADLINE: Duration = Duration::from_secs(60);
+/// Maximum number of concurrent requests that have the form of a watch or of another long-running
+/// request. This API has none, so they are refused after they are authorized.
+const LONG_IN_FLIGHT: usize = READS_IN_FLIGHT;
 
 /// How long a client may cache a document that it requested by hash.
 const A_YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -121,8 +115,34 @@ pub struct Params {
     pub limits: Limits,
 }
 
+/// The running server. Dropping it terminates it without a graceful shutdown.
+#[derive(Debug)]
+pub struct ApiServer {
+    handle: ServerHandle,
+    draining: Draining,
+}
+
+impl ApiServer {
+    /// Returns the address on which the server listens.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.handle.local_addr()
+    }
+
+    /// Resolves with the reason when the server terminates unexpectedly.
+    pub fn failed(&self) -> impl Future<Output = String> + Send + 'static {
+        self.handle.failed()
+    }
+
+    /// Shuts down: closes the port, refuses requests of clients that have been notified, and gives
+    /// requests `grace` to finish.
+    pub async fn drain(self, grace: Duration) {
+        self.draining.begin();
+        self.handle.drain(grace).await;
+    }
+}
+
 /// Serves the API over TLS 1.3. Client certificates are requested, and verified for each request.
-pub fn serve(listener: Listener, params: Params) -> ServerHandle {
+pub fn serve(listener: Listener, params: Params) -> ApiServer {
     let authenticator = RequestAuthenticator::new(RequestAuthenticatorParams {
         cluster: params.cluster_auth,
         extra_client_ca: None,
@@ -137,86 +157,148 @@ pub fn serve(listener: Listener, params: Params) -> ServerHandle {
         &[b"h2", b"http/1.1"],
     );
     let metrics = params.metrics.clone();
-    let server = Arc::new(ApiServer::new(ServerParams {
+    let handler = ApiHandler::new(HandlerParams {
         registry: params.registry,
         issuers: params.issuers,
         tokens: params.tokens,
         suffix: params.suffix,
-        authenticator,
-        authorizer: params.authorizer,
         audit: Auditor::new(params.log_usernames_and_groups),
         health: params.health,
         metrics: params.metrics,
         credential_lifetime: params.credential_lifetime,
-        started: Timestamp::now(),
-    }));
-    let handle = pinniped_http_server::serve(listener, tls, Api(server), params.limits);
+        clock: Timestamp::now,
+    });
+    let draining = Draining::default();
+    let chain = chain(authenticator, params.authorizer, in_flight(), draining.clone(), handler);
+    let handle = pinniped_http_server::serve(listener, tls, Api(Arc::new(chain)), params.limits);
     metrics.register_server("aggregated_api", handle.stats_source());
-    handle
+    ApiServer { handle, draining }
 }
 
-/// The server as an HTTP service.
+fn in_flight() -> InFlight {
+    let limits = InFlightLimits {
+        short: READS_IN_FLIGHT,
+        mutating: Some(WRITES_IN_FLIGHT),
+        waiting: 0,
+        patience: Duration::ZERO,
+        long: LONG_IN_FLIGHT,
+    };
+    InFlight::new(&limits, InFlightMetrics::default())
+}
+
+fn chain(
+    authenticator: RequestAuthenticator,
+    authorizer: Authorizer,
+    in_flight: InFlight,
+    draining: Draining,
+    handler: ApiHandler,
+) -> Chain<ApiHandler> {
+    Chain::new(ChainParams {
+        authenticator,
+        // Members of `system:masters` get 405 for a method without a verb.
+        authorization: Authorization { authorizer, decided_by: None, masters_need_no_verb: true },
+        in_flight,
+        draining,
+        response_headers: ResponseHeaders::CacheControl,
+        handler,
+    })
+}
+
+/// The handler chain as an HTTP service.
 #[derive(Clone)]
-struct Api(Arc<ApiServer>);
+struct Api(Arc<Chain<ApiHandler>>);
 
 impl Service for Api {
     fn call(&self, connection: &Arc<Connection>, mut request: Request<Incoming>) -> Answer {
-        let server = Arc::clone(&self.0);
-        request.extensions_mut().insert(Arc::clone(connection));
-        Box::pin(async move { server.handle(request, Timestamp::now()).await })
+        let (chain, connection) = (Arc::clone(&self.0), Arc::clone(connection));
+        Box::pin(async move { chain.respond(Some(&connection), &mut request).await })
     }
 
     fn knows(&self, connection: &Connection) -> bool {
-        self.0.access.authenticator.knows(Peer::new(&connection.peer_certificates), Timestamp::now())
+        self.0.knows(connection)
     }
 }
 
-/// The parameters of [`ApiServer`].
-struct ServerParams {
+/// The parameters of [`ApiHandler`].
+struct HandlerParams {
     registry: Registry,
     issuers: Vec<Arc<dyn ClientCertIssuer>>,
     tokens: Arc<dyn TokenIssuer>,
     suffix: GroupSuffix,
-    authenticator: RequestAuthenticator,
-    authorizer: Authorizer,
     audit: Auditor,
     health: Health,
     metrics: Metrics,
     credential_lifetime: Duration,
-    started: Timestamp,
+    /// Returns the current time.
+    clock: fn() -> Timestamp,
 }
 
-/// The server behind [`serve()`], which tests can call without a socket.
-struct ApiServer {
-    access: Access,
+/// The last step of the chain: serves the API and the documents about it.
+struct ApiHandler {
     exchange: Exchange,
     health: Health,
     metrics: Metrics,
     openapi: Documents,
     aggregated: Document,
+    clock: fn() -> Timestamp,
     started: Timestamp,
-    reads: FairSemaphore,
-    writes: FairSemaphore,
     bodies: Bodies,
 }
 
-impl ApiServer {
-    fn new(params: ServerParams) -> Self {
-        let ServerParams {
+impl<B> Handler<B> for ApiHandler
+where
+    B: HttpBody + Send + Unpin,
+    B::Data: Send,
+    B::Error: Into<BoxError>,
+{
+    async fn handle(
+        &self,
+        request: &mut Request<B>,
+        context: &mut RequestContext<'_>,
+    ) -> Result<Response<Body>, Refusal> {
+        // Taken from the request, because the body is read while they are in use.
+        let method = std::mem::take(request.method_mut());
+        let uri = std::mem::take(request.uri_mut());
+        let headers = std::mem::take(request.headers_mut());
+        let authorized = AuthorizedRequest {
+            method: &method,
+            path: &url::path_text(uri.path()).ok_or(Refusal::BadPath)?,
+            headers: &headers,
+            query: uri.query(),
+            connection: context.connection,
+            user: context.user,
+            client: *context.client,
+            audit_id: headers.get(layers::AUDIT_ID).and_then(|id| id.to_str().ok()).unwrap_or_default(),
+            now: (self.clock)(),
+        };
+        let mut response = self.route(&authorized, request.body_mut()).await?;
+        // No response of this server is long-running.
+        response.extensions_mut().insert(EndBy(Instant::now() + deadline::LONGEST));
+        Ok(response)
+    }
+
+    fn is_exempt_from_limits(&self, info: &RequestInfo, headers: &HeaderMap) -> bool {
+        // The kubelet's probes cost no review, and excess requests of other clients must not cause
+        // a restart of the pod. A request that impersonates may need reviews.
+        is_health(info) && !headers.contains_key(AUTHORIZATION) && leftover(headers).is_none()
+    }
+}
+
+impl ApiHandler {
+    fn new(params: HandlerParams) -> Self {
+        let HandlerParams {
             registry,
             issuers,
             tokens,
             suffix,
-            authenticator,
-            authorizer,
             audit,
             health,
             metrics,
             credential_lifetime,
-            started,
+            clock,
         } = params;
+        let started = clock();
         Self {
-            access: Access { authenticator, authorizer },
             openapi: Documents::new(&suffix),
             aggregated: Document::new(&discovery::aggregated(&suffix)),
             exchange: Exchange {
@@ -231,124 +313,9 @@ impl ApiServer {
             },
             health,
             metrics,
+            clock,
             started,
-            reads: FairSemaphore::new(READS_IN_FLIGHT, 0),
-            writes: FairSemaphore::new(WRITES_IN_FLIGHT, 0),
             bodies: Bodies::new(),
-        }
-    }
-
-    /// Handles one request.
-    async fn handle<B>(&self, request: Request<B>, now: Timestamp) -> Response<Body>
-    where
-        B: HttpBody + Send,
-        B::Data: Send,
-        B::Error: Into<BoxError>,
-    {
-        let audit_id = layers::audit_id(request.headers());
-        let mut response = match layers::guard_panic(self.limited(request, &audit_id, now)).await {
-            Ok(response) => response,
-            Err(error) => {
-                tracing::error!(%error, "request failed");
-                layers::panic_response()
-            }
-        };
-        // No response of this server is long-running, so a client that does not read must not keep
-        // its connection open for ever.
-        response.extensions_mut().insert(EndBy(Instant::now() + DEADLINE));
-        let headers = response.headers_mut();
-        layers::add_audit_id(headers, audit_id);
-        headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
-        response
-    }
-
-    async fn limited<B>(&self, request: Request<B>, audit_id: &HeaderValue, now: Timestamp) -> Response<Body>
-    where
-        B: HttpBody + Send,
-        B::Data: Send,
-        B::Error: Into<BoxError>,
-    {
-        let info = match RequestInfo::parse(request.method(), request.uri()) {
-            Ok(info) => info,
-            Err(RequestInfoError::BadEscape(_) | RequestInfoError::NoTarget(_)) => {
-                return layers::plain_error(StatusCode::BAD_REQUEST, "400 Bad Request");
-            }
-            Err(error @ RequestInfoError::NoKind(_)) => {
-                let reason = format!("failed to create RequestInfo: {error}");
-                let text = forbidden::internal_error_text(&request.uri().to_string(), &reason);
-                return layers::plain_error(StatusCode::INTERNAL_SERVER_ERROR, &text);
-            }
-        };
-        let limit = match deadline::limit(request.uri().query(), DEADLINE) {
-            Ok(limit) => limit,
-            Err(message) => {
-                let negotiated = Negotiated::from_headers(request.headers(), request.uri().query());
-                return respond::status(&Status::bad_request(message), &negotiated);
-            }
-        };
-        match tokio::time::timeout(limit, Box::pin(self.admitted(request, &info, audit_id, now))).await {
-            Ok(response) => response,
-            Err(_elapsed) => respond::status(&Status::timeout(), &Negotiated::JSON),
-        }
-    }
-
-    async fn admitted<B>(
-        &self,
-        request: Request<B>,
-        info: &RequestInfo,
-        audit_id: &HeaderValue,
-        now: Timestamp,
-    ) -> Response<Body>
-    where
-        B: HttpBody + Send,
-        B::Data: Send,
-        B::Error: Into<BoxError>,
-    {
-        let (mut parts, body) = request.into_parts();
-        let query = parts.uri.query().map(str::to_owned);
-        let negotiated = Negotiated::from_headers(&parts.headers, query.as_deref());
-        let connection = parts.extensions.get::<Arc<Connection>>().cloned();
-        let uri = parts.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
-        let attributes = Attributes::from(info.clone());
-        let headers = &mut parts.headers;
-        let denied = |denial: Denial| match denial {
-            Denial::Status(status) => respond::status(&status, &negotiated),
-            Denial::Text(status, text) => layers::plain_error(status, &text),
-            Denial::Overloaded => too_many_requests(),
-        };
-
-        // The kubelet's probes cost no review, and excess requests of other clients must not cause
-        // a restart of the pod.
-        let is_probe = is_health(info) && !headers.contains_key(AUTHORIZATION);
-        let caller = match self.access.authenticate(headers, connection.as_deref(), now).await {
-            Ok(caller) => caller,
-            Err(denial) => return denied(denial),
-        };
-        let address = connection.as_deref().map(|connection| connection.peer_addr.ip());
-        let client = ClientKey::of(&caller.user, caller.method, address, headers);
-        let reads = matches!(info.verb.as_str(), "get" | "list" | "watch");
-        let permit = (if reads { &self.reads } else { &self.writes }).try_acquire(client.levels());
-        if permit.is_none() && !is_probe {
-            return too_many_requests();
-        }
-        let user = match self.access.admit(client, caller.user.clone(), headers, &attributes, &uri).await {
-            Ok(user) => user,
-            Err(denial) => return denied(denial),
-        };
-        let request = AuthorizedRequest {
-            method: &parts.method,
-            path: &info.path,
-            headers: &parts.headers,
-            query: query.as_deref(),
-            connection: connection.as_deref(),
-            user: &user,
-            client,
-            audit_id: audit_id.to_str().unwrap_or_default(),
-            now,
-        };
-        match self.route(&request, body).await {
-            Ok(response) => response,
-            Err(status) => respond::status(&status, &negotiated),
         }
     }
 
@@ -481,14 +448,6 @@ impl ApiServer {
     fn unknown(&self) -> Response<Body> {
         encode::pretty(StatusCode::NOT_FOUND, &self.paths())
     }
-}
-
-/// Returns the response of an API server with too many requests in flight.
-fn too_many_requests() -> Response<Body> {
-    let status = StatusCode::TOO_MANY_REQUESTS;
-    let mut response = layers::plain_error(status, "Too many requests, please try again later.");
-    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
-    response
 }
 
 /// A request that is authorized.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use http::header::{AUTHORIZATION, EXPECT, HOST, HeaderName, HeaderValue};
 use http::uri::{Authority, Scheme};
 use http::{HeaderMap, Request, Uri};
+use pinniped_apiserver::refusal::Refusal;
 use pinniped_http_client::upstream::UpstreamError;
 use pinniped_http_headers::hop_by_hop;
 use pinniped_http_headers::precomputed::{NO_FIELDS, PrecomputedHeaders};
@@ -15,7 +16,6 @@ use pinniped_reverse_proxy::{ForwardError, bearer};
 use pinniped_secret::Token;
 
 use super::credential;
-use super::refusal::Refusal;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 

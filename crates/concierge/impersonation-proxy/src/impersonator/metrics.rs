@@ -3,6 +3,10 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use http::StatusCode;
+use pinniped_apiserver::chain::RequestResult;
+use pinniped_apiserver::in_flight::InFlightMetrics;
+use pinniped_apiserver::refusal::Refusal;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -32,18 +36,31 @@ struct OutcomeLabels {
     outcome: Outcome,
 }
 
-/// The limit against which a request counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
-pub(super) enum Kind {
-    Short,
-    /// A short request that waits for its permit.
-    Waiting,
-    Long,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct KindLabels {
-    kind: Kind,
+impl Outcome {
+    /// Returns the label of a result.
+    pub(super) fn of(result: &RequestResult<'_>) -> Self {
+        match result {
+            RequestResult::Served(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                Self::Upgraded
+            }
+            RequestResult::Served(_) => Self::Forwarded,
+            RequestResult::Panicked => Self::Panicked,
+            RequestResult::Refused(refusal) => match refusal {
+                Refusal::BadPath
+                | Refusal::BadTimeout(_)
+                | Refusal::BadImpersonation(_)
+                | Refusal::HeadTooLarge => Self::BadRequest,
+                Refusal::NoRequestInfo(_) | Refusal::Internal(_) | Refusal::Status(_) => Self::CannotAct,
+                Refusal::ShuttingDown => Self::ShuttingDown,
+                Refusal::Deadline => Self::Deadline,
+                Refusal::Unauthenticated => Self::Unauthenticated,
+                Refusal::Forbidden(_) => Self::Forbidden,
+                Refusal::Review(_) => Self::ReviewFailed,
+                Refusal::Overloaded => Self::Overloaded,
+                Refusal::BadGateway => Self::BadGateway,
+            },
+        }
+    }
 }
 
 /// Metrics of all proxies of a process, whichever runs. Create it once and
@@ -51,8 +68,7 @@ struct KindLabels {
 #[derive(Clone, Debug)]
 pub struct ImpersonatorMetrics {
     requests: Family<OutcomeLabels, Counter>,
-    in_flight: Family<KindLabels, Gauge>,
-    refused: Family<KindLabels, Counter>,
+    in_flight: InFlightMetrics,
     seconds_to_head: Histogram,
     upstream_connections: Gauge,
     upstream_streams: Gauge,
@@ -64,7 +80,6 @@ pub struct ImpersonatorMetrics {
 #[derive(Debug, Default)]
 struct AtHand {
     ended: [OnceLock<Counter>; Outcome::Panicked as usize + 1],
-    in_flight: [OnceLock<Gauge>; Kind::Long as usize + 1],
 }
 
 impl Default for ImpersonatorMetrics {
@@ -72,8 +87,7 @@ impl Default for ImpersonatorMetrics {
         let buckets = [0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 60.0];
         Self {
             requests: Family::default(),
-            in_flight: Family::default(),
-            refused: Family::default(),
+            in_flight: InFlightMetrics::default(),
             seconds_to_head: Histogram::new(buckets),
             upstream_connections: Gauge::default(),
             upstream_streams: Gauge::default(),
@@ -88,16 +102,7 @@ impl ImpersonatorMetrics {
     pub fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("pinniped_impersonator");
         registry.register("requests", "Requests by how they ended", self.requests.clone());
-        registry.register(
-            "in_flight",
-            "Requests being forwarded or waiting for that, by the limit they count against",
-            self.in_flight.clone(),
-        );
-        registry.register(
-            "over_limit",
-            "Requests answered 429, by the limit they would have counted against",
-            self.refused.clone(),
-        );
+        self.in_flight.register(registry);
         registry.register(
             "response_head_seconds",
             "Time from a request's head to its response's head",
@@ -127,31 +132,13 @@ impl ImpersonatorMetrics {
         self.seconds_to_head.observe(after.as_secs_f64());
     }
 
-    pub(super) fn began(&self, kind: Kind) -> InFlightGauge {
-        let gauge = self.at_hand.in_flight[kind as usize]
-            .get_or_init(|| self.in_flight.get_or_create_owned(&KindLabels { kind }))
-            .clone();
-        gauge.inc();
-        InFlightGauge(gauge)
-    }
-
-    pub(super) fn refused(&self, kind: Kind) {
-        self.refused.get_or_create(&KindLabels { kind }).inc();
+    pub(super) fn in_flight(&self) -> InFlightMetrics {
+        self.in_flight.clone()
     }
 
     pub(super) fn upstream(&self, stats: pinniped_kube_client::UpstreamStats) {
         self.upstream_connections.set(i64::try_from(stats.connections).unwrap_or(i64::MAX));
         self.upstream_streams.set(i64::try_from(stats.streams).unwrap_or(i64::MAX));
         self.upstream_short_reads.set(i64::try_from(stats.short_reads).unwrap_or(i64::MAX));
-    }
-}
-
-/// Counts one request until dropped.
-#[derive(Debug)]
-pub(super) struct InFlightGauge(Gauge);
-
-impl Drop for InFlightGauge {
-    fn drop(&mut self) {
-        self.0.dec();
     }
 }

@@ -2,17 +2,17 @@
 
 use http::Method;
 
-use super::in_flight::Place;
+use pinniped_apiserver::in_flight::InFlightPermit;
 
 /// Lives as long as a request is served, with any result.
 #[derive(Debug)]
 pub(super) struct RequestGuard {
-    _permit: Place,
+    _permit: Option<InFlightPermit>,
     _log: Option<ServingLog>,
 }
 
 impl RequestGuard {
-    pub(super) fn new(permit: Place, url: &str, method: &Method, upgrade: bool) -> Self {
+    pub(super) fn new(permit: Option<InFlightPermit>, url: &str, method: &Method, upgrade: bool) -> Self {
         let log = tracing::enabled!(tracing::Level::DEBUG).then(|| ServingLog::begin(url, method, upgrade));
         Self { _permit: permit, _log: log }
     }

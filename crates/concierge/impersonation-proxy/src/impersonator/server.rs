@@ -6,6 +6,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use pinniped_apiserver::authorize::Authorization;
+use pinniped_apiserver::chain::{Chain, ChainParams, ResponseHeaders};
+use pinniped_apiserver::draining::Draining;
+use pinniped_apiserver::in_flight::{InFlight, InFlightLimits};
 use pinniped_delegated_auth::cluster::{Authorizer, TokenReviewer};
 use pinniped_delegated_auth::cluster_auth_config::ClusterAuthConfigWatch;
 use pinniped_delegated_auth::request::{RequestAuthenticator, RequestAuthenticatorParams, SignerCa};
@@ -19,12 +23,9 @@ use pinniped_tasks::{TaskGroup, TaskMonitor};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::anonymous_probe::{self, Capabilities, ProbeError};
-use super::client_impersonation::Impersonations;
 use super::credential::Credential;
-use super::draining::Draining;
-use super::in_flight::{InFlight, InFlightLimits};
 use super::metrics::ImpersonatorMetrics;
-use super::{Stack, StackInner};
+use super::{DECIDED_BY, ForwardHandler, Stack};
 use pinniped_kube_client::{Upstream, UpstreamConfigError};
 
 /// The parameters of an impersonation proxy.
@@ -127,22 +128,29 @@ pub async fn start(params: ImpersonatorParams) -> Result<Impersonator, StartErro
     let draining = Draining::default();
     let ended = CancellationToken::new();
     let tunnels = Tunnels::new();
-    let stack = Stack(Arc::new(StackInner {
-        authenticator,
+    let handler = ForwardHandler {
         reviewer: params.reviewer,
-        authorizer: params.authorizer.clone(),
-        impersonations: Impersonations::new(params.authorizer.clone()),
         upstream: params.upstream.clone(),
         passthrough_upstream: passthrough_upstream.clone(),
         foreign_upstream: params.upstream.separate().map_err(StartError::Upstream)?,
         impersonator: Credential::new(params.impersonator_token),
         capabilities: Arc::clone(&capabilities),
-        in_flight: InFlight::new(&params.in_flight, params.metrics.clone()),
         tunnels: tunnels.clone(),
-        draining: draining.clone(),
         ended: ended.clone(),
         metrics: params.metrics.clone(),
-    }));
+    };
+    let chain = Chain::new(ChainParams {
+        authenticator,
+        authorization: Authorization {
+            authorizer: params.authorizer.clone(),
+            decided_by: Some(DECIDED_BY),
+            masters_need_no_verb: false,
+        },
+        in_flight: InFlight::new(&params.in_flight, params.metrics.in_flight()),
+        draining: draining.clone(),
+        response_headers: ResponseHeaders::Security,
+        handler,
+    });
     let probes = Probes {
         upstream: params.upstream,
         anonymous_upstream: passthrough_upstream,
@@ -156,6 +164,7 @@ pub async fn start(params: ImpersonatorParams) -> Result<Impersonator, StartErro
     // The first probe completes before requests are served, so that all requests are handled in the
     // same way.
     probes.uids().await;
+    let stack = Stack(Arc::new(chain));
     let handle = serve_on(Some(Arc::clone(&workers)), listener, tls, stack, params.limits);
     let monitor = TaskMonitor::default();
     let mut tasks = TaskGroup::new(&monitor);

@@ -241,7 +241,13 @@ async fn excess_short_requests_are_refused_with_retry_after() {
         }),
         ..Script::default()
     };
-    let in_flight = InFlightLimits { short: 1, waiting: 1, patience: Duration::from_millis(100), long: 1 };
+    let in_flight = InFlightLimits {
+        short: 1,
+        mutating: None,
+        waiting: 1,
+        patience: Duration::from_millis(100),
+        long: 1,
+    };
     let world = World::start_with(script, Options { in_flight, ..Options::default() }).await;
     let client = world.certificate("u", &[]);
     let slow = client.get("/slow?timeout=10s");

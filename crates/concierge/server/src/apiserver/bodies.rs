@@ -9,6 +9,7 @@
 
 use http_body::Body as HttpBody;
 use http_body_util::BodyExt as _;
+use pinniped_apiserver::refusal::TOO_MANY_REQUESTS;
 use pinniped_http_server::BoxError;
 use pinniped_kube_types::status::Status;
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -73,10 +74,7 @@ impl Bodies {
             let missing =
                 u32::try_from(size.div_ceil(PIECE).saturating_sub(charged)).map_err(|_| too_large())?;
             let Ok(more) = self.pieces.try_acquire_many(missing) else {
-                return Err(Box::new(Status::too_many_requests(
-                    "Too many requests, please try again later.",
-                    1,
-                )));
+                return Err(Box::new(Status::too_many_requests(TOO_MANY_REQUESTS, 1)));
             };
             match &mut pieces {
                 Some(pieces) => pieces.merge(more),

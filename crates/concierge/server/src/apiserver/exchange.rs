@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use pinniped_apiserver::refusal::TOO_MANY_REQUESTS;
 use pinniped_concierge_api::login::{
     TokenCredentialRequestSpec, TokenCredentialRequestStatus, TypedLocalObjectReference,
 };
@@ -168,7 +169,7 @@ impl Exchange {
 }
 
 fn too_many_requests() -> Box<Status> {
-    Box::new(Status::too_many_requests("Too many requests, please try again later.", 1))
+    Box::new(Status::too_many_requests(TOO_MANY_REQUESTS, 1))
 }
 
 /// Returns the group of authenticators in an installation, for callers that build references.

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use http_body_util::{BodyExt as _, Full};
-use pinniped_delegated_auth::client_key::Level;
+use pinniped_apiserver::in_flight::{InFlightPermit, RequestClass};
 use pinniped_delegated_auth::cluster_auth_config::ClusterAuthConfig;
 
 use super::*;
@@ -40,7 +40,9 @@ fn reviews() -> kube::Client {
 }
 
 struct World {
-    server: ApiServer,
+    chain: Chain<ApiHandler>,
+    in_flight: InFlight,
+    draining: Draining,
     audit: Arc<Mutex<Vec<String>>>,
 }
 
@@ -70,20 +72,21 @@ impl World {
             extra_client_ca: None,
             reviewer: TokenReviewer::new(client.clone()),
         });
-        let server = ApiServer::new(ServerParams {
+        let handler = ApiHandler::new(HandlerParams {
             registry: Registry::new(),
             issuers: Vec::new(),
             tokens: Arc::new(crate::token_issuer::tests::Off),
             suffix: GroupSuffix::parse(suffix).expect("a suffix"),
-            authenticator,
-            authorizer: Authorizer::new(client),
             audit: Auditor::with_sink(false, move |line| lines.lock().expect("lock").push(line.to_owned())),
             health: Health::new(),
             metrics: Metrics::new(),
             credential_lifetime: Duration::from_secs(300),
-            started: now(),
+            clock: now,
         });
-        Self { server, audit }
+        let (in_flight, draining) = (in_flight(), Draining::default());
+        let authorizer = Authorizer::new(client);
+        let chain = chain(authenticator, authorizer, in_flight.clone(), draining.clone(), handler);
+        Self { chain, in_flight, draining, audit }
     }
 
     async fn ask(&self, method: &str, uri: &str, headers: &[(&str, &str)], body: &str) -> Answer {
@@ -91,8 +94,8 @@ impl World {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let request = request.body(Full::<bytes::Bytes>::from(body.to_owned())).expect("a request");
-        let response = self.server.handle(request, now()).await;
+        let body = Full::<bytes::Bytes>::from(body.to_owned());
+        let response = self.chain.respond(None, &mut request.body(body).expect("a request")).await;
         assert!(response.extensions().get::<EndBy>().is_some(), "every answer has an end");
         let (parts, body) = response.into_parts();
         let bytes = body.collect().await.expect("a body").to_bytes();
@@ -349,15 +352,56 @@ async fn health_is_anonymous_and_invalid_paths_are_refused() {
     );
 }
 
-/// Acquires all permits that clients of this level can hold together.
-fn all_of(permits: &FairSemaphore, level: Level<'_>) -> Vec<pinniped_fair_semaphore::Permit> {
-    std::iter::from_fn(|| permits.try_acquire(&[level])).collect()
+#[tokio::test]
+async fn error_texts_contain_the_path_but_not_the_host_of_a_request_over_http2() {
+    let world = World::new("pinniped.dev");
+    let answer = world.ask("GET", "https://concierge.example:443/api/v1/watch?a=b", &[], "").await;
+    assert_eq!(
+        (answer.status, answer.body.as_str()),
+        (
+            500,
+            "Internal Server Error: \"/api/v1/watch?a=b\": failed to create RequestInfo: unable to determine kind and namespace from url, /api/v1/watch?a=b\n"
+        )
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_are_refused_once_clients_have_been_notified_of_the_shutdown() {
+    let world = World::new("pinniped.dev");
+    world.draining.begin();
+    assert_eq!(world.ask("GET", "/version", &[], "").await.status, 200);
+    tokio::time::advance(Duration::from_secs(3)).await;
+    let answer = world.ask("GET", "/version", &[], "").await;
+    assert_eq!((answer.status, answer.header("retry-after")), (503, "1"));
+    assert_eq!(answer.json()["message"], "apiserver is shutting down");
+    assert_eq!(answer.header("cache-control"), "no-cache, private");
+}
+
+#[tokio::test]
+async fn a_second_space_before_the_token_causes_a_warning() {
+    let world = World::new("pinniped.dev");
+    let answer = world.ask("GET", "/version", &[("authorization", "Bearer  good")], "").await;
+    let wanted = "299 - \"the provided Authorization header contains extra space before the bearer token, and is ignored\"";
+    assert_eq!((answer.status, answer.header("warning")), (200, wanted));
+}
+
+/// Acquires all permits that this user can hold, or all anonymous clients together.
+async fn all_of(in_flight: &InFlight, class: RequestClass, user: Option<&str>) -> Vec<InFlightPermit> {
+    let mut permits = Vec::new();
+    for address in 1..=100 {
+        let address = std::net::Ipv4Addr::new(10, 0, 0, address).into();
+        let client = user.map_or(ClientKey::anonymous(Some(address)), ClientKey::user);
+        while let Ok(permit) = in_flight.enter(&client, class).await {
+            permits.push(permit);
+        }
+    }
+    permits
 }
 
 #[tokio::test]
 async fn excess_requests_of_a_user_get_429_and_those_of_others_are_served() {
     let world = World::new("pinniped.dev");
-    let held_permits = all_of(&world.server.writes, Level::Anonymous);
+    let held_permits = all_of(&world.in_flight, RequestClass::Mutating, None).await;
     assert_eq!(held_permits.len(), WRITES_IN_FLIGHT * 3 / 4);
     let answer = world.ask("POST", LOGIN, &[], TCR).await;
     assert_eq!((answer.status, answer.header("retry-after")), (429, "1"));
@@ -368,14 +412,26 @@ async fn excess_requests_of_a_user_get_429_and_those_of_others_are_served() {
 }
 
 #[tokio::test]
+async fn a_request_that_impersonates_needs_a_permit_before_its_reviews() {
+    let world = World::new("pinniped.dev");
+    let headers = [("authorization", "Bearer nobody"), ("impersonate-user", "jane")];
+    let held_permits = all_of(&world.in_flight, RequestClass::Mutating, Some("nobody")).await;
+    assert_eq!(world.ask("POST", WHOAMI, &headers, "{}").await.status, 429);
+    drop(held_permits);
+    assert_eq!(world.ask("POST", WHOAMI, &headers, "{}").await.status, 403);
+}
+
+#[tokio::test]
 async fn health_probes_succeed_without_free_permits() {
     let world = World::new("pinniped.dev");
-    let _all =
-        [all_of(&world.server.reads, Level::Anonymous), all_of(&world.server.reads, Level::User("pinny"))];
+    let _anonymous = all_of(&world.in_flight, RequestClass::ReadOnly, None).await;
+    let _pinny = all_of(&world.in_flight, RequestClass::ReadOnly, Some("pinny")).await;
     assert_eq!(world.ask("GET", "/version", &[], "").await.status, 429);
     assert_eq!(world.ask("GET", "/healthz", &[], "").await.status, 200);
     let with_token = [("authorization", "Bearer good")];
     assert_eq!(world.ask("GET", "/healthz", &with_token, "").await.status, 429);
+    let impersonating = [("impersonate-user", "jane")];
+    assert_eq!(world.ask("GET", "/healthz", &impersonating, "").await.status, 429);
 }
 
 #[tokio::test]
@@ -400,10 +456,11 @@ async fn a_client_can_only_shorten_the_deadline() {
         kind: "WebhookAuthenticator".to_owned(),
         name: "slow".to_owned(),
     };
-    world.server.exchange.registry.insert(key, "1".to_owned(), Arc::new(Slow));
+    world.chain.handler().exchange.registry.insert(key, "1".to_owned(), Arc::new(Slow));
     let body = r#"{"spec":{"token":"t","authenticator":{"apiGroup":"authentication.concierge.pinniped.dev","kind":"WebhookAuthenticator","name":"slow"}}}"#;
     let answer = world.ask("POST", &format!("{LOGIN}?timeout=50ms"), &[], body).await;
     assert_eq!((answer.status, &answer.json()["reason"]), (504, &json!("Timeout")));
+    assert_eq!(answer.header("content-type"), "text/plain; charset=utf-8");
     let answer = world.ask("POST", &format!("{LOGIN}?timeout=abc"), &[], body).await;
     let wanted = "invalid timeout specified in the request URL - time: invalid duration \"abc\"";
     assert_eq!((answer.status, &answer.json()["message"]), (400, &json!(wanted)));
@@ -453,7 +510,7 @@ async fn a_slow_authenticator_does_not_delay_logins_of_other_authenticators() {
             name: name.to_owned(),
         };
         let authenticator = Arc::new(Webhook { slow, waiting: Arc::clone(&waiting) });
-        world.server.exchange.registry.insert(key, String::new(), authenticator);
+        world.chain.handler().exchange.registry.insert(key, String::new(), authenticator);
     }
     let (slow, fast) = (login_with("slow"), login_with("fast"));
     // All logins through the API server are anonymous.

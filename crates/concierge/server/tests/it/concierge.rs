@@ -10,14 +10,14 @@ use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::Api;
 use kube::api::PostParams;
-use pinniped_concierge::apiserver::{self, Health};
+use pinniped_concierge::apiserver::{self, ApiServer, Health};
 use pinniped_concierge::token_issuer::{IssuedToken, TokenIssuer, TokenIssuerError};
 use pinniped_concierge_api::login::ImpersonatedUser;
 use pinniped_concierge_authentication::registry::Registry;
 use pinniped_delegated_auth::cluster::{Authorizer, TokenReviewer};
 use pinniped_delegated_auth::cluster_auth_config::{ClusterAuthConfig, ClusterAuthConfigWatch};
 use pinniped_http_server::metrics::Metrics;
-use pinniped_http_server::{Limits, Listener, ServerHandle};
+use pinniped_http_server::{Limits, Listener};
 use pinniped_impersonation_proxy::impersonator::{
     self, ImpersonatorMetrics, ImpersonatorParams, InFlightLimits, PROBE_INTERVAL,
 };
@@ -76,7 +76,7 @@ fn holder(ca: &CertificateAuthority, validity: &Validity) -> anyhow::Result<Cert
 /// API server.
 pub(crate) struct Concierge {
     pub(crate) proxy: impersonator::Impersonator,
-    pub(crate) api: ServerHandle,
+    pub(crate) api: ApiServer,
     pub(crate) upstream: Upstream,
     /// A client certificate of [`READER`].
     pub(crate) reader: Pair,

@@ -16,7 +16,7 @@ use super::*;
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
-fn start(ca: &CertificateAuthority, validity: &Validity) -> ServerHandle {
+fn start(ca: &CertificateAuthority, validity: &Validity) -> ApiServer {
     let serving = CertificateStore::serving("concierge-serving-cert");
     let pair = ca.issue_server(&["localhost".to_owned()], &[], validity).expect("a serving pair");
     serving.set(pair.certificate_pem.as_bytes(), pair.private_key_pem.as_bytes()).expect("a pair");

@@ -1,4 +1,4 @@
-//! Identifies the caller and decides whether anonymous access is allowed.
+//! Identifies the client of a request.
 
 use std::net::IpAddr;
 use std::sync::LazyLock;
@@ -7,31 +7,30 @@ use http::{HeaderMap, HeaderValue};
 use jiff::Timestamp;
 use pinniped_delegated_auth::request::{KeptVerdict, Method, Outcome, Peer, RequestAuthenticator};
 use pinniped_http_server::Connection;
-use pinniped_kube_request::anonymous::AnonymousPolicy;
 use pinniped_kube_request::identity::{KnownUser, User};
-use pinniped_kube_request::request_info::RequestInfo;
 
-use super::refusal::Refusal;
+use crate::refusal::Refusal;
 
 /// An identified client.
 #[derive(Debug)]
-pub(super) struct Caller {
-    pub(super) user: KnownUser,
+pub(crate) struct Caller {
+    /// The user.
+    pub(crate) user: KnownUser,
     /// The authentication method; `None` for the anonymous user.
-    pub(super) method: Option<Method>,
+    pub(crate) method: Option<Method>,
 }
 
 /// The values that are the same for all requests of a connection.
-pub(super) struct Client {
+pub(crate) struct Client {
     verification: KeptVerdict,
-    /// The address of the client, as written to `X-Forwarded-For`.
-    pub(super) address: Option<HeaderValue>,
+    /// The address of the client, in the format of `X-Forwarded-For`.
+    pub(crate) address: Option<HeaderValue>,
 }
 
 impl Client {
     /// Returns the value of this connection, or `None` when a value of another type is stored
     /// there.
-    pub(super) fn of(connection: &Connection) -> Option<&Self> {
+    pub(crate) fn of(connection: &Connection) -> Option<&Self> {
         connection.kept.get_or_init(|| Self {
             verification: KeptVerdict::default(),
             address: address(connection.peer_addr.ip()),
@@ -47,18 +46,20 @@ static ANONYMOUS: LazyLock<KnownUser> = LazyLock::new(|| User::anonymous().into(
 
 /// Identifies the client and removes its credentials from the headers. Each request is
 /// authenticated by itself, so an expired certificate is refused with the next request.
-pub(super) async fn authenticate(
+///
+/// # Errors
+/// [`Refusal::Unauthenticated`] for an invalid credential, and for an anonymous client unless
+/// `admits_anonymous`. [`Refusal::Overloaded`] when a token cannot be reviewed now.
+pub(crate) async fn authenticate(
     authenticator: &RequestAuthenticator,
-    policy: AnonymousPolicy,
-    info: &RequestInfo,
+    admits_anonymous: bool,
     headers: &mut HeaderMap,
-    connection: &Connection,
-    client: Option<&Client>,
+    connection: Option<&Connection>,
 ) -> Result<Caller, Refusal> {
     let peer = Peer {
-        chain: &connection.peer_certificates,
-        kept: client.map(|client| &client.verification),
-        address: Some(connection.peer_addr.ip()),
+        chain: connection.map_or(&[][..], |connection| &connection.peer_certificates),
+        kept: connection.and_then(Client::of).map(|client| &client.verification),
+        address: connection.map(|connection| connection.peer_addr.ip()),
     };
     let result = authenticator.authenticate(headers, peer, Timestamp::now()).await;
     let caller = match result {
@@ -71,21 +72,23 @@ pub(super) async fn authenticate(
         }
     };
     if caller.user.is_anonymous() {
-        return if policy.admits(info) { Ok(caller) } else { Err(Refusal::Unauthenticated) };
+        return if admits_anonymous { Ok(caller) } else { Err(Refusal::Unauthenticated) };
     }
-    connection.permit.confirm();
+    if let Some(connection) = connection {
+        connection.permit.confirm();
+    }
     Ok(caller)
 }
 
 /// Returns whether the certificate identifies the client of a new connection.
-pub(super) fn knows(authenticator: &RequestAuthenticator, connection: &Connection) -> bool {
+pub(crate) fn knows(authenticator: &RequestAuthenticator, connection: &Connection) -> bool {
     let cached = Client::of(connection).map(|client| &client.verification);
     authenticator
         .knows(Peer { chain: &connection.peer_certificates, kept: cached, address: None }, Timestamp::now())
 }
 
 /// Returns whether the client was identified before its token was read.
-pub(super) fn by_certificate(caller: &Result<Caller, Refusal>) -> bool {
+pub(crate) fn by_certificate(caller: &Result<Caller, Refusal>) -> bool {
     matches!(caller, Ok(Caller { method: Some(Method::FrontProxy | Method::ClientCertificate), .. }))
 }
 

@@ -1,7 +1,6 @@
 //! The tokens of a request, copied before authentication removes them.
 //!
-//! They are needed again only when a request is passed through with its own token, see
-//! [`pinniped_kube_request::impersonation::plan`].
+//! A handler needs them again when it acts with the client's own token.
 
 use http::HeaderMap;
 use pinniped_delegated_auth::bearer::{Bearer, bearer_token, websocket_token};
@@ -10,13 +9,14 @@ use pinniped_secret::Token;
 
 /// The tokens that the client sent.
 #[derive(Debug)]
-pub(super) struct Tokens {
+pub(crate) struct Tokens {
     header: Bearer,
     subprotocol: Option<Token>,
 }
 
 impl Tokens {
-    pub(super) fn of(headers: &HeaderMap) -> Self {
+    /// Copies the tokens of a request with these headers.
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
         // The authenticator reports an invalid subprotocol.
         let subprotocol = websocket_token(headers).ok().flatten().map(|found| found.token);
         Self { header: bearer_token(headers), subprotocol }
@@ -24,12 +24,12 @@ impl Tokens {
 
     /// Returns whether the token is ignored because of an extra space, in which case the response
     /// contains a warning.
-    pub(super) fn has_extra_space(&self) -> bool {
+    pub(crate) fn has_extra_space(&self) -> bool {
         self.header == Bearer::ExtraSpace
     }
 
-    /// Returns the token to pass through for a user that was authenticated with this method.
-    pub(super) fn into_token(self, method: Option<Method>) -> Option<Token> {
+    /// Returns the token of a user that was authenticated with this method.
+    pub(crate) fn into_token(self, method: Option<Method>) -> Option<Token> {
         match method {
             Some(Method::WebSocketToken) => self.subprotocol,
             _ => self.header.into_token(),

@@ -4,15 +4,19 @@
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
+use futures::future::BoxFuture;
+use http::HeaderMap;
 use pinniped_cache::Cache;
-use pinniped_delegated_auth::cluster::Authorizer;
+use pinniped_delegated_auth::client_key::ClientKey;
+use pinniped_delegated_auth::cluster::ReviewError;
 use pinniped_kube_request::attributes::Attributes;
+use pinniped_kube_request::client_impersonation::intake::intake;
 use pinniped_kube_request::client_impersonation::{Mode, ModePlan, Step, plan_mode, refused_unasked};
 use pinniped_kube_request::forbidden;
 use pinniped_kube_request::identity::{KnownUser, User};
 
-use super::authorize::{Denial, ask, decided};
-use super::refusal::Refusal;
+use crate::authorize::{Authorization, Denial};
+use crate::refusal::Refusal;
 
 /// Maximum number of requestors whose last successful mode is cached.
 const REMEMBERED: u64 = 10_000;
@@ -20,29 +24,50 @@ const REMEMBERED: u64 = 10_000;
 const REMEMBERED_FOR: Duration = Duration::from_secs(3600);
 
 /// Decides on the impersonation of users by clients.
-pub(super) struct Impersonations {
-    authorizer: Authorizer,
+pub(crate) struct ClientImpersonation {
+    authorization: Authorization,
     /// Keyed by a hash of the requestor's name: a collision only changes the order in which modes
     /// are tried.
     last_mode: Cache<u64, Mode>,
     hasher: RandomState,
 }
 
-impl Impersonations {
-    pub(super) fn new(authorizer: Authorizer) -> Self {
-        Self { authorizer, last_mode: Cache::new(REMEMBERED, REMEMBERED_FOR), hasher: RandomState::new() }
+impl ClientImpersonation {
+    /// Creates an interpreter whose reviews are those of `authorization`.
+    pub(crate) fn new(authorization: Authorization) -> Self {
+        Self { authorization, last_mode: Cache::new(REMEMBERED, REMEMBERED_FOR), hasher: RandomState::new() }
+    }
+
+    /// Removes the `Impersonate-*` headers of a request. Returns `None` when the client does not
+    /// impersonate, or else a future with the user as which the request continues.
+    ///
+    /// # Errors
+    /// [`Refusal::BadImpersonation`] when the headers are invalid. The future returns a refusal
+    /// when the client is not allowed to impersonate the user.
+    pub(crate) fn become_user<'a>(
+        &'a self,
+        headers: &mut HeaderMap,
+        requestor: &'a User,
+        attributes: &'a Attributes,
+    ) -> Result<Option<BoxFuture<'a, Result<KnownUser, Refusal>>>, Refusal> {
+        let Some(wanted) = intake(headers)? else { return Ok(None) };
+        // Boxed because it is large and rare; otherwise every request future would reserve space
+        // for it.
+        Ok(Some(Box::pin(async move {
+            self.try_modes(requestor, &wanted, attributes).await.map(KnownUser::from)
+        })))
     }
 
     /// Returns the user with which the request continues. Modes are tried in order, after the last
     /// successful one. When none succeeds, the first refusal is returned.
-    pub(super) async fn become_user(
+    async fn try_modes(
         &self,
         requestor: &User,
         wanted: &User,
         attributes: &Attributes,
     ) -> Result<User, Refusal> {
         if let Some(refused) = refused_unasked(requestor, wanted, attributes) {
-            return Err(refuse(requestor, &refused, &decided("")));
+            return Err(refuse(requestor, &refused, &self.authorization.decided(String::new())));
         }
         let key = self.hasher.hash_one(&requestor.name);
         let last = self.last_mode.get(&key);
@@ -72,17 +97,15 @@ impl Impersonations {
         for step in steps {
             match step {
                 Step::Ask(attributes) => self.require(user, attributes).await?,
-                Step::AskAnyOrEach { any, each } => {
-                    match ask(&self.authorizer, user.name.as_str().into(), user, any).await {
-                        Ok(()) => {}
-                        Err(Denial::Overloaded) => return Err(Refusal::Overloaded),
-                        Err(Denial::No(_) | Denial::Failed(_)) => {
-                            for attributes in each {
-                                self.require(user, attributes).await?;
-                            }
+                Step::AskAnyOrEach { any, each } => match self.review(user, any).await {
+                    Ok(()) => {}
+                    Err(Denial::Failed(ReviewError::Overloaded)) => return Err(Refusal::Overloaded),
+                    Err(Denial::Denied(_) | Denial::Failed(ReviewError::Call(_))) => {
+                        for attributes in each {
+                            self.require(user, attributes).await?;
                         }
                     }
-                }
+                },
                 Step::Deny { attributes, reason } => return Err(refuse(user, attributes, reason)),
             }
         }
@@ -90,12 +113,15 @@ impl Impersonations {
     }
 
     async fn require(&self, user: &KnownUser, attributes: &Attributes) -> Result<(), Refusal> {
+        match self.review(user, attributes).await {
+            Ok(()) => Ok(()),
+            Err(denial) => Err(refuse(user, attributes, &self.authorization.reason(denial)?)),
+        }
+    }
+
+    async fn review(&self, user: &KnownUser, attributes: &Attributes) -> Result<(), Denial> {
         // Reviews are charged to the requestor, whose name is the same in all modes.
-        let review = ask(&self.authorizer, user.name.as_str().into(), user, attributes).await;
-        review.map_err(|denial| match denial.into_reason() {
-            Some(reason) => refuse(user, attributes, &reason),
-            None => Refusal::Overloaded,
-        })
+        self.authorization.review(ClientKey::user(&user.name), user, attributes).await
     }
 }
 

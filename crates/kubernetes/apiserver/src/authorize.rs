@@ -1,0 +1,101 @@
+//! Authorization by the API server, in the wording of the API server.
+
+use pinniped_delegated_auth::client_key::ClientKey;
+use pinniped_delegated_auth::cluster::{Authorizer, Decision, ReviewError};
+use pinniped_kube_request::attributes::Attributes;
+use pinniped_kube_request::forbidden;
+use pinniped_kube_request::identity::{KnownUser, MASTERS};
+
+use crate::refusal::Refusal;
+
+/// Decides whether a user may make a request. Clones share the cache of reviews.
+#[derive(Clone)]
+pub struct Authorization {
+    /// Requests the decisions.
+    pub authorizer: Authorizer,
+    /// The text at the end of every reason, which names the component that decided. `None` adds
+    /// nothing.
+    pub decided_by: Option<&'static str>,
+    /// Whether members of `system:masters` may make requests without a Kubernetes verb, such as
+    /// OPTIONS. Such a request of other users is always denied.
+    pub masters_need_no_verb: bool,
+}
+
+/// A review that did not allow the request.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Denial {
+    /// Denied, with the reason.
+    #[error("{0}")]
+    Denied(String),
+    /// The review failed.
+    #[error(transparent)]
+    Failed(#[from] ReviewError),
+}
+
+impl Authorization {
+    /// Authorizes a request of this user. A review is charged to `client`.
+    ///
+    /// # Errors
+    /// The refusal, also when the review fails.
+    pub(crate) async fn authorize(
+        &self,
+        client: ClientKey<'_>,
+        user: &KnownUser,
+        attributes: &Attributes,
+    ) -> Result<(), Refusal> {
+        self.review(client, user, attributes).await.map_err(|denial| match denial {
+            Denial::Denied(reason) => {
+                tracing::debug!(reason, "Forbidden");
+                Refusal::Forbidden(Box::new(forbidden::status(&user.name, attributes, &reason)))
+            }
+            Denial::Failed(error) => {
+                if error != ReviewError::Overloaded {
+                    tracing::warn!(%error, "access could not be reviewed");
+                }
+                error.into()
+            }
+        })
+    }
+
+    /// Performs one review for this client.
+    pub(crate) async fn review(
+        &self,
+        client: ClientKey<'_>,
+        user: &KnownUser,
+        attributes: &Attributes,
+    ) -> Result<(), Denial> {
+        if self.masters_need_no_verb && user.is_in(MASTERS) {
+            return Ok(());
+        }
+        match self.authorizer.authorize(client, user, attributes).await? {
+            Decision::Allow => Ok(()),
+            Decision::Deny { reason } | Decision::NoOpinion { reason } => {
+                Err(Denial::Denied(self.decided(reason)))
+            }
+        }
+    }
+
+    /// Appends the name of the component to the reason of a decision.
+    pub(crate) fn decided(&self, reason: String) -> String {
+        match self.decided_by {
+            None => reason,
+            Some(decided_by) if reason.is_empty() => decided_by.to_owned(),
+            Some(decided_by) => format!("{reason}, {decided_by}"),
+        }
+    }
+
+    /// Returns the reason for a refused impersonation, where a failed review is a refusal, too.
+    ///
+    /// # Errors
+    /// [`Refusal::Overloaded`] when the client should retry instead.
+    pub(crate) fn reason(&self, denial: Denial) -> Result<String, Refusal> {
+        match denial {
+            Denial::Denied(reason) => Ok(reason),
+            Denial::Failed(ReviewError::Overloaded) => Err(Refusal::Overloaded),
+            Denial::Failed(ReviewError::Call(error)) => Ok(match self.decided_by {
+                None => error,
+                Some(decided_by) => format!("{error}: {decided_by}"),
+            }),
+        }
+    }
+}

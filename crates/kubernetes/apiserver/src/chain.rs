@@ -1,0 +1,314 @@
+//! The handler chain: the steps of every request, in order.
+//!
+//! ```text
+//!  1 response headers      chain                 on every response, errors included
+//!  2 audit ID              chain                 the client's, or a new one
+//!  3 panic guard           chain                 500; the connection stays open
+//!  4 request info          kubernetes request    verb and resource; 400 or 500 for a bad path
+//!  5 shutdown              draining              503 once the shutdown has begun
+//!  6 deadline              deadline              60 s or less; none for long-running requests
+//!  7 authenticate          authenticate          certificate, token, front proxy, anonymous; 401
+//!  8 max in flight         in_flight             429; charged to the client itself, before any
+//!                                                access review for the request
+//!  9 client impersonation  client_impersonation  Impersonate-* headers, each part reviewed; 403
+//! 10 authorize             authorize             SubjectAccessReview; 403
+//! 11 handle                Handler               the last step, which differs between servers
+//! ```
+//!
+//! The order is that of a Kubernetes API server (`DefaultBuildHandlerChain` in k8s.io/apiserver),
+//! which clients can observe. The exception is step 8, which the API server performs after step 9:
+//! here the reviews of impersonation are limited, too.
+//!
+//! `Chain::respond` contains steps 1 to 3, and `Chain::serve` is the list of steps 4 to 11. Every
+//! error is a [`Refusal`], which defines the response of the client. The chain is generic over the
+//! handler, so that a request needs no virtual call and no additional allocation.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use http::header::{CACHE_CONTROL, HeaderValue, WARNING};
+use http::{HeaderMap, Request, Response};
+use pinniped_delegated_auth::bearer::EXTRA_SPACE_WARNING;
+use pinniped_delegated_auth::client_key::ClientKey;
+use pinniped_delegated_auth::request::RequestAuthenticator;
+use pinniped_http_server::{Body, Connection, EndBy, layers};
+use pinniped_kube_request::attributes::Attributes;
+use pinniped_kube_request::identity::{KnownUser, User};
+use pinniped_kube_request::request_info::RequestInfo;
+use pinniped_secret::Token;
+use tokio::time::Instant;
+
+use crate::authenticate::{self, Client};
+use crate::authorize::Authorization;
+use crate::client_impersonation::ClientImpersonation;
+use crate::deadline;
+use crate::draining::Draining;
+use crate::in_flight::{InFlight, InFlightPermit, RequestClass};
+use crate::presentation::Presentation;
+use crate::refusal::Refusal;
+use crate::tokens::Tokens;
+
+/// The last step of a chain for requests with a body of type `B`, and the decisions that differ
+/// between servers.
+pub trait Handler<B>: Send + Sync {
+    /// Serves a request that is authenticated and authorized. The response must have an end: a
+    /// client that does not read it must not keep a connection open for ever.
+    fn handle(
+        &self,
+        request: &mut Request<B>,
+        context: &mut RequestContext<'_>,
+    ) -> impl Future<Output = Result<Response<Body>, Refusal>> + Send;
+
+    /// Returns whether a request without credentials continues as the anonymous user.
+    fn admits_anonymous(&self, _info: &RequestInfo) -> bool {
+        true
+    }
+
+    /// Returns whether a request continues when there is no permit for it.
+    fn is_exempt_from_limits(&self, _info: &RequestInfo, _headers: &HeaderMap) -> bool {
+        false
+    }
+
+    /// Observes the result of a request, and the time until its response begins.
+    fn observe(&self, _result: RequestResult<'_>, _elapsed: Duration) {}
+}
+
+/// The values that the steps of the chain determine for the last one.
+#[derive(Debug)]
+pub struct RequestContext<'a> {
+    /// The user of the request: the client, or the user that it impersonates.
+    pub user: &'a KnownUser,
+    /// The client to which permits and reviews are charged.
+    pub client: &'a ClientKey<'a>,
+    /// The client, if it impersonates `user`.
+    pub impersonated_by: Option<&'a User>,
+    /// The attributes for which the user is authorized.
+    pub attributes: &'a Attributes,
+    /// The connection on which the request arrived; `None` in tests without a socket.
+    pub connection: Option<&'a Connection>,
+    /// Path and query as the client sent them.
+    pub request_uri: &'a str,
+    /// The token that the client sent, if it can have authenticated with it.
+    pub token: Option<Token>,
+    /// The deadline; `None` for a long-running request.
+    pub deadline: Option<Instant>,
+    /// The permit. It is released when the response begins, unless the handler takes it.
+    pub permit: Option<InFlightPermit>,
+}
+
+/// The result of a request, for metrics.
+#[derive(Debug)]
+pub enum RequestResult<'a> {
+    /// The handler returned this response.
+    Served(&'a Response<Body>),
+    /// A step refused the request.
+    Refused(&'a Refusal),
+    /// A step panicked.
+    Panicked,
+}
+
+/// The headers of every response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResponseHeaders {
+    /// `Cache-Control`, unless the handler sets it.
+    CacheControl,
+    /// [`layers::SECURITY_HEADERS`], before those of the handler.
+    Security,
+}
+
+/// The parameters of a [`Chain`].
+pub struct ChainParams<H> {
+    /// Identifies clients.
+    pub authenticator: RequestAuthenticator,
+    /// Authorizes requests and impersonation.
+    pub authorization: Authorization,
+    /// Limits the requests in flight.
+    pub in_flight: InFlight,
+    /// The shutdown of the server.
+    pub draining: Draining,
+    /// The headers of every response.
+    pub response_headers: ResponseHeaders,
+    /// The last step.
+    pub handler: H,
+}
+
+/// The handler chain of a server.
+pub struct Chain<H> {
+    authenticator: RequestAuthenticator,
+    authorization: Authorization,
+    client_impersonation: ClientImpersonation,
+    in_flight: InFlight,
+    draining: Draining,
+    response_headers: ResponseHeaders,
+    handler: H,
+}
+
+impl<H> Chain<H> {
+    /// Creates a chain.
+    pub fn new(params: ChainParams<H>) -> Self {
+        let ChainParams { authenticator, authorization, in_flight, draining, response_headers, handler } =
+            params;
+        let client_impersonation = ClientImpersonation::new(authorization.clone());
+        Self {
+            authenticator,
+            authorization,
+            client_impersonation,
+            in_flight,
+            draining,
+            response_headers,
+            handler,
+        }
+    }
+
+    /// Returns the last step.
+    pub fn handler(&self) -> &H {
+        &self.handler
+    }
+
+    /// Returns whether the certificate identifies the client of a new connection.
+    pub fn knows(&self, connection: &Connection) -> bool {
+        authenticate::knows(&self.authenticator, connection)
+    }
+
+    /// Steps 1 to 3: one response with these headers, for every result of the steps below.
+    ///
+    /// The request is not moved until the handler takes it: each future that took ownership of it
+    /// would reserve space for it again.
+    pub async fn respond<B: Send>(
+        &self,
+        connection: Option<&Connection>,
+        request: &mut Request<B>,
+    ) -> Response<Body>
+    where
+        H: Handler<B>,
+    {
+        let received = Instant::now();
+        let presentation = Presentation::of(request);
+        let audit_id = layers::audit_id(request.headers());
+        // Servers behind this one use the same identifier, so the logs of all can be correlated.
+        request.headers_mut().insert(layers::AUDIT_ID, audit_id.clone());
+        let ignored_token = AtomicBool::new(false);
+
+        let serve = pin!(self.serve(connection, request, &ignored_token, &presentation, received));
+        let served = layers::guard_panic(serve).await;
+        let result = match &served {
+            Ok(Ok(response)) => RequestResult::Served(response),
+            Ok(Err(refusal)) => RequestResult::Refused(refusal),
+            Err(_) => RequestResult::Panicked,
+        };
+        self.handler.observe(result, received.elapsed());
+        let mut response = match served {
+            Ok(Ok(response)) => response,
+            Ok(Err(refusal)) => with_end(refusal.into_response(&presentation)),
+            Err(panicked) => {
+                tracing::error!(error = %panicked, auditID = ?audit_id, "request handler panicked");
+                with_end(layers::panic_response())
+            }
+        };
+
+        let headers = response.headers_mut();
+        if ignored_token.load(Ordering::Relaxed)
+            && let Ok(warning) = HeaderValue::try_from(format!("299 - \"{EXTRA_SPACE_WARNING}\""))
+        {
+            headers.append(WARNING, warning);
+        }
+        layers::add_audit_id(headers, audit_id);
+        match self.response_headers {
+            ResponseHeaders::Security => layers::add_security_headers(headers),
+            ResponseHeaders::CacheControl => {
+                headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
+            }
+        }
+        response
+    }
+
+    /// Steps 4 to 11, in order.
+    async fn serve<B: Send>(
+        &self,
+        connection: Option<&Connection>,
+        request: &mut Request<B>,
+        ignored_token: &AtomicBool,
+        presentation: &Presentation,
+        received: Instant,
+    ) -> Result<Response<Body>, Refusal>
+    where
+        H: Handler<B>,
+    {
+        // 4. Request info, from which all further steps derive their rules.
+        let info = RequestInfo::parse(request.method(), request.uri())?;
+        // 5. Shutdown, before any work for the request.
+        self.draining.check(received)?;
+        // 6. Deadline, which covers all further steps.
+        let class = RequestClass::of(&info);
+        let deadline = deadline::of(class == RequestClass::LongRunning, request.uri().query(), received)?;
+        let admits_anonymous = self.handler.admits_anonymous(&info);
+        let is_exempt = self.handler.is_exempt_from_limits(&info, request.headers());
+        let attributes = &Attributes::from(info);
+
+        let steps = pin!(async {
+            // 7. Authenticate. Tokens are copied, because authentication removes them from the headers.
+            let tokens = Tokens::of(request.headers());
+            let headers = request.headers_mut();
+            let caller =
+                authenticate::authenticate(&self.authenticator, admits_anonymous, headers, connection).await;
+            if tokens.has_extra_space() && !authenticate::by_certificate(&caller) {
+                ignored_token.store(true, Ordering::Relaxed);
+            }
+            let caller = caller?;
+
+            // 8. Max in flight. Before impersonation, unlike in the API server: one request can
+            // require dozens of reviews, so it takes a permit of its client before the first one.
+            let address = connection.map(|connection| connection.peer_addr.ip());
+            let client = ClientKey::of(&caller.user, caller.method, address, request.headers());
+            let permit = match self.in_flight.enter(&client, class).await {
+                Ok(permit) => Some(permit),
+                Err(_) if is_exempt => None,
+                Err(refusal) => return Err(refusal),
+            };
+
+            // 9. Client impersonation, before authorization, which is about the impersonated user.
+            let headers = request.headers_mut();
+            let target = match self.client_impersonation.become_user(headers, &caller.user, attributes)? {
+                None => None,
+                Some(target) => Some(target.await?),
+            };
+            let (user, impersonated_by) = match &target {
+                None => (&caller.user, None),
+                Some(target) => (target, Some(&*caller.user)),
+            };
+
+            // 10. Authorize. The review is charged to the client, also while it impersonates.
+            self.authorization.authorize(client, user, attributes).await?;
+
+            // 11. Handle.
+            let mut context = RequestContext {
+                user,
+                client: &client,
+                impersonated_by,
+                attributes,
+                connection,
+                request_uri: presentation.request_uri(),
+                token: tokens.into_token(caller.method),
+                deadline,
+                permit,
+            };
+            self.handler.handle(request, &mut context).await
+        });
+        deadline::within(deadline, steps).await
+    }
+}
+
+impl RequestContext<'_> {
+    /// Returns the address of the client in the format of `X-Forwarded-For`.
+    pub fn forwarded_for(&self) -> Option<&HeaderValue> {
+        self.connection.and_then(Client::of)?.address.as_ref()
+    }
+}
+
+/// Even a small response must not keep a connection open for ever when the client does not read it.
+fn with_end(mut response: Response<Body>) -> Response<Body> {
+    response.extensions_mut().insert(EndBy(Instant::now() + deadline::LONGEST));
+    response
+}

@@ -1,0 +1,289 @@
+//! Limits on the number of requests in flight, in total and per client.
+//!
+//! The counterpart of the API server's limits on requests in flight (`--max-requests-inflight`,
+//! `--max-mutating-requests-inflight`). Long-running requests, such as watches and tunnels, do not
+//! count against the limits on short requests, but against one of their own. Clients share each
+//! kind of permit by the rules of [`FairSemaphore`]: one client in a loop leaves permits for the
+//! others. Anonymous clients are identified by their address, and share the limit of one user.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use pinniped_delegated_auth::client_key::ClientKey;
+use pinniped_fair_semaphore::{FairSemaphore, Permit};
+use pinniped_kube_request::request_info::RequestInfo;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use crate::refusal::Refusal;
+
+/// Limits on requests in flight.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InFlightLimits {
+    /// Maximum number of concurrent short requests, without those that [`mutating`](Self::mutating)
+    /// limits.
+    pub short: usize,
+    /// Maximum number of concurrent short requests that may change objects. `None` counts them
+    /// against [`short`](Self::short).
+    pub mutating: Option<usize>,
+    /// Maximum number of short requests that wait for a permit.
+    pub waiting: usize,
+    /// How long they wait before they are refused with 429.
+    pub patience: Duration,
+    /// Maximum number of concurrent watches, logs, execs and other long-running requests.
+    pub long: usize,
+}
+
+impl Default for InFlightLimits {
+    fn default() -> Self {
+        // An API server's own defaults are 400 for reads and 200 for writes.
+        Self { short: 600, mutating: None, waiting: 1200, patience: Duration::from_secs(5), long: 20_000 }
+    }
+}
+
+/// The class of a request, which determines the limit against which it counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestClass {
+    /// A short request that only reads.
+    ReadOnly,
+    /// A short request that may change objects.
+    Mutating,
+    /// A request without a time limit.
+    LongRunning,
+}
+
+impl RequestClass {
+    /// Returns the class of a request, by the rules of the API server.
+    pub(crate) fn of(info: &RequestInfo) -> Self {
+        if info.is_long_running() {
+            Self::LongRunning
+        } else if matches!(info.verb.as_str(), "get" | "list" | "watch") {
+            Self::ReadOnly
+        } else {
+            Self::Mutating
+        }
+    }
+}
+
+/// The permits of a server. Clones share them.
+#[derive(Clone, Debug)]
+pub struct InFlight {
+    short: FairSemaphore,
+    mutating: FairSemaphore,
+    patience: Duration,
+    long: FairSemaphore,
+    metrics: InFlightMetrics,
+}
+
+/// A permit for a request in flight, released when dropped.
+#[derive(Debug)]
+pub struct InFlightPermit {
+    _permit: Permit,
+    _gauge: InFlightGauge,
+}
+
+impl InFlight {
+    /// Creates the permits of a server.
+    pub fn new(limits: &InFlightLimits, metrics: InFlightMetrics) -> Self {
+        let short = FairSemaphore::new(limits.short, limits.waiting);
+        let mutating = match limits.mutating {
+            None => short.clone(),
+            Some(mutating) => FairSemaphore::new(mutating, limits.waiting),
+        };
+        Self { short, mutating, patience: limits.patience, long: FairSemaphore::new(limits.long, 0), metrics }
+    }
+
+    /// Acquires a permit for a request of this client. Short requests may wait for it.
+    ///
+    /// # Errors
+    /// [`Refusal::Overloaded`] when the client gets no permit.
+    pub async fn enter(
+        &self,
+        client: &ClientKey<'_>,
+        class: RequestClass,
+    ) -> Result<InFlightPermit, Refusal> {
+        let (permits, kind) = match class {
+            RequestClass::ReadOnly => (&self.short, Kind::Short),
+            RequestClass::Mutating => (&self.mutating, Kind::Short),
+            RequestClass::LongRunning => (&self.long, Kind::Long),
+        };
+        let permit = match permits.try_acquire(client.levels()) {
+            Some(permit) => Some(permit),
+            None if class == RequestClass::LongRunning => None,
+            // Boxed because it is large and rare; otherwise every request future would reserve
+            // space for it.
+            None => Box::pin(self.wait(permits, client)).await,
+        };
+        let Some(permit) = permit else {
+            self.metrics.refused(kind);
+            return Err(Refusal::Overloaded);
+        };
+        Ok(InFlightPermit { _permit: permit, _gauge: self.metrics.began(kind) })
+    }
+
+    async fn wait(&self, permits: &FairSemaphore, client: &ClientKey<'_>) -> Option<Permit> {
+        let waiting = permits.enqueue(client.levels())?;
+        let _gauge = self.metrics.began(Kind::Waiting);
+        tokio::time::timeout(self.patience, waiting).await.ok()
+    }
+}
+
+/// The limit against which a request counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+enum Kind {
+    Short,
+    /// A short request that waits for its permit.
+    Waiting,
+    Long,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KindLabels {
+    kind: Kind,
+}
+
+/// Metrics of requests in flight. Servers that run one after another can share them.
+#[derive(Clone, Debug, Default)]
+pub struct InFlightMetrics {
+    in_flight: Family<KindLabels, Gauge>,
+    refused: Family<KindLabels, Counter>,
+    /// Metrics that every request needs, resolved once to avoid a lookup under a lock.
+    resolved: Arc<[OnceLock<Gauge>; Kind::Long as usize + 1]>,
+}
+
+impl InFlightMetrics {
+    /// Registers the metrics.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "in_flight",
+            "Requests being served or waiting for that, by the limit they count against",
+            self.in_flight.clone(),
+        );
+        registry.register(
+            "over_limit",
+            "Requests answered 429, by the limit they would have counted against",
+            self.refused.clone(),
+        );
+    }
+
+    fn began(&self, kind: Kind) -> InFlightGauge {
+        let gauge = self.resolved[kind as usize]
+            .get_or_init(|| self.in_flight.get_or_create_owned(&KindLabels { kind }))
+            .clone();
+        gauge.inc();
+        InFlightGauge(gauge)
+    }
+
+    fn refused(&self, kind: Kind) {
+        self.refused.get_or_create(&KindLabels { kind }).inc();
+    }
+}
+
+/// Counts one request until dropped.
+#[derive(Debug)]
+struct InFlightGauge(Gauge);
+
+impl Drop for InFlightGauge {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use RequestClass::{LongRunning, Mutating, ReadOnly};
+
+    use super::*;
+
+    fn in_flight(short: usize, waiting: usize, long: usize) -> InFlight {
+        let patience = Duration::from_secs(5);
+        let limits = InFlightLimits { short, mutating: None, waiting, patience, long };
+        InFlight::new(&limits, InFlightMetrics::default())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn short_requests_wait_within_limits_and_long_ones_are_counted_separately() {
+        let (in_flight, u) = (in_flight(1, 1, 1), &ClientKey::user("u"));
+        let short = in_flight.enter(u, ReadOnly).await.unwrap();
+        let long = in_flight.enter(u, LongRunning).await.unwrap();
+        assert!(matches!(in_flight.enter(u, LongRunning).await, Err(Refusal::Overloaded)));
+        drop(long);
+        in_flight.enter(u, LongRunning).await.unwrap();
+
+        let started = tokio::time::Instant::now();
+        let (waits, refused) = tokio::join!(in_flight.enter(u, ReadOnly), in_flight.enter(u, ReadOnly));
+        assert!(matches!(waits, Err(Refusal::Overloaded)));
+        assert!(matches!(refused, Err(Refusal::Overloaded)));
+        assert_eq!(started.elapsed(), Duration::from_secs(5));
+
+        let (waits, ()) = tokio::join!(in_flight.enter(u, ReadOnly), async { drop(short) });
+        waits.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_last_quarter_is_reserved_for_users_with_few_permits() {
+        for class in [ReadOnly, Mutating, LongRunning] {
+            let in_flight = in_flight(8, 4, 8);
+            let (heavy, light) = (&ClientKey::user("heavy"), &ClientKey::user("light"));
+            let mut permits = Vec::new();
+            for _ in 0..6 {
+                permits.push(in_flight.enter(heavy, class).await.unwrap());
+            }
+            assert!(in_flight.enter(heavy, class).await.is_err());
+            for _ in 0..2 {
+                permits.push(in_flight.enter(light, class).await.unwrap());
+            }
+            assert!(in_flight.enter(light, class).await.is_err(), "it is full");
+            // A released permit is available to every user again.
+            drop(permits);
+            let mut permits = Vec::new();
+            for user in [heavy, heavy, heavy, heavy, heavy, heavy, light, light] {
+                permits.push(in_flight.enter(user, class).await.unwrap());
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_user_with_many_waiting_requests_does_not_delay_other_users() {
+        let in_flight = in_flight(16, 8, 1);
+        let [heavy, light, other] = &["heavy", "light", "other"].map(ClientKey::user);
+        let mut permits = Vec::new();
+        for (user, times) in [(heavy, 12), (other, 3), (light, 1)] {
+            for _ in 0..times {
+                permits.push(in_flight.enter(user, ReadOnly).await.unwrap());
+            }
+        }
+
+        let started = tokio::time::Instant::now();
+        let others = futures::future::join_all((0..10).map(|_| in_flight.enter(heavy, ReadOnly)));
+        let one_more = async {
+            let mut waiting = std::pin::pin!(in_flight.enter(light, ReadOnly));
+            assert!(futures::poll!(&mut waiting).is_pending(), "it may wait");
+            // One of the reserved permits. The requests of the heavy user came first, but do not
+            // get it.
+            drop(permits.pop());
+            let permit = waiting.await.unwrap();
+            assert_eq!(started.elapsed(), Duration::ZERO);
+            permit
+        };
+        let (others, _permit) = tokio::join!(others, one_more);
+        assert!(others.iter().all(Result::is_err));
+        assert_eq!(started.elapsed(), Duration::from_secs(5));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn mutating_requests_count_separately_only_if_they_have_a_limit() {
+        let u = &ClientKey::user("u");
+        for mutating in [None, Some(1)] {
+            let limits = InFlightLimits { short: 1, mutating, waiting: 0, ..InFlightLimits::default() };
+            let in_flight = InFlight::new(&limits, InFlightMetrics::default());
+            let _read = in_flight.enter(u, ReadOnly).await.unwrap();
+            let write = in_flight.enter(u, Mutating).await;
+            assert_eq!(write.is_ok(), mutating.is_some());
+            assert!(in_flight.enter(u, Mutating).await.is_err());
+        }
+    }
+}

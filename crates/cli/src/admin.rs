@@ -16,8 +16,9 @@ use tower::ServiceBuilder;
 use pinniped_concierge_api::login::ImpersonatedUser;
 use pinniped_error::{causes, chain};
 use pinniped_go_compat::network as go_network;
+use pinniped_http_client::dial::ConnectError;
 
-use crate::dial::{DialError, Dialer};
+use crate::dial::Dialer;
 use crate::exec_plugin::ExecPluginError;
 use crate::kubeconfig::identity::NoUsername;
 use crate::kubeconfig::{ServerUrlError, UserCertificateError};
@@ -183,7 +184,7 @@ impl Admin {
         let host = self.server.parse::<http::Uri>().ok();
         let host = host.as_ref().and_then(http::Uri::host).unwrap_or_default();
         causes(err)
-            .find_map(|cause| match cause.downcast_ref::<DialError>() {
+            .find_map(|cause| match cause.downcast_ref::<ConnectError>() {
                 Some(dial) => Some(dial.to_string()),
                 None => cause.downcast_ref().map(|error| go_network::tls(error, host)),
             })

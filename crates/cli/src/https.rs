@@ -3,6 +3,7 @@
 //! Uses one connection per request, with HTTP/2 or HTTP/1.1 as negotiated. Responses are read
 //! completely and have a size limit.
 
+use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -14,10 +15,11 @@ use tokio_rustls::TlsConnector;
 use url::Url;
 
 use pinniped_error::find;
-use pinniped_go_compat::network as go_network;
+use pinniped_go_compat::{io as go_io, network as go_network};
+use pinniped_http_client::dial::ConnectError;
 use pinniped_pki::tls::{Profile, Roots, TlsError, client_config};
 
-use crate::dial::{DialError, Dialer, host_of, io_text};
+use crate::dial::Dialer;
 use crate::version;
 
 /// The maximum size of a response body in bytes, far above every expected response.
@@ -71,9 +73,9 @@ pub enum AttemptError {
     /// The address is not https.
     #[error("unsupported protocol scheme \"{0}\"")]
     Scheme(String),
-    /// There is no connection.
-    #[error(transparent)]
-    Dial(#[from] DialError),
+    /// There is no connection. The error has no source, because the text is Go's.
+    #[error("{0}")]
+    Dial(ConnectError),
     /// The host is not a name that a certificate can have.
     #[error(transparent)]
     ServerName(#[from] InvalidDnsNameError),
@@ -81,7 +83,7 @@ pub enum AttemptError {
     #[error("{}", tls_text(.error, .host))]
     Handshake {
         /// The error of the connection.
-        error: std::io::Error,
+        error: io::Error,
         /// The host.
         host: String,
     },
@@ -150,7 +152,7 @@ impl HttpsClient {
         }
         let host = host_of(url);
         let port = url.port_or_known_default().unwrap_or(443);
-        let tcp = self.dialer.dial(&host, port, true).await?;
+        let tcp = self.dialer.dial(&host, port, true).await.map_err(AttemptError::Dial)?;
         let name = ServerName::try_from(host.clone())?;
         let tls = TlsConnector::from(self.tls.clone())
             .connect(name, tcp)
@@ -216,9 +218,24 @@ async fn drive(
 }
 
 /// Returns Go's text for a failed handshake with `host`.
-pub fn tls_text(error: &std::io::Error, host: &str) -> String {
+pub fn tls_text(error: &io::Error, host: &str) -> String {
     match find::<rustls::Error>(error) {
         Some(error) => go_network::tls(error, host),
         None => io_text(error),
     }
+}
+
+/// Returns Go's text for a failed operation on a connection, which starts with the operation.
+fn io_text(error: &io::Error) -> String {
+    let operation = match error.kind() {
+        io::ErrorKind::ConnectionRefused => "connect: ",
+        io::ErrorKind::ConnectionReset => "read: ",
+        _ => "",
+    };
+    format!("{operation}{}", go_io::text(error))
+}
+
+/// Returns the host of a URL, without the brackets of an IPv6 address; empty if it has none.
+pub fn host_of(url: &Url) -> String {
+    url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned()
 }

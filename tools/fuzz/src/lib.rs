@@ -5,11 +5,11 @@
 //! Inputs are text where possible (a request line, header lines), so that seeds and dictionaries
 //! are readable.
 
-pub mod answer;
 pub mod authorization;
 pub mod certificate;
-pub mod hello;
-pub mod hop;
+pub mod client_hello;
+pub mod hop_by_hop;
+pub mod http1_response;
 pub mod impersonate;
 pub mod input;
 pub mod request_info;

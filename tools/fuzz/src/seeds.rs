@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 /// The targets and their checks.
 const TARGETS: [(&str, fn(&[u8])); 9] = [
-    ("answer", crate::answer::check),
     ("authorization", crate::authorization::check),
     ("certificate", crate::certificate::check),
-    ("hello", crate::hello::check),
-    ("hop", crate::hop::check),
+    ("client_hello", crate::client_hello::check),
+    ("hop_by_hop", crate::hop_by_hop::check),
+    ("http1_response", crate::http1_response::check),
     ("impersonate", crate::impersonate::check),
     ("request_info", crate::request_info::check),
     ("spdy", crate::spdy::check),

@@ -4,9 +4,11 @@
 //! |---|---|
 //! | [`layers`] | the crates use each other as `docs/architecture.md` says, and never against the layers |
 //! | [`words`] | names use the terms of `docs/glossary.md` |
+//! | [`base_words`] | crates below `crates/base` do not mention Kubernetes or Pinniped |
 //! | [`prose`] | comments and pages fit into 100 columns; headings and first sentences do not begin with "what" or "who" |
 //! | [`commits`] | subjects of commits have the form `area: what changes` and at most 72 characters |
 
+mod base_words;
 mod commits;
 mod layers;
 mod prose;
@@ -32,6 +34,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let files = tracked_files(&root)?;
     let mut problems = layers::check(&root)?;
     problems.extend(words::check(&root, &files)?);
+    problems.extend(base_words::check(&root, &files)?);
     problems.extend(prose::check(&root, &files)?);
     problems.extend(commits::check(&root, args.since.as_deref())?);
     for problem in &problems {

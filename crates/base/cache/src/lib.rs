@@ -7,6 +7,17 @@
 //! callers that request it at the same time, independently of each of them. [`Answers`] caches the
 //! responses of a remote server: concurrent equal queries become one, and an error is returned to
 //! all waiting callers but never cached.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use pinniped_cache::Cache;
+//!
+//! let lengths: Cache<&str, usize> = Cache::new(1000, Duration::from_secs(10));
+//! lengths.insert("text", 4);
+//! assert_eq!(lengths.get(&"text"), Some(4));
+//! assert_eq!(lengths.get(&"other"), None);
+//! ```
 
 #![forbid(unsafe_code)]
 

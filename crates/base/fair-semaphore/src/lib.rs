@@ -15,6 +15,16 @@
 //!
 //! Keys are identified by a keyed hash. The fast path is one uncontended lock; the queue is
 //! searched only when it is not empty.
+//!
+//! ```
+//! use pinniped_fair_semaphore::FairSemaphore;
+//!
+//! // Four permits, and no queue.
+//! let semaphore = FairSemaphore::new(4, 0);
+//! let first: Vec<_> = (0..4).filter_map(|_| semaphore.try_acquire(&["first"])).collect();
+//! assert_eq!(first.len(), 3);
+//! assert!(semaphore.try_acquire(&["second"]).is_some());
+//! ```
 
 #![forbid(unsafe_code)]
 

@@ -5,6 +5,15 @@
 //! each module names the Go package that it follows.
 //!
 //! This crate formats and parses. It does no I/O.
+//!
+//! ```
+//! use pinniped_go_compat::duration::GoDuration;
+//! use pinniped_go_compat::json;
+//!
+//! assert_eq!(GoDuration::parse("1h2m").unwrap().to_std().as_secs(), 3720);
+//! assert_eq!(GoDuration::parse("1 h").unwrap_err(), r#"time: unknown unit " h" in duration "1 h""#);
+//! assert_eq!(json::to_string("<a>"), r#""\u003ca\u003e""#);
+//! ```
 
 #![forbid(unsafe_code)]
 

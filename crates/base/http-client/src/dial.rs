@@ -5,26 +5,21 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use url::{Host, Url};
 
+use crate::proxy::Proxy;
 use pinniped_go_compat::{io as go_io, network as go_text};
 
 /// Time in which all addresses of a name together must connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Minimum time for one address.
-const LEAST_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// Maximum number of bytes that are read of a proxy's response to CONNECT.
-const MAX_PROXY_RESPONSE: usize = 16 * 1024;
+const MIN_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The error of a failed connection. The text is the one that Go prints.
 #[derive(Debug, thiserror::Error)]
@@ -38,7 +33,7 @@ pub struct ConnectError {
 }
 
 impl ConnectError {
-    fn new(message: impl Into<String>) -> Self {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
         Self { message: message.into(), source: None }
     }
 
@@ -56,14 +51,23 @@ pub struct Target {
 }
 
 impl Target {
-    /// Returns the endpoint that a URL names; `None` if the URL has no host.
+    /// Creates an endpoint from a host, an address without brackets, and a port.
+    pub fn new(host: impl Into<String>, port: u16) -> Self {
+        Self { host: host.into(), port }
+    }
+
+    /// Returns the endpoint that an `https` URL names; `None` if the URL has no host.
     pub fn of(url: &Url) -> Option<Self> {
+        Self::with_default_port(url, 443)
+    }
+
+    pub(crate) fn with_default_port(url: &Url, port: u16) -> Option<Self> {
         let host = match url.host()? {
             Host::Domain(name) => name.to_owned(),
             Host::Ipv4(ip) => ip.to_string(),
             Host::Ipv6(ip) => ip.to_string(),
         };
-        Some(Self { host, port: url.port_or_known_default().unwrap_or(443) })
+        Some(Self { host, port: url.port_or_known_default().unwrap_or(port) })
     }
 
     async fn addresses(&self) -> Result<Vec<SocketAddr>, ConnectError> {
@@ -78,10 +82,13 @@ impl Target {
 
     /// Connects to the first address that accepts a connection. If none does, returns the first
     /// error.
-    async fn connect(&self) -> Result<TcpStream, ConnectError> {
+    ///
+    /// # Errors
+    /// Returns an error with the text that Go prints.
+    pub async fn connect(&self) -> Result<TcpStream, ConnectError> {
         let addresses = self.addresses().await?;
         let share = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
-        let each = (CONNECT_TIMEOUT / share).max(LEAST_CONNECT_TIMEOUT);
+        let each = (CONNECT_TIMEOUT / share).max(MIN_CONNECT_TIMEOUT);
         let mut first_failure = None;
         for address in addresses {
             let failure = match tokio::time::timeout(each, TcpStream::connect(address)).await {
@@ -117,7 +124,7 @@ pub struct Dialer {
     /// The server.
     pub target: Target,
     /// The proxy in front of the server; `None` to connect directly.
-    pub proxy: Option<HttpProxy>,
+    pub proxy: Option<Proxy>,
     /// The TLS configuration that verifies the server.
     pub tls: Arc<ClientConfig>,
 }
@@ -133,7 +140,7 @@ impl Dialer {
     pub async fn dial(&self) -> Result<TlsStream<TcpStream>, ConnectError> {
         let stream = match &self.proxy {
             None => self.target.connect().await?,
-            Some(proxy) => proxy.tunnel(&self.target).await?,
+            Some(proxy) => proxy.connect_to(&self.target).await?,
         };
         let name = ServerName::try_from(self.target.host.clone())
             .map_err(|_| ConnectError::new(format!("lookup {}: invalid server name", self.target.host)))?;
@@ -142,71 +149,6 @@ impl Dialer {
             let text = go_text::handshake(&error, &self.target.host);
             ConnectError::io(error, text)
         })
-    }
-}
-
-/// A proxy from the environment that opens tunnels (CONNECT).
-#[derive(Clone, PartialEq, Eq)]
-pub struct HttpProxy(pub(crate) Url);
-
-impl fmt::Debug for HttpProxy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The URL may contain a password.
-        f.debug_tuple("HttpProxy").field(&self.0.host_str().unwrap_or_default()).finish()
-    }
-}
-
-impl HttpProxy {
-    /// Opens a connection to `host` (an address without brackets) through the proxy. The caller
-    /// sets the deadline.
-    ///
-    /// # Errors
-    /// Returns an error with the text that Go prints.
-    pub async fn connect(&self, host: &str, port: u16) -> Result<TcpStream, ConnectError> {
-        let target = Target { host: host.to_owned(), port };
-        self.tunnel(&target).await
-    }
-
-    async fn tunnel(&self, target: &Target) -> Result<TcpStream, ConnectError> {
-        let proxy = &self.0;
-        let failed = |reason: String| ConnectError::new(format!("proxyconnect tcp: {reason}"));
-        if proxy.scheme() != "http" {
-            return Err(failed(format!("proxies with scheme {} are not supported", proxy.scheme())));
-        }
-        let address = Target::of(proxy).ok_or_else(|| failed("proxy URL has no host".to_owned()))?;
-        let mut stream = address.connect().await.map_err(|error| failed(error.message))?;
-        let io_failed = |error: std::io::Error| failed(go_io::text(&error));
-        stream.write_all(self.connect_request(target).as_bytes()).await.map_err(io_failed)?;
-        let mut response = Vec::new();
-        // Reads byte by byte, because the bytes after the response belong to TLS. This happens once
-        // per connection.
-        while !response.ends_with(b"\r\n\r\n") {
-            if response.len() >= MAX_PROXY_RESPONSE {
-                return Err(failed("answer of the proxy is too long".to_owned()));
-            }
-            response.push(stream.read_u8().await.map_err(io_failed)?);
-        }
-        let line = String::from_utf8_lossy(response.split(|byte| *byte == b'\r').next().unwrap_or_default())
-            .into_owned();
-        let status = line.split_once(' ').map(|(_, status)| status).unwrap_or_default();
-        if status.starts_with("200") {
-            return Ok(stream);
-        }
-        Err(ConnectError::new(status.split_once(' ').map_or("unknown status code", |(_, text)| text)))
-    }
-
-    fn connect_request(&self, target: &Target) -> String {
-        let proxy = &self.0;
-        let mut request = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n");
-        if !proxy.username().is_empty() || proxy.password().is_some() {
-            let decode =
-                |text: &str| percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned();
-            let pair =
-                format!("{}:{}", decode(proxy.username()), decode(proxy.password().unwrap_or_default()));
-            request.push_str(&format!("Proxy-Authorization: Basic {}\r\n", STANDARD.encode(pair)));
-        }
-        request.push_str("\r\n");
-        request
     }
 }
 

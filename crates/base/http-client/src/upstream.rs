@@ -16,7 +16,7 @@
 //!                     misses another one is dialled in the background (dial_policy.rs)
 //! ```
 //!
-//! Each [worker](pinniped_http_server::workers) has its own pool.
+//! Each [worker](pinniped_http_core::workers) has its own pool.
 //!
 //! The size of a request's headers is measured before the request is sent (head.rs): a request for
 //! which a server written in Go would close the whole connection is refused, and a request with
@@ -43,13 +43,15 @@ use http::header::{HOST, MaxSizeReached};
 use http::uri::Authority;
 use http::{Method, Request, Response, Uri};
 use hyper::client::conn::http1::SendRequest;
+use pinniped_http_core::workers;
 use pinniped_http_headers::precomputed::PrecomputedHeaders;
-use pinniped_http_server::{BoxError, workers};
 use pinniped_pki::CaBundle;
 use pinniped_pki::tls::{Profile, Roots};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::sync::Semaphore;
+
+use crate::proxy_environment::{ProxyEnvironment, ProxyEnvironmentError};
 
 mod body;
 mod connector;
@@ -62,11 +64,10 @@ mod keep_alive;
 mod pool;
 mod upload;
 
-pub use body::is_ours_behind;
-pub use body::{RequestBody, ResponseBody};
+pub use body::{RequestBody, ResponseBody, is_local_reset_error};
 pub use connector::DialError;
 pub use dial::Dial;
-pub use keep_alive::{Http1Error, WholeAnswer, read_whole};
+pub use keep_alive::{Http1Error, ParsedResponse, parse_response};
 
 use connector::Connector;
 use head::Sharing;
@@ -93,7 +94,7 @@ pub struct UpstreamLimits {
     pub idle_timeout: Duration,
     /// Time in which the response headers must arrive for a request of the program itself,
     /// including requests with a long response. Forwarded requests have their own deadlines.
-    pub answer_timeout: Duration,
+    pub response_timeout: Duration,
     /// Maximum number of HTTP/2 connections of each worker.
     pub connections: usize,
     /// Maximum number of HTTP/1.1 connections for [short reads](Upstream::try_send_short) of each
@@ -126,7 +127,7 @@ impl Default for UpstreamLimits {
             // The server closes such a connection after 90 s, and a request sent at that moment
             // would fail.
             idle_timeout: Duration::from_secs(30),
-            answer_timeout: Duration::from_secs(60),
+            response_timeout: Duration::from_secs(60),
             connections: 256,
             short_reads: 32,
             unshared: 32,
@@ -171,6 +172,19 @@ impl UpstreamParams {
     }
 }
 
+impl UpstreamParams {
+    /// Returns the same parameters with the proxy that the environment configures for the server.
+    ///
+    /// # Errors
+    /// Returns an error when a proxy applies but cannot be used.
+    pub fn with_proxy_of(self, environment: &ProxyEnvironment) -> Result<Self, UpstreamConfigError> {
+        let url = self.server.to_string().parse();
+        let url = url.map_err(|_| UpstreamConfigError::Server(self.server.clone()))?;
+        let dial = environment.proxy_for(&url)?.map(|proxy| Arc::new(proxy) as Arc<dyn Dial>);
+        Ok(Self { dial, ..self })
+    }
+}
+
 /// The parameters of an [`Upstream`] whose server is given by its address.
 #[derive(Clone, Debug)]
 pub struct AddressParams {
@@ -187,30 +201,30 @@ pub struct AddressParams {
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamConfigError {
     /// The URL does not have the form `https://host[:port]`.
-    #[error("could not use {0} as the address of the API server")]
+    #[error("could not use {0} as the address of a server, which must be https://host[:port]")]
     Server(Uri),
     /// The TLS library does not accept the configuration.
-    #[error("could not make the TLS configuration for the API server")]
+    #[error("could not make the TLS configuration for the server")]
     Tls(#[from] pinniped_pki::tls::TlsError),
     /// The proxy in front of the server cannot be used.
     #[error(transparent)]
-    Dial(BoxError),
+    Proxy(#[from] ProxyEnvironmentError),
 }
 
 /// The reason why a request got no response.
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamError {
     /// No connection could be opened.
-    #[error("could not connect to the API server")]
+    #[error("could not connect to the server")]
     Dial(#[source] Arc<DialError>),
     /// All connections that the limits allow are full.
-    #[error("all {0} connections to the API server are full")]
+    #[error("all {0} connections to the server are full")]
     Full(usize),
     /// All connections for requests with large headers are in use.
-    #[error("all {0} connections to the API server for requests with large heads are in use")]
+    #[error("all {0} connections to the server for requests with large headers are in use")]
     UnsharedFull(usize),
     /// The server would refuse the headers, or close the connection because of them.
-    #[error("the head of the request counts {size} bytes, which may be too much for the limit of {limit}")]
+    #[error("the headers of the request have {size} bytes, and the limit of the server is {limit}")]
     HeadTooLarge {
         /// The size as HTTP/2 counts it.
         size: usize,
@@ -218,36 +232,33 @@ pub enum UpstreamError {
         limit: usize,
     },
     /// The name of a header field is not a token.
-    #[error("the name of a header field holds a quotation mark")]
+    #[error("the name of a header field contains a quotation mark")]
     FieldName,
     /// The request has more fields than a message can have.
     #[error("the request has too many header fields")]
     Fields(#[source] MaxSizeReached),
-    /// The connection is open, but no response arrived in time.
-    #[error("the API server did not answer in time")]
-    Silent,
     /// The HTTP/1.1 connection failed, or the server violated the protocol.
-    #[error("request to the API server failed")]
+    #[error("request to the server failed")]
     Http(#[source] hyper::Error),
     /// The HTTP/1.1 connection of an [`Upstream`] with an address failed, or the server violated
     /// the protocol.
-    #[error("request to the API server failed")]
+    #[error("request to the server failed")]
     Http1(#[source] Http1Error),
     /// The HTTP/2 stream or connection failed, or the server violated the protocol.
-    #[error("request to the API server failed")]
+    #[error("request to the server failed")]
     Http2(#[source] h2::Error),
 }
 
 impl UpstreamError {
     /// Returns whether the server has finished with the request.
-    pub fn is_over(&self) -> bool {
-        !matches!(self, Self::Http2(error) if is_ours(error))
+    pub fn is_finished(&self) -> bool {
+        !matches!(self, Self::Http2(error) if is_local_reset(error))
     }
 }
 
 /// Returns whether this client ended the stream, because the client's body failed or because the
 /// response violated the protocol. The server may still process the request then.
-pub(crate) fn is_ours(error: &h2::Error) -> bool {
+pub(crate) fn is_local_reset(error: &h2::Error) -> bool {
     error.is_reset() && !error.is_remote()
 }
 
@@ -296,7 +307,7 @@ impl Upstream {
         let connector = Arc::new(connector);
         let unshared = Arc::new(Semaphore::new(connector.limits.unshared));
         let pool = |_| Pool::new(Arc::clone(&connector), Arc::clone(&unshared));
-        let pools = (0..=workers::most()).map(pool).collect();
+        let pools = (0..=workers::max_workers()).map(pool).collect();
         Self { inner: Arc::new(Inner { connector, pools }) }
     }
 
@@ -325,7 +336,7 @@ impl Upstream {
         self.try_send(&mut request, &[]).await
     }
 
-    /// Sends a request like [`Upstream::send`], together with the precomputed headers in `ready`.
+    /// Sends a request like [`Upstream::send`], together with precomputed headers.
     /// None of them may have the same name as a header of the request. If no connection took the
     /// request, the caller still has it.
     ///
@@ -335,14 +346,14 @@ impl Upstream {
     pub async fn try_send(
         &self,
         request: &mut Request<RequestBody>,
-        ready: &[&PrecomputedHeaders],
+        precomputed: &[&PrecomputedHeaders],
     ) -> Result<Response<ResponseBody>, UpstreamError> {
         self.complete(request.uri_mut());
-        let sharing = head::measure(request, ready, self.inner.connector.limits.request_header_list)?;
-        add_ready(request, ready)?;
+        let sharing = head::measure(request, precomputed, self.inner.connector.limits.request_header_list)?;
+        add_precomputed(request, precomputed)?;
         let empty = request.body().is_empty();
-        let harmless = is_harmless(request.method());
-        let (mut unsent, mut ignored, mut died) = (0, 0, 0);
+        let is_safe = is_safe_method(request.method());
+        let (mut unsent, mut unprocessed, mut broken) = (0, 0, 0);
         loop {
             let mut lease = match sharing {
                 Sharing::Shared => self.pool().lease().await?,
@@ -354,16 +365,18 @@ impl Upstream {
                 Ok((response, upload)) => return Ok(ResponseBody::http2(response, upload, lease.stream)),
                 Err(error) => error,
             };
-            if !matches!(&error, Http2Failure::Sent(error) if is_ours(error)) {
+            if !matches!(&error, Http2Failure::Sent(error) if is_local_reset(error)) {
                 lease.stream.finish();
             }
             let (again, error) = match error {
                 // The connection was about to close. So may the next one, but not without limit.
                 Http2Failure::Unsent(error) => (count(&mut unsent, 3), error),
-                Http2Failure::Unfit(error) => (false, error),
-                Http2Failure::Sent(error) if empty && was_ignored(&error) => (count(&mut ignored, 3), error),
+                Http2Failure::Invalid(error) => (false, error),
+                Http2Failure::Sent(error) if empty && was_not_processed(&error) => {
+                    (count(&mut unprocessed, 3), error)
+                }
                 Http2Failure::Sent(error) => {
-                    (empty && harmless && has_died(&error) && count(&mut died, 1), error)
+                    (empty && is_safe && has_broken(&error) && count(&mut broken, 1), error)
                 }
             };
             if !again {
@@ -413,18 +426,18 @@ impl Upstream {
         }
         let pool = self.pool();
         let connector = &self.inner.connector;
-        if let Some(kept) = pool.waiting.take(connector.limits.idle_timeout) {
-            let again = is_harmless(request.method()) && request.body().is_empty();
-            match kept.send(request, &[], pool.keeper(), &connector.tasks).await {
+        if let Some(connection) = pool.idle.take(connector.limits.idle_timeout) {
+            let again = is_safe_method(request.method()) && request.body().is_empty();
+            match connection.send(request, &[], pool.handle(), &connector.tasks).await {
                 Ok(response) => return Ok(response),
                 // The server closed the idle connection at the same moment. Send the request over a
                 // new connection if repeating it is safe.
-                Err(Failure { unanswered: true, .. }) if again => {}
+                Err(Failure { no_response: true, .. }) if again => {}
                 Err(failure) => return Err(UpstreamError::Http1(failure.error)),
             }
         }
-        let kept = pool.kept().await?;
-        let sent = kept.send(request, &[], pool.keeper(), &connector.tasks).await;
+        let connection = pool.keep_alive().await?;
+        let sent = connection.send(request, &[], pool.handle(), &connector.tasks).await;
         sent.map_err(|failure| UpstreamError::Http1(failure.error))
     }
 
@@ -434,7 +447,7 @@ impl Upstream {
     /// Otherwise it sends the request like [`Upstream::try_send`]. HTTP/1.1 removes spaces around
     /// header values.
     ///
-    /// The precomputed headers in `ready` are sent with the request's own headers, and none of them
+    /// The precomputed headers are sent with the request's own headers, and none of them
     /// may have the same name.
     ///
     /// # Errors
@@ -442,36 +455,38 @@ impl Upstream {
     pub async fn try_send_short(
         &self,
         request: &mut Request<RequestBody>,
-        ready: &[&PrecomputedHeaders],
+        precomputed: &[&PrecomputedHeaders],
     ) -> Result<Response<ResponseBody>, UpstreamError> {
-        debug_assert!(is_harmless(request.method()) && request.body().is_empty(), "it may be sent twice");
+        debug_assert!(is_safe_method(request.method()) && request.body().is_empty(), "it may be sent twice");
         self.complete(request.uri_mut());
         let pool = self.pool();
         let connector = &self.inner.connector;
-        match pool.waiting.take(connector.limits.idle_timeout) {
-            Some(kept) => match kept.send(request, ready, pool.keeper(), &connector.tasks).await {
-                Ok(response) => return Ok(response),
-                // The server closed the connection at the same moment.
-                Err(Failure { unanswered: true, .. }) => {}
-                Err(failure) => return Err(UpstreamError::Http1(failure.error)),
-            },
-            None => pool.grow(),
+        match pool.idle.take(connector.limits.idle_timeout) {
+            Some(connection) => {
+                match connection.send(request, precomputed, pool.handle(), &connector.tasks).await {
+                    Ok(response) => return Ok(response),
+                    // The server closed the connection at the same moment.
+                    Err(Failure { no_response: true, .. }) => {}
+                    Err(failure) => return Err(UpstreamError::Http1(failure.error)),
+                }
+            }
+            None => pool.dial_for_reads(),
         }
         // Boxed because the future is large and this path is rare; otherwise every request future
         // would reserve space for it.
-        Box::pin(self.try_send(request, ready)).await
+        Box::pin(self.try_send(request, precomputed)).await
     }
 
     /// Returns whether [`Upstream::try_send_short`] can send this request, if its response arrives
     /// without delay.
-    pub fn is_read(request: &Request<RequestBody>, ready: &[&PrecomputedHeaders]) -> bool {
-        is_harmless(request.method()) && request.body().is_empty() && has_small_head(request, ready)
+    pub fn is_read(request: &Request<RequestBody>, precomputed: &[&PrecomputedHeaders]) -> bool {
+        is_safe_method(request.method()) && request.body().is_empty() && has_small_head(request, precomputed)
     }
 
     /// Returns the time in which the response headers of a request of the program itself must
     /// arrive.
-    pub fn answer_timeout(&self) -> Duration {
-        self.inner.connector.limits.answer_timeout
+    pub fn response_timeout(&self) -> Duration {
+        self.inner.connector.limits.response_timeout
     }
 
     /// Returns the current use of the pool.
@@ -507,12 +522,12 @@ impl Upstream {
 /// Many servers accept only about a hundred fields and a few ten thousand bytes.
 const SMALL_HEAD: (usize, usize) = (64, 8 << 10);
 
-fn has_small_head(request: &Request<RequestBody>, ready: &[&PrecomputedHeaders]) -> bool {
+fn has_small_head(request: &Request<RequestBody>, precomputed: &[&PrecomputedHeaders]) -> bool {
     let headers = request.headers();
     let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
-    let fields = headers.len() + ready.iter().map(|ready| ready.len()).sum::<usize>();
+    let fields = headers.len() + precomputed.iter().map(|fields| fields.len()).sum::<usize>();
     let bytes = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum::<usize>()
-        + ready.iter().map(|ready| ready.as_http1().len()).sum::<usize>();
+        + precomputed.iter().map(|fields| fields.as_http1().len()).sum::<usize>();
     fields <= SMALL_HEAD.0 && target + bytes <= SMALL_HEAD.1
 }
 
@@ -520,12 +535,12 @@ fn has_small_head(request: &Request<RequestBody>, ready: &[&PrecomputedHeaders])
 ///
 /// # Errors
 /// Returns [`UpstreamError::Fields`]; the request then has some of them.
-pub fn add_ready(
+pub fn add_precomputed(
     request: &mut Request<RequestBody>,
-    ready: &[&PrecomputedHeaders],
+    precomputed: &[&PrecomputedHeaders],
 ) -> Result<(), UpstreamError> {
     let headers = request.headers_mut();
-    ready.iter().try_for_each(|fields| fields.append_to(headers)).map_err(UpstreamError::Fields)
+    precomputed.iter().try_for_each(|fields| fields.append_to(headers)).map_err(UpstreamError::Fields)
 }
 
 /// Converts the request to the origin form: HTTP/1.1 has the host in a header and only the path in
@@ -551,7 +566,7 @@ fn count(times: &mut u32, most: u32) -> bool {
 
 /// Returns whether the server reported that it did not process this stream: it sent GOAWAY before
 /// (RFC 9113, section 6.8), or refused the stream (section 8.7).
-fn was_ignored(error: &h2::Error) -> bool {
+fn was_not_processed(error: &h2::Error) -> bool {
     error.is_remote()
         && match error.reason() {
             Some(h2::Reason::NO_ERROR) => error.is_go_away(),
@@ -562,7 +577,7 @@ fn was_ignored(error: &h2::Error) -> bool {
 
 /// Returns whether the connection broke, and the server did not close it because of an error of
 /// this client.
-fn has_died(error: &h2::Error) -> bool {
+fn has_broken(error: &h2::Error) -> bool {
     !error.is_reset() && matches!(error.reason(), None | Some(h2::Reason::NO_ERROR))
 }
 
@@ -577,6 +592,6 @@ fn copy_of(request: &Request<RequestBody>) -> Request<()> {
 }
 
 /// Returns whether a request with this method may be sent twice (RFC 9110, section 9.2.1).
-fn is_harmless(method: &Method) -> bool {
+fn is_safe_method(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
 }

@@ -4,7 +4,7 @@
 //! requests; for HTTP/2 it has none. Clients of servers written in Go rely on three rules: a time
 //! limit for headers, a time limit without any request, and no time limit while a request runs. The
 //! service counts requests when they arrive and when their bodies are finished, the socket records
-//! when the first byte of the next request arrives, and [`Activity::verdict`] decides what to do
+//! when the first byte of the next request arrives, and [`Activity::next_step`] decides what to do
 //! with the connection.
 
 use std::io;
@@ -16,10 +16,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
+use pinniped_http_core::{Body, BoxError, delivery};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-use crate::body::{Body, BoxError};
 use crate::capacity::{ConnectionPermit, Refusal};
 use crate::limits::ResetLimits;
 
@@ -35,13 +35,13 @@ pub(crate) struct Timeouts {
 
 /// The action that a connection needs now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum NextStep {
     /// Check again at this time.
-    LookAgain(Instant),
+    CheckAgain(Instant),
     /// The connection was unused for too long: close it gracefully.
     Idle,
     /// The client does not finish its headers in time: drop the connection.
-    HeadersTooSlow,
+    HeaderTimeout,
 }
 
 /// The state that a connection's socket, service and bodies share. Times are milliseconds since
@@ -62,8 +62,6 @@ pub(crate) struct Activity {
     head_bytes: AtomicUsize,
     /// The part of `head_bytes` that is charged to the permit.
     head_charged: AtomicUsize,
-    /// Bytes of bodies that the service has read.
-    uploaded: AtomicUsize,
 }
 
 /// The rate at which a client cancels requests, as a leaky bucket.
@@ -101,8 +99,6 @@ impl Resets {
 const REQUEST_BYTES: usize = 8 << 10;
 /// Memory of one field in a header map in bytes, in addition to its text.
 const FIELD_BYTES: usize = 128;
-/// Body size in bytes from which a client counts as uploading.
-const UPLOAD_BYTES: usize = 32 << 10;
 
 impl Activity {
     pub(crate) fn new(permit: Arc<ConnectionPermit>, resets: ResetLimits) -> Arc<Self> {
@@ -116,7 +112,6 @@ impl Activity {
             permit,
             head_bytes: AtomicUsize::new(0),
             head_charged: AtomicUsize::new(0),
-            uploaded: AtomicUsize::new(0),
         })
     }
 
@@ -155,22 +150,10 @@ impl Activity {
         self.head_bytes.fetch_add(count, Ordering::AcqRel);
     }
 
-    /// Records bytes of a body that the service has read.
-    pub(crate) fn uploaded(&self, count: usize) {
-        self.uploaded.fetch_add(count, Ordering::Relaxed);
-    }
-
-    /// Returns whether the client has uploaded enough since the last `true` to justify larger
-    /// windows.
-    pub(crate) fn uploads(&self) -> bool {
-        self.uploaded.load(Ordering::Relaxed) >= UPLOAD_BYTES
-            && self.uploaded.swap(0, Ordering::Relaxed) >= UPLOAD_BYTES
-    }
-
-    pub(crate) fn verdict(&self, now: Instant, timeouts: Timeouts) -> Verdict {
+    pub(crate) fn next_step(&self, now: Instant, timeouts: Timeouts) -> NextStep {
         let recheck = timeouts.header.unwrap_or(timeouts.idle).min(timeouts.idle);
         if self.running.load(Ordering::Acquire) > 0 {
-            return Verdict::LookAgain(now + recheck);
+            return NextStep::CheckAgain(now + recheck);
         }
         let idle_end = self.at(self.idle_since.load(Ordering::Acquire)) + timeouts.idle;
         let head_end = timeouts.header.and_then(|header| {
@@ -181,12 +164,12 @@ impl Activity {
             Some(self.at(since) + header)
         });
         match head_end {
-            Some(end) if end <= now => Verdict::HeadersTooSlow,
-            Some(end) => Verdict::LookAgain(end),
-            None if idle_end <= now => Verdict::Idle,
+            Some(end) if end <= now => NextStep::HeaderTimeout,
+            Some(end) => NextStep::CheckAgain(end),
+            None if idle_end <= now => NextStep::Idle,
             // Headers may begin before the idle time is over, and their deadline may then be
             // earlier.
-            None => Verdict::LookAgain(idle_end.min(now + recheck)),
+            None => NextStep::CheckAgain(idle_end.min(now + recheck)),
         }
     }
 
@@ -258,7 +241,7 @@ impl CountedBody {
 
 impl Drop for CountedBody {
     fn drop(&mut self) {
-        crate::delivery::answered();
+        delivery::clear_deadline();
     }
 }
 
@@ -282,11 +265,11 @@ impl HttpBody for CountedBody {
     }
 }
 
-/// Receives the socket of a [`Watched`] when hyper drops it.
+/// Receives the socket of a [`RecordedSocket`] when hyper drops it.
 #[derive(Debug)]
-pub(crate) struct Returned<T>(Mutex<Option<T>>);
+pub(crate) struct SocketReturn<T>(Mutex<Option<T>>);
 
-impl<T> Returned<T> {
+impl<T> SocketReturn<T> {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self(Mutex::new(None)))
     }
@@ -298,34 +281,34 @@ impl<T> Returned<T> {
 
 /// A socket that records incoming bytes and hands its inner socket back when hyper drops it.
 #[derive(Debug)]
-pub(crate) struct Watched<T> {
+pub(crate) struct RecordedSocket<T> {
     inner: Option<T>,
     activity: Arc<Activity>,
     /// Weak, because an upgraded socket outlives its connection; it is not handed back then.
-    back_to: Weak<Returned<T>>,
-    /// Whether bytes between two requests are request headers. For HTTP/2, [`crate::intake`] counts
-    /// them instead, from the frames.
+    back_to: Weak<SocketReturn<T>>,
+    /// Whether bytes between two requests are request headers. For HTTP/2, [`crate::read_limit`]
+    /// counts them instead, from the frames.
     has_heads: bool,
 }
 
-impl<T> Watched<T> {
+impl<T> RecordedSocket<T> {
     pub(crate) fn new(
         inner: T,
         activity: Arc<Activity>,
-        back_to: &Arc<Returned<T>>,
+        back_to: &Arc<SocketReturn<T>>,
         has_heads: bool,
     ) -> Self {
         Self { inner: Some(inner), activity, back_to: Arc::downgrade(back_to), has_heads }
     }
 }
 
-impl<T: Unpin> Watched<T> {
+impl<T: Unpin> RecordedSocket<T> {
     fn socket(&mut self) -> Pin<&mut T> {
         Pin::new(self.inner.as_mut().expect("taken only in drop"))
     }
 }
 
-impl<T> Drop for Watched<T> {
+impl<T> Drop for RecordedSocket<T> {
     fn drop(&mut self) {
         if let (Some(socket), Some(back_to)) = (self.inner.take(), self.back_to.upgrade()) {
             *back_to.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(socket);
@@ -333,7 +316,7 @@ impl<T> Drop for Watched<T> {
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for RecordedSocket<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -350,7 +333,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Watched<T> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for RecordedSocket<T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.socket().poll_write(cx, buf)
     }
@@ -395,8 +378,8 @@ mod tests {
     async fn the_first_request_must_arrive_within_the_header_timeout() {
         let activity = Activity::new(permit(), ResetLimits::default());
         let start = Instant::now();
-        assert_eq!(activity.verdict(start, H1), Verdict::LookAgain(start + secs(32)));
-        assert_eq!(activity.verdict(start + secs(32), H1), Verdict::HeadersTooSlow);
+        assert_eq!(activity.next_step(start, H1), NextStep::CheckAgain(start + secs(32)));
+        assert_eq!(activity.next_step(start + secs(32), H1), NextStep::HeaderTimeout);
     }
 
     #[tokio::test(start_paused = true)]
@@ -404,8 +387,8 @@ mod tests {
         let activity = Activity::new(permit(), ResetLimits::default());
         let start = Instant::now();
         let _running = activity.request(0).unwrap();
-        assert_eq!(activity.verdict(start + secs(1000), H1), Verdict::LookAgain(start + secs(1032)));
-        assert_eq!(activity.verdict(start + secs(1000), H2), Verdict::LookAgain(start + secs(1090)));
+        assert_eq!(activity.next_step(start + secs(1000), H1), NextStep::CheckAgain(start + secs(1032)));
+        assert_eq!(activity.next_step(start + secs(1000), H2), NextStep::CheckAgain(start + secs(1090)));
     }
 
     #[tokio::test(start_paused = true)]
@@ -413,21 +396,21 @@ mod tests {
         let activity = Activity::new(permit(), ResetLimits::default());
         drop(activity.request(0).unwrap());
         let start = Instant::now();
-        assert_eq!(activity.verdict(start, H1), Verdict::LookAgain(start + secs(32)));
-        assert_eq!(activity.verdict(start + secs(64), H1), Verdict::LookAgain(start + secs(90)));
-        assert_eq!(activity.verdict(start + secs(90), H1), Verdict::Idle);
+        assert_eq!(activity.next_step(start, H1), NextStep::CheckAgain(start + secs(32)));
+        assert_eq!(activity.next_step(start + secs(64), H1), NextStep::CheckAgain(start + secs(90)));
+        assert_eq!(activity.next_step(start + secs(90), H1), NextStep::Idle);
         tokio::time::advance(secs(80)).await;
         activity.bytes_arrived(1).unwrap();
-        assert_eq!(activity.verdict(start + secs(90), H1), Verdict::LookAgain(start + secs(112)));
-        assert_eq!(activity.verdict(start + secs(112), H1), Verdict::HeadersTooSlow);
+        assert_eq!(activity.next_step(start + secs(90), H1), NextStep::CheckAgain(start + secs(112)));
+        assert_eq!(activity.next_step(start + secs(112), H1), NextStep::HeaderTimeout);
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_http2_connection_without_requests_is_idle_from_its_start() {
         let activity = Activity::new(permit(), ResetLimits::default());
         let start = Instant::now();
-        assert_eq!(activity.verdict(start, H2), Verdict::LookAgain(start + secs(90)));
-        assert_eq!(activity.verdict(start + secs(90), H2), Verdict::Idle);
+        assert_eq!(activity.next_step(start, H2), NextStep::CheckAgain(start + secs(90)));
+        assert_eq!(activity.next_step(start + secs(90), H2), NextStep::Idle);
     }
 
     #[test]

@@ -37,13 +37,13 @@ const PROVISIONAL_BYTES: usize = 4 << 20;
 
 /// Memory in bytes that is reserved for everything except connections: the program, its caches,
 /// responses in transit.
-const LEAST_RESERVE: u64 = 64 << 20;
+const MIN_RESERVE: u64 = 64 << 20;
 
 /// Number of connections that may still be closing while their successors are already open.
-const ENDING: usize = 64;
+const CLOSING: usize = 64;
 
 /// Number of connections that are allowed regardless of the limits.
-const LEAST_CONNECTIONS: u64 = 16;
+const MIN_CONNECTIONS: u64 = 16;
 
 /// The budget in bytes of a program without a memory limit.
 const UNLIMITED_BUDGET: u64 = 256 << 20;
@@ -83,16 +83,16 @@ impl CapacityParams {
         let (memory, budget) = match self.memory {
             None => (u64::MAX, UNLIMITED_BUDGET),
             Some(limit) => {
-                let usable = limit.saturating_sub(LEAST_RESERVE.max(limit / 5));
+                let usable = limit.saturating_sub(MIN_RESERVE.max(limit / 5));
                 let budget = (usable / 5).min(UNLIMITED_BUDGET);
                 // A program with almost no memory must still answer a probe.
-                ((usable - budget).max(LEAST_CONNECTIONS * CONNECTION_BYTES), budget)
+                ((usable - budget).max(MIN_CONNECTIONS * CONNECTION_BYTES), budget)
             }
         };
         // A quarter is reserved for all other files, such as connections to upstreams.
         let by_files =
             self.files.map_or(u64::MAX, |files| (files - files / 4) / self.files_per_connection.max(1));
-        let by_files = usize::try_from(by_files.max(LEAST_CONNECTIONS)).unwrap_or(usize::MAX);
+        let by_files = usize::try_from(by_files.max(MIN_CONNECTIONS)).unwrap_or(usize::MAX);
         (self.connections.min(by_files).max(1), memory, budget)
     }
 }
@@ -205,7 +205,7 @@ impl Capacity {
         }
         if !self.0.has_room(&state, 0) {
             let oldest = state.provisional.iter().find(|(_, task)| task.is_some()).map(|(number, _)| *number);
-            let oldest = oldest.filter(|_| self.0.has_room(&state, ENDING));
+            let oldest = oldest.filter(|_| self.0.has_room(&state, CLOSING));
             let displaced = oldest.and_then(|number| state.provisional.remove(&number)).flatten();
             let Some(task) = displaced else { return Err(self.0.refuse(Refusal::Connections)) };
             task.abort();
@@ -256,11 +256,11 @@ impl Inner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether one more connection fits when `ending` of the open ones do not count.
-    fn has_room(&self, state: &State, ending: usize) -> bool {
-        let ending_bytes = ending as u64 * CONNECTION_BYTES;
-        state.open < self.connections.saturating_add(ending)
-            && state.memory.saturating_add(CONNECTION_BYTES) <= self.memory.saturating_add(ending_bytes)
+    /// Returns whether one more connection fits when `closing` of the open ones do not count.
+    fn has_room(&self, state: &State, closing: usize) -> bool {
+        let closing_bytes = closing as u64 * CONNECTION_BYTES;
+        state.open < self.connections.saturating_add(closing)
+            && state.memory.saturating_add(CONNECTION_BYTES) <= self.memory.saturating_add(closing_bytes)
     }
 
     fn refuse(&self, why: Refusal) -> Refusal {
@@ -417,7 +417,7 @@ mod tests {
         for (mib, connections) in [(128, 819), (256, 2457), (512, 5242), (1024, 10_485), (4096, 16_384)] {
             let memory = Some(mib * MIB);
             let (_, of_connections, budget) = sizes(memory, None);
-            assert!(of_connections + budget + LEAST_RESERVE <= mib * MIB, "{mib} MiB");
+            assert!(of_connections + budget + MIN_RESERVE <= mib * MIB, "{mib} MiB");
             let stats = Capacity::new(&CapacityParams { connections: 16_384, memory, ..params() }).stats();
             assert_eq!(stats.connections_limit, connections, "{mib} MiB");
         }

@@ -18,6 +18,8 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use pinniped_http_core::delivery::{self, ResponseTimer};
+use pinniped_http_core::{BoxError, PlainWrite};
 use rustls::ProtocolVersion;
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -27,15 +29,12 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
-use crate::activity::{Activity, Returned, Timeouts, Verdict, Watched};
-use crate::body::BoxError;
+use crate::activity::{Activity, NextStep, RecordedSocket, SocketReturn, Timeouts};
 use crate::capacity::{ConnectionPermit, Refusal};
-use crate::cork::Corked;
-use crate::delivery::{Overdue, delivers};
+use crate::coalescing::CoalescingSocket;
 use crate::http2::Http2;
 use crate::limits::Limits;
 use crate::service::{self, AnyService, PerConnection, Service};
-use crate::single::Single;
 
 /// The client of an accepted connection.
 #[derive(Clone, Debug)]
@@ -122,28 +121,28 @@ pub enum ConnectionError {
     #[error("the TLS handshake failed")]
     Handshake(#[source] std::io::Error),
     /// The connection ended before it was served.
-    #[error("the connection has no address any more")]
+    #[error("the connection is closed")]
     Address(#[source] std::io::Error),
     /// The client exceeded [`Limits::header_read_timeout`].
     #[error("the client did not finish its request headers in time")]
-    HeadersTooSlow,
+    HeaderTimeout,
     /// The client exceeded the deadline of an [`EndBy`](crate::EndBy).
-    #[error("the client did not take its answer in time")]
-    AnswerTooSlow,
+    #[error("the client did not read the response in time")]
+    ResponseTimeout,
     /// The client did not react to GOAWAY within [`Limits::idle_timeout`].
-    #[error("the client did not answer an orderly end")]
-    UnansweredGoodbye,
+    #[error("the client did not close the connection in time after GOAWAY")]
+    GoAwayTimeout,
     /// The client violated HTTP/1.1, or the connection broke.
-    #[error("HTTP failed")]
+    #[error("HTTP/1.1 failed")]
     Http(#[from] hyper::Error),
     /// The client violated HTTP/2, or the connection broke.
-    #[error("HTTP failed")]
+    #[error("HTTP/2 failed")]
     Http2(#[source] h2::Error),
     /// The client exceeded [`Limits::h2_ping_timeout`].
-    #[error("the client does not answer pings")]
-    Silent,
+    #[error("the client did not answer a ping in time")]
+    PingTimeout,
     /// The client exceeded [`Limits::h2_resets`].
-    #[error("the client took back too many requests")]
+    #[error("the client cancelled too many requests")]
     TooManyResets,
     /// An error of a [`Handler`](crate::Handler) outside of this crate.
     #[error("{0}")]
@@ -206,7 +205,7 @@ async fn serve_tls(
             Err(_elapsed) => return Ok(()),
         },
     };
-    let tls: TlsStream<Single<TcpStream>> =
+    let tls: TlsStream<PlainWrite<TcpStream>> =
         tls.map_err(|_elapsed| ConnectionError::HandshakeTimeout)?.map_err(ConnectionError::Handshake)?;
 
     let connection = Connection::new(peer, local_addr, tls.get_ref().1);
@@ -244,7 +243,7 @@ fn boxed_http<'a>(
 ) -> BoxFuture<'a, Result<(), ConnectionError>> {
     Box::pin(async move {
         let local_addr = stream.local_addr().map_err(ConnectionError::Address)?;
-        serve_http(limits, draining, Connection::plain(peer, local_addr), service, Single(stream)).await
+        serve_http(limits, draining, Connection::plain(peer, local_addr), service, PlainWrite(stream)).await
     })
 }
 
@@ -266,28 +265,28 @@ where
     let timeouts =
         Timeouts { header: (!is_h2).then_some(limits.header_read_timeout), idle: limits.idle_timeout };
     if is_h2 {
-        let returned = Returned::new();
-        let socket = Corked::new(socket);
-        let io = Watched::new(socket.clone(), Arc::clone(&activity), &returned, false);
+        let returned = SocketReturn::new();
+        let socket = CoalescingSocket::new(socket);
+        let io = RecordedSocket::new(socket.clone(), Arc::clone(&activity), &returned, false);
         let result = {
             let http = pin!(Http2::new(io, service, limits));
             drive(pin!(FlushedWhilePending { http, socket }), &activity, timeouts, draining).await
         };
         close_socket(result, &returned).await
     } else {
-        let returned = Returned::new();
-        let io = TokioIo::new(Watched::new(socket, Arc::clone(&activity), &returned, true));
+        let returned = SocketReturn::new();
+        let io = TokioIo::new(RecordedSocket::new(socket, Arc::clone(&activity), &returned, true));
         let result = {
             let http = pin!(h1(limits, &permit).serve_connection(io, service).with_upgrades());
-            let mut overdue = Overdue::default();
+            let mut response_timer = ResponseTimer::default();
             let served = async {
                 tokio::select! {
                     biased;
                     ended = drive(http, &activity, timeouts, draining) => ended,
-                    () = poll_fn(|cx| overdue.poll(cx)) => Err(ConnectionError::AnswerTooSlow),
+                    () = poll_fn(|cx| response_timer.poll(cx)) => Err(ConnectionError::ResponseTimeout),
                 }
             };
-            delivers(false, served).await
+            delivery::scope(false, served).await
         };
         close_socket(result, &returned).await
     }
@@ -297,10 +296,10 @@ where
 /// bytes.
 async fn close_socket<T: AsyncRead + AsyncWrite + Unpin>(
     result: Result<(), ConnectionError>,
-    returned: &Returned<T>,
+    returned: &SocketReturn<T>,
 ) -> Result<(), ConnectionError> {
     if let Some(socket) = returned.take()
-        && !matches!(result, Err(ConnectionError::HeadersTooSlow | ConnectionError::AnswerTooSlow))
+        && !matches!(result, Err(ConnectionError::HeaderTimeout | ConnectionError::ResponseTimeout))
     {
         linger(socket).await;
     }
@@ -310,7 +309,7 @@ async fn close_socket<T: AsyncRead + AsyncWrite + Unpin>(
 /// An HTTP/2 connection that sends its buffered frames together whenever it waits.
 struct FlushedWhilePending<'a, C, T> {
     http: Pin<&'a mut C>,
-    socket: Corked<T>,
+    socket: CoalescingSocket<T>,
 }
 
 impl<C: Graceful, T: AsyncWrite + Unpin> Future for FlushedWhilePending<'_, C, T> {
@@ -318,7 +317,7 @@ impl<C: Graceful, T: AsyncWrite + Unpin> Future for FlushedWhilePending<'_, C, T
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<C::Output> {
         let polled = self.http.as_mut().poll(cx);
-        if polled.is_pending() && self.socket.poll_release(cx) == Poll::Ready(false) {
+        if polled.is_pending() && self.socket.poll_send_buffered(cx) == Poll::Ready(false) {
             // The next flush of the connection returns the error.
             return self.http.as_mut().poll(cx);
         }
@@ -334,12 +333,15 @@ impl<C: Graceful, T: AsyncWrite + Unpin> Graceful for FlushedWhilePending<'_, C,
 
 /// Performs the TLS handshake. A client that offers no version from TLS 1.2 on gets a clear alert:
 /// rustls checks the extensions of TLS 1.2 before the version, and would send "handshake failure".
-async fn accept(tls: &TlsAcceptor, mut stream: TcpStream) -> std::io::Result<TlsStream<Single<TcpStream>>> {
+async fn accept(
+    tls: &TlsAcceptor,
+    mut stream: TcpStream,
+) -> std::io::Result<TlsStream<PlainWrite<TcpStream>>> {
     // A ClientHello usually arrives in one piece. rustls handles one that does not.
     let mut head = [0; 11];
     let known = stream.peek(&mut head).await?;
     let Some(version) = old_version(&head[..known]) else {
-        return tls.accept(Single(stream)).await;
+        return tls.accept(PlainWrite(stream)).await;
     };
     let [major, minor] = version.to_be_bytes();
     let alert = [ALERT, major, minor, 0, 2, FATAL, PROTOCOL_VERSION];
@@ -371,14 +373,14 @@ fn old_version(head: &[u8]) -> Option<u16> {
 /// with unread bytes sends a reset, and on a reset the peer's system discards bytes that the peer
 /// has not read yet: the last response, or the GOAWAY.
 pub async fn linger(mut socket: impl AsyncRead + AsyncWrite + Unpin) {
-    let farewell = async {
+    let reading = async {
         socket.shutdown().await?;
         let mut ignored = [0; 512];
         while socket.read(&mut ignored).await? > 0 {}
         std::io::Result::Ok(())
     };
     // The peer has closed, reset, or sends nothing: in each case nothing is left to do.
-    let _unimportant = timeout(LINGER, farewell).await;
+    let _unimportant = timeout(LINGER, reading).await;
 }
 
 fn h1(limits: &Limits, permit: &ConnectionPermit) -> http1::Builder {
@@ -411,7 +413,7 @@ where
     C: Graceful<Output = Result<(), E>>,
     ConnectionError: From<E>,
 {
-    let mut saying_goodbye = false;
+    let mut closing = false;
     let mut timer =
         pin!(sleep_until(Instant::now() + timeouts.idle.min(timeouts.header.unwrap_or(timeouts.idle))));
     let mut drained = pin!(draining.cancelled());
@@ -419,18 +421,18 @@ where
         tokio::select! {
             biased;
             done = http.as_mut() => return Ok(done?),
-            () = drained.as_mut(), if !saying_goodbye => {
-                saying_goodbye = true;
+            () = drained.as_mut(), if !closing => {
+                closing = true;
                 http.as_mut().graceful_shutdown();
             }
             () = timer.as_mut() => {
                 let now = Instant::now();
-                match activity.verdict(now, timeouts) {
-                    Verdict::LookAgain(next) => timer.as_mut().reset(next),
-                    Verdict::HeadersTooSlow => return Err(ConnectionError::HeadersTooSlow),
-                    Verdict::Idle if saying_goodbye => return Err(ConnectionError::UnansweredGoodbye),
-                    Verdict::Idle => {
-                        saying_goodbye = true;
+                match activity.next_step(now, timeouts) {
+                    NextStep::CheckAgain(next) => timer.as_mut().reset(next),
+                    NextStep::HeaderTimeout => return Err(ConnectionError::HeaderTimeout),
+                    NextStep::Idle if closing => return Err(ConnectionError::GoAwayTimeout),
+                    NextStep::Idle => {
+                        closing = true;
                         http.as_mut().graceful_shutdown();
                         timer.as_mut().reset(now + timeouts.idle);
                     }
@@ -446,7 +448,7 @@ pub(crate) trait Graceful: Future {
     fn graceful_shutdown(self: Pin<&mut Self>);
 }
 
-type Io<T> = TokioIo<Watched<T>>;
+type Io<T> = TokioIo<RecordedSocket<T>>;
 
 impl<T> Graceful for http1::UpgradeableConnection<Io<T>, PerConnection>
 where

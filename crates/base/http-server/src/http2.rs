@@ -13,15 +13,14 @@ use bytes::Bytes;
 use h2::Reason;
 use h2::server::{Connection, Handshake};
 use http::Request;
+use pinniped_http_core::liveness::{LastRead, TimedReads};
+use pinniped_http_core::{Incoming, ReceivedBytes, StreamBody, delivery};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::connection::{ConnectionError, Graceful};
-use crate::delivery::delivers;
-use crate::incoming::{Incoming, StreamBody};
-use crate::intake::{Intake, Turn};
 use crate::limits::Limits;
+use crate::read_limit::{LimitedReads, ReadAllowance};
 use crate::service::PerConnection;
-use crate::silence::{Heard, Listening};
 
 mod stream;
 
@@ -29,15 +28,17 @@ use stream::Stream;
 
 /// A future that serves a connection until it ends.
 pub(crate) struct Http2<T> {
-    state: State<Listening<Intake<T>>>,
-    heard: Heard,
+    state: State<TimedReads<LimitedReads<T>>>,
+    last_read: LastRead,
     service: PerConnection,
     /// A graceful shutdown was requested during the handshake.
-    goodbye: bool,
+    closing: bool,
     /// GOAWAY with `ENHANCE_YOUR_CALM` was requested, and only the remaining frames are still sent.
-    calming: bool,
+    closing_abruptly: bool,
     limits: Limits,
-    turn: Arc<Turn>,
+    allowance: Arc<ReadAllowance>,
+    /// Counts the bytes of bodies that the service has read since the windows were last enlarged.
+    received: ReceivedBytes,
     /// Bytes that are charged for larger windows.
     windows: usize,
 }
@@ -46,9 +47,12 @@ pub(crate) struct Http2<T> {
 /// connection.
 const FIRST_WINDOW: u32 = 65_535;
 
+/// Body size in bytes from which a client counts as uploading and gets larger windows.
+const UPLOAD_BYTES: usize = 32 << 10;
+
 enum State<T> {
     Handshake(Handshake<T, Bytes>),
-    Serving { connection: Connection<T, Bytes>, silence: Pin<Box<dyn Future<Output = ()> + Send>> },
+    Serving { connection: Connection<T, Bytes>, vanished: Pin<Box<dyn Future<Output = ()> + Send>> },
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Http2<T> {
@@ -63,18 +67,20 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Http2<T> {
             .max_send_buffer_size(limits.h2_send_buffer)
             .max_pending_accept_reset_streams(limits.h2_pending_resets)
             .max_local_error_reset_streams(Some(limits.h2_local_resets));
-        let turn = Arc::new(Turn::default());
-        let io = Intake::new(io, Arc::clone(&service.activity), Arc::clone(&turn), header_bytes);
-        let (io, heard) = Heard::on(io);
+        let allowance = Arc::new(ReadAllowance::default());
+        let io = LimitedReads::new(io, Arc::clone(&service.activity), Arc::clone(&allowance), header_bytes);
+        let last_read = LastRead::default();
+        let io = last_read.track(io);
         let state = State::Handshake(builder.handshake(io));
         Self {
             state,
-            heard,
+            last_read,
             service,
-            goodbye: false,
-            calming: false,
+            closing: false,
+            closing_abruptly: false,
             limits: limits.clone(),
-            turn,
+            allowance,
+            received: ReceivedBytes::default(),
             windows: 0,
         }
     }
@@ -114,35 +120,37 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Future for Http2<T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        this.turn.begins(&this.service.activity);
+        this.allowance.reset(&this.service.activity);
         if let State::Handshake(handshake) = &mut this.state {
             let mut connection = ready!(Pin::new(handshake).poll(cx)).map_err(ConnectionError::Http2)?;
-            if this.goodbye {
+            if this.closing {
                 connection.graceful_shutdown();
             }
-            let (interval, answer) = (this.limits.h2_ping_interval, this.limits.h2_ping_timeout);
-            let silence = Box::pin(this.heard.clone().nothing(connection.ping_pong(), interval, answer));
-            this.state = State::Serving { connection, silence };
+            let (interval, timeout) = (this.limits.h2_ping_interval, this.limits.h2_ping_timeout);
+            let vanished = this.last_read.clone().peer_vanished(connection.ping_pong(), interval, timeout);
+            let vanished = Box::pin(vanished);
+            this.state = State::Serving { connection, vanished };
         }
-        if this.windows == 0 && this.service.activity.uploads() {
+        if this.windows == 0 && this.received.take(UPLOAD_BYTES) {
             this.widen();
         }
-        let State::Serving { connection, silence } = &mut this.state else { return Poll::Pending };
-        if silence.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(Err(ConnectionError::Silent));
+        let State::Serving { connection, vanished } = &mut this.state else { return Poll::Pending };
+        if vanished.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Err(ConnectionError::PingTimeout));
         }
         // A client that continues to reset streams keeps the task busy, so no waker is needed.
-        if !this.calming && this.service.activity.resets.are_too_many() {
-            this.calming = true;
+        if !this.closing_abruptly && this.service.activity.resets.are_too_many() {
+            this.closing_abruptly = true;
             connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
         }
         loop {
             match ready!(connection.poll_accept(cx)) {
-                _ended if this.calming => return Poll::Ready(Err(ConnectionError::TooManyResets)),
+                _ended if this.closing_abruptly => return Poll::Ready(Err(ConnectionError::TooManyResets)),
                 Some(Ok((request, respond))) => {
                     let (parts, stream) = request.into_parts();
                     let activity = &this.service.activity;
-                    let body = Incoming::Http2(StreamBody::of_request(&parts.headers, stream, activity));
+                    let body =
+                        Incoming::Http2(StreamBody::of_request(&parts.headers, stream, &this.received));
                     let answer = match this.service.answer(Request::from_parts(parts, body)) {
                         Ok(answer) => answer,
                         Err(why) if activity.permit.is_confirmed() => this.service.refuse(why),
@@ -152,7 +160,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Future for Http2<T> {
                             continue;
                         }
                     };
-                    tokio::spawn(delivers(true, Stream::new(answer, respond)));
+                    tokio::spawn(delivery::scope(true, Stream::new(answer, respond)));
                 }
                 Some(Err(error)) => return Poll::Ready(Err(ConnectionError::Http2(error))),
                 None => return Poll::Ready(Ok(())),
@@ -164,7 +172,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Future for Http2<T> {
 impl<T: AsyncRead + AsyncWrite + Unpin> Graceful for Http2<T> {
     fn graceful_shutdown(mut self: Pin<&mut Self>) {
         match &mut self.state {
-            State::Handshake(_) => self.goodbye = true,
+            State::Handshake(_) => self.closing = true,
             State::Serving { connection, .. } => connection.graceful_shutdown(),
         }
     }

@@ -78,10 +78,10 @@ impl Collector for ServerCollector {
         let counts = [
             ("accepted", "Connections accepted", stats.accepted),
             ("refused", "Connections closed because too many were open", stats.refused),
-            ("handshakes_failed", "Connections that ended in the TLS handshake", stats.handshakes_failed),
+            ("handshakes_failed", "Connections that failed in the TLS handshake", stats.handshakes_failed),
             (
                 "too_many_resets",
-                "Connections ended because their client took back too many requests",
+                "Connections closed because their client cancelled too many requests",
                 stats.too_many_resets,
             ),
             ("accept_failures", "Accept calls that failed for lack of resources", stats.accept_failures),
@@ -109,11 +109,11 @@ impl Collector for CapacityCollector {
             ("connections_open", "Connections that are open", stats.connections_open),
             (
                 "connections_provisional",
-                "Open connections without any known client",
+                "Open connections without an authenticated request",
                 stats.connections_provisional,
             ),
             ("buffer_limit_bytes", "Memory for data of clients that no service has read", stats.budget_limit),
-            ("buffer_used_bytes", "Its part that is in use", stats.budget_used),
+            ("buffer_used_bytes", "Part of buffer_limit_bytes that is in use", stats.budget_used),
         ];
         for (suffix, help, value) in gauges {
             let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
@@ -122,7 +122,7 @@ impl Collector for CapacityCollector {
         }
         let displaced = ConstCounter::new(stats.connections_displaced);
         let name = format!("{}_capacity_connections_displaced", self.prefix);
-        let help = "Connections without any known client that were closed for new ones";
+        let help = "Connections without an authenticated request that were closed for new ones";
         displaced.encode(encoder.encode_descriptor(&name, help, None, displaced.metric_type())?)?;
         let name = format!("{}_capacity_refused", self.prefix);
         let help = "Connections and requests refused";

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use pinniped_http_core::workers::Workers;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinError, JoinHandle, JoinSet};
@@ -17,7 +18,6 @@ use crate::connection::{self, ConnectionError, Peer};
 use crate::limits::Limits;
 use crate::listener::{AcceptFailure, Listener, classify};
 use crate::service::Service;
-use crate::workers::Workers;
 
 /// First and longest pause after an accept that failed for lack of files or memory.
 const ACCEPT_PAUSE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1));
@@ -139,7 +139,7 @@ impl ServerHandle {
         if tokio::time::timeout(grace, &mut task).await.is_err() {
             self.killed.cancel();
             if let Err(error) = task.await {
-                tracing::error!(%error, "the accept loop did not end well");
+                tracing::error!(%error, "the accept loop failed");
             }
         }
     }
@@ -285,7 +285,7 @@ impl Server {
     ) -> io::Result<()> {
         let listener = listener.into_tokio()?;
         let mut pause = ACCEPT_PAUSE.0;
-        let mut in_trouble = false;
+        let mut is_exhausted = false;
         loop {
             let accepted = tokio::select! {
                 biased;
@@ -299,8 +299,8 @@ impl Server {
             match accepted {
                 Ok((stream, peer_addr)) => {
                     pause = ACCEPT_PAUSE.0;
-                    if in_trouble {
-                        in_trouble = false;
+                    if is_exhausted {
+                        is_exhausted = false;
                         tracing::info!("connections are accepted again");
                     }
                     self.counters.accepted.fetch_add(1, Ordering::Relaxed);
@@ -320,8 +320,8 @@ impl Server {
                     AcceptFailure::Listener => return Err(error),
                     AcceptFailure::Exhausted => {
                         self.counters.accept_failures.fetch_add(1, Ordering::Relaxed);
-                        if !in_trouble {
-                            in_trouble = true;
+                        if !is_exhausted {
+                            is_exhausted = true;
                             tracing::warn!(%error, "connections cannot be accepted, trying again");
                         }
                         tokio::select! {
@@ -347,10 +347,10 @@ impl Server {
             crate::listener::tune(&stream, shared.limits.tcp_keepalive);
             return connections.spawn(handler.run(shared, stream, peer));
         };
-        let place = workers.place();
-        let worker = place.runtime.clone();
+        let permit = workers.assign();
+        let worker = permit.runtime().clone();
         let run = async move {
-            let _place = place;
+            let _permit = permit;
             // A tokio socket belongs to the runtime in which it was created.
             let stream = stream.into_std().and_then(TcpStream::from_std).map_err(ConnectionError::Address)?;
             crate::listener::tune(&stream, shared.limits.tcp_keepalive);

@@ -13,14 +13,12 @@ use http::header::{CONTENT_LENGTH, RETRY_AFTER};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body as _;
 use pin_project_lite::pin_project;
+use pinniped_http_core::{Body, EndBy, Incoming, body};
 use tokio::time::Instant;
 
 use crate::activity::{Activity, CountedBody, Running};
-use crate::body::Body;
 use crate::capacity::Refusal;
 use crate::connection::Connection;
-use crate::delivery::EndBy;
-use crate::incoming::Incoming;
 use crate::layers;
 
 /// Time in which a client must read that its request was refused.
@@ -93,18 +91,18 @@ impl PerConnection {
     ///
     /// # Errors
     /// Returns an error when there is no memory for the request; see [`Self::refuse`].
-    pub(crate) fn answer(&self, request: Request<Incoming>) -> Result<Answering, Refusal> {
+    pub(crate) fn answer(&self, request: Request<Incoming>) -> Result<PendingResponse, Refusal> {
         let headers = request.headers();
         // The map's capacity does not include further values of an existing name; they are in a
         // list that doubles as it grows.
         let running = self.activity.request(headers.capacity() + 2 * (headers.len() - headers.keys_len()))?;
         let is_head = *request.method() == Method::HEAD;
         let answer = self.inner.call(&self.connection, request);
-        Ok(Answering { answer, running: Some(running), is_head })
+        Ok(PendingResponse { answer, running: Some(running), is_head })
     }
 
     /// Returns the response to a request that there is no memory for.
-    pub(crate) fn refuse(&self, why: Refusal) -> Answering {
+    pub(crate) fn refuse(&self, why: Refusal) -> PendingResponse {
         tracing::debug!(%why, client = %self.connection.peer_addr, "a request was refused");
         let mut response = layers::plain_error(
             StatusCode::SERVICE_UNAVAILABLE,
@@ -112,7 +110,7 @@ impl PerConnection {
         );
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
         response.extensions_mut().insert(EndBy(Instant::now() + REFUSAL_TIMEOUT));
-        Answering {
+        PendingResponse {
             answer: Box::pin(ready(response)),
             running: Some(Running::refused(&self.activity)),
             is_head: false,
@@ -124,17 +122,17 @@ impl PerConnection {
 impl hyper::service::Service<Request<hyper::body::Incoming>> for PerConnection {
     type Response = Response<CountedBody>;
     type Error = Infallible;
-    type Future = Map<Answering, fn(Response<CountedBody>) -> Result<Self::Response, Infallible>>;
+    type Future = Map<PendingResponse, fn(Response<CountedBody>) -> Result<Self::Response, Infallible>>;
 
     fn call(&self, request: Request<hyper::body::Incoming>) -> Self::Future {
-        let answering = self.answer(request.map(Incoming::Http1)).unwrap_or_else(|why| self.refuse(why));
-        answering.map(Ok)
+        let pending = self.answer(request.map(Incoming::Http1)).unwrap_or_else(|why| self.refuse(why));
+        pending.map(Ok)
     }
 }
 
 pin_project! {
     /// A response that is being computed.
-    pub(crate) struct Answering {
+    pub(crate) struct PendingResponse {
         #[pin]
         answer: Answer,
         running: Option<Running>,
@@ -142,7 +140,7 @@ pin_project! {
     }
 }
 
-impl Answering {
+impl PendingResponse {
     /// Records that the client cancelled the request.
     pub(crate) fn reset(&self) {
         if let Some(running) = &self.running {
@@ -151,7 +149,7 @@ impl Answering {
     }
 }
 
-impl Future for Answering {
+impl Future for PendingResponse {
     type Output = Response<CountedBody>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -180,5 +178,5 @@ fn drop_body(response: &mut Response<Body>) {
     {
         response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
     }
-    *response.body_mut() = crate::body::empty();
+    *response.body_mut() = body::empty();
 }

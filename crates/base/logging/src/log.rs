@@ -58,17 +58,29 @@ impl LogLevel {
         }
     }
 
-    fn enables(self, metadata: &Metadata<'_>) -> bool {
-        let ours = metadata.target().starts_with("pinniped");
-        // The watcher of this library logs a warning for every attempt, and the controllers already
-        // report the failure once.
-        let limit = match metadata.target() {
-            _ if ours || self == Self::All => self.most_verbose(),
-            "kube_runtime::watcher" => Level::ERROR,
-            _ => Level::WARN,
+    fn enables(self, metadata: &Metadata<'_>, targets: LogTargets) -> bool {
+        let target = metadata.target();
+        let is_own = target == value::TRACE || target.starts_with(targets.own);
+        let limit = if is_own || self == Self::All {
+            self.most_verbose()
+        } else if targets.errors_only.contains(&target) {
+            Level::ERROR
+        } else {
+            Level::WARN
         };
         level(metadata) <= limit
     }
+}
+
+/// The targets of events that are logged differently from those of other libraries. The target of
+/// an event is the path of its module unless the event names another one.
+#[derive(Clone, Copy, Debug)]
+pub struct LogTargets {
+    /// The first letters of the targets of the program itself.
+    pub own: &'static str,
+    /// Targets of libraries that log a warning for a failure that the program itself reports: only
+    /// their errors are logged.
+    pub errors_only: &'static [&'static str],
 }
 
 fn level(metadata: &Metadata<'_>) -> Level {
@@ -76,8 +88,15 @@ fn level(metadata: &Metadata<'_>) -> Level {
 }
 
 /// Installs the log output of the process. A second call has no effect.
-pub fn init(level: LogLevel) {
-    let layer = JsonLines { level, write: write_stderr };
+///
+/// ```
+/// use pinniped_logging::log::{self, LogLevel, LogTargets};
+///
+/// let targets = LogTargets { own: "my_program", errors_only: &["chatty_library::retry"] };
+/// log::init(LogLevel::Info, targets);
+/// ```
+pub fn init(level: LogLevel, targets: LogTargets) {
+    let layer = JsonLines { level, targets, write: write_stderr };
     // Fails only when a subscriber is already installed, which happens in tests that start several
     // servers.
     let _already_installed = tracing_subscriber::registry().with(layer).try_init();
@@ -90,6 +109,7 @@ fn write_stderr(line: &[u8]) {
 
 struct JsonLines<W> {
     level: LogLevel,
+    targets: LogTargets,
     write: W,
 }
 
@@ -99,7 +119,7 @@ where
     W: Fn(&[u8]) + 'static,
 {
     fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
-        self.level.enables(metadata)
+        self.level.enables(metadata, self.targets)
     }
 
     // Lets `tracing` discard events below this level with one comparison.
@@ -223,6 +243,9 @@ mod tests {
 
     use super::*;
 
+    const TARGETS: LogTargets =
+        LogTargets { own: env!("CARGO_CRATE_NAME"), errors_only: &["library::watcher"] };
+
     fn captured(level: LogLevel, log: impl FnOnce()) -> Vec<serde_json::Value> {
         raw(level, log).iter().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
@@ -231,7 +254,7 @@ mod tests {
         let lines = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&lines);
         let write = move |line: &[u8]| sink.lock().unwrap().push(String::from_utf8(line.to_vec()).unwrap());
-        let subscriber = tracing_subscriber::registry().with(JsonLines { level, write });
+        let subscriber = tracing_subscriber::registry().with(JsonLines { level, targets: TARGETS, write });
         tracing::subscriber::with_default(subscriber, log);
         lines.lock().unwrap().clone()
     }
@@ -288,8 +311,8 @@ mod tests {
     }
 
     #[test]
-    fn warnings_of_the_library_watcher_are_not_logged() {
-        let log = || tracing::warn!(target: "kube_runtime::watcher", "watch list error with 403");
+    fn warnings_of_a_library_that_repeats_them_are_not_logged() {
+        let log = || tracing::warn!(target: "library::watcher", "watch list error with 403");
         assert!(captured(LogLevel::Trace, log).is_empty());
         assert_eq!(captured(LogLevel::All, log).len(), 1);
     }

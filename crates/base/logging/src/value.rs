@@ -12,7 +12,7 @@ use serde::Serialize;
 /// The target of events of log level `trace`, which have level debug in `tracing`. The trace level
 /// of `tracing` is not compiled into release builds, because the libraries on the path of a request
 /// have dozens of trace points, which cost time and memory even when they are disabled.
-pub const TRACE: &str = "pinniped::trace";
+pub const TRACE: &str = "trace";
 
 fn mark() -> &'static str {
     static MARK: OnceLock<String> = OnceLock::new();

@@ -7,6 +7,19 @@
 //!
 //! The crate reads no files and no objects of a cluster. Time is always an argument, except inside
 //! TLS handshakes, where rustls reads the system clock.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use jiff::Timestamp;
+//! use pinniped_pki::{CaBundle, CertificateAuthority, Validity};
+//!
+//! let validity = Validity::starting(Timestamp::now(), Duration::from_secs(3600));
+//! let ca = CertificateAuthority::generate("An example", &validity).unwrap();
+//! let pair = ca.issue_server(&["example.com".to_owned()], &[], &validity).unwrap();
+//! assert_eq!(pair.validity, validity);
+//! assert_eq!(CaBundle::from_pem(ca.certificate_pem().as_bytes()).unwrap().ders().len(), 1);
+//! ```
 
 #![forbid(unsafe_code)]
 

@@ -4,12 +4,12 @@ use http::header::HeaderValue;
 use http::{Request, Response, StatusCode};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
+use pinniped_http_core::{Body, EndBy};
 use pinniped_http_headers::hop_by_hop;
 use pinniped_http_headers::precomputed::PrecomputedHeaders;
-use pinniped_http_server::{Body, EndBy};
 use tokio::time::Instant;
 
-use crate::response::{FirstFrame, ForwardedBody, Pace};
+use crate::response::{FirstFrame, ForwardedBody, TimeLimits};
 use pinniped_http_client::lingering::Lingering;
 use pinniped_http_client::upstream::{RequestBody, ResponseBody, Upstream, UpstreamError};
 
@@ -35,7 +35,7 @@ impl ResponseDeadline {
 /// The HTTP versions that may carry a request that is not an [`upgrade`](crate::upgrade()).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtocolPolicy {
-    /// The cheapest one. HTTP/1.1 may remove spaces around header values.
+    /// The cheapest one. HTTP/1.1 may remove slimitss around header values.
     Any,
     /// HTTP/2, which carries every byte.
     Http2,
@@ -55,10 +55,10 @@ pub enum ForwardError {
     #[error(transparent)]
     Upstream(#[from] UpstreamError),
     /// The server switched protocols without a request for it.
-    #[error("the API server switched protocols, though nobody had asked for it")]
-    UnaskedSwitch,
+    #[error("the server switched protocols without a request to do so")]
+    UnrequestedSwitch,
     /// The server switched to a protocol other than the requested one.
-    #[error("API server switched to another protocol than the client asked for")]
+    #[error("the server switched to another protocol than the client requested")]
     OtherProtocol,
 }
 
@@ -71,46 +71,49 @@ pub fn bearer(token: &str) -> Option<HeaderValue> {
 }
 
 /// Forwards a request and returns the response as it arrives. The caller prepares the headers: it
-/// removes hop-by-hop headers, and puts credentials into the request or into `ready`, which is sent
-/// with the request's own headers.
+/// removes hop-by-hop headers, and puts credentials into the request or into `precomputed`, which
+/// is sent with the request's own headers.
 ///
 /// # Errors
 /// Returns an error when no response headers arrive. The body reports later failures.
 pub async fn forward<H>(
     upstream: &Upstream,
     request: &mut Request<RequestBody>,
-    ready: &[&PrecomputedHeaders],
-    carrier: ProtocolPolicy,
-    span: ResponseDeadline,
+    precomputed: &[&PrecomputedHeaders],
+    policy: ProtocolPolicy,
+    response_deadline: ResponseDeadline,
     guard: H,
 ) -> Result<Response<Body>, ForwardError>
 where
     H: Send + Unpin + 'static,
 {
-    debug_assert!(!ready.iter().any(|fields| fields.clash_with(request.headers())), "one of each");
+    debug_assert!(
+        !precomputed.iter().any(|fields| fields.clash_with(request.headers())),
+        "the request already has a precomputed header"
+    );
     // Dropping this future cancels the request.
     let guard = Lingering::new(guard);
-    let is_short = carrier == ProtocolPolicy::Any && matches!(span, ResponseDeadline::Short(_));
-    let sent = if is_short && Upstream::is_read(request, ready) {
-        upstream.try_send_short(request, ready).await
+    let is_short = policy == ProtocolPolicy::Any && matches!(response_deadline, ResponseDeadline::Short(_));
+    let sent = if is_short && Upstream::is_read(request, precomputed) {
+        upstream.try_send_short(request, precomputed).await
     } else {
         // Boxed because it is larger than the future of a short read.
-        Box::pin(upstream.try_send(request, ready)).await
+        Box::pin(upstream.try_send(request, precomputed)).await
     };
     let mut response = match sent {
         Ok(response) if response.status() != StatusCode::SWITCHING_PROTOCOLS => response,
         failed => {
-            if failed.as_ref().err().is_none_or(UpstreamError::is_over) {
+            if failed.as_ref().err().is_none_or(UpstreamError::is_finished) {
                 guard.finish();
             }
-            return Err(failed.map_or_else(ForwardError::from, |_| ForwardError::UnaskedSwitch));
+            return Err(failed.map_or_else(ForwardError::from, |_| ForwardError::UnrequestedSwitch));
         }
     };
-    let first = match span {
+    let first = match response_deadline {
         ResponseDeadline::Short(_) => first_frame(response.body_mut()).await,
         ResponseDeadline::Long => None,
     };
-    Ok(relay_from(response, first, Pace { deadline: span.end(), idle: None }, guard))
+    Ok(relay_from(response, first, TimeLimits { deadline: response_deadline.end(), idle: None }, guard))
 }
 
 /// Reads the beginning of the body of a short response, if it certainly arrives.
@@ -131,17 +134,17 @@ async fn first_frame(body: &mut ResponseBody) -> Option<FirstFrame> {
 
 /// Converts a response of the upstream to a response for the client: without hop-by-hop headers,
 /// and with a body that is forwarded as it arrives.
-pub fn relay<H>(response: Response<ResponseBody>, pace: Pace, guard: H) -> Response<Body>
+pub fn relay<H>(response: Response<ResponseBody>, limits: TimeLimits, guard: H) -> Response<Body>
 where
     H: Send + Unpin + 'static,
 {
-    relay_from(response, None, pace, Lingering::new(guard))
+    relay_from(response, None, limits, Lingering::new(guard))
 }
 
 fn relay_from<H>(
     response: Response<ResponseBody>,
     first: Option<FirstFrame>,
-    pace: Pace,
+    limits: TimeLimits,
     guard: Lingering<H>,
 ) -> Response<Body>
 where
@@ -151,8 +154,8 @@ where
     hop_by_hop::strip_response(&mut parts.headers);
     parts.extensions.clear();
     parts.version = http::Version::HTTP_11;
-    if let Some(deadline) = pace.deadline {
+    if let Some(deadline) = limits.deadline {
         EndBy(deadline).set();
     }
-    Response::from_parts(parts, ForwardedBody::new(body, first, pace, guard).boxed_unsync())
+    Response::from_parts(parts, ForwardedBody::new(body, first, limits, guard).boxed_unsync())
 }

@@ -14,6 +14,41 @@
 //! Invariants: bodies are forwarded frame by frame and never collected; hop-by-hop header fields of
 //! a response are removed; no header and no body is logged; credentials are header fields of single
 //! requests, never state of a pooled connection.
+//!
+//! ```
+//! use http::Request;
+//! use http_body_util::BodyExt as _;
+//! use pinniped_http_client::upstream::{
+//!     AddressParams, RequestBody, Upstream, UpstreamError, UpstreamLimits,
+//! };
+//! use pinniped_reverse_proxy::{ForwardError, ProtocolPolicy, ResponseDeadline, forward};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() {
+//! # let address = "127.0.0.1:1".parse().unwrap();
+//! let params = AddressParams { address, tls: None, limits: UpstreamLimits::default() };
+//! let upstream = Upstream::to_address(&params);
+//! let mut request = Request::get("/").body(RequestBody::Empty).unwrap();
+//! // The guard is a value that the caller wants to keep until the end of the response.
+//! let guard = ();
+//! let forwarded = forward(
+//!     &upstream,
+//!     &mut request,
+//!     &[],
+//!     ProtocolPolicy::Any,
+//!     ResponseDeadline::Long,
+//!     guard,
+//! );
+//! match forwarded.await {
+//!     Ok(response) => {
+//!         let _text = response.into_body().collect().await.unwrap().to_bytes();
+//!     }
+//!     // The caller words the error.
+//!     Err(ForwardError::Upstream(UpstreamError::Dial(_))) => println!("no connection"),
+//!     Err(error) => println!("{error}"),
+//! }
+//! # }
+//! ```
 
 #![forbid(unsafe_code)]
 
@@ -22,5 +57,5 @@ mod response;
 mod upgrade;
 
 pub use forward::{ForwardError, ProtocolPolicy, ResponseDeadline, bearer, forward, relay};
-pub use response::{Idle, Pace};
-pub use upgrade::{Wanted, upgrade};
+pub use response::{PauseLimit, TimeLimits};
+pub use upgrade::{ClientUpgrade, upgrade};

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use pinniped_http_server::BoxError;
+use pinniped_http_core::BoxError;
 use tokio::time::{Instant, Sleep};
 
 use pinniped_http_client::lingering::Lingering;
-use pinniped_http_client::upstream::{ResponseBody, is_ours_behind};
+use pinniped_http_client::upstream::{ResponseBody, is_local_reset_error};
 
 /// The deadline passed during the response: the stream is reset, or the connection is closed.
 #[derive(Debug, thiserror::Error)]
@@ -24,41 +24,41 @@ pub(crate) type FirstFrame = Result<Frame<Bytes>, BoxError>;
 
 /// The time limits of a response.
 #[derive(Clone, Debug, Default)]
-pub struct Pace {
+pub struct TimeLimits {
     /// The time by which the response must be complete.
     pub deadline: Option<Instant>,
     /// The limit for pauses in the response.
-    pub idle: Option<Idle>,
+    pub idle: Option<PauseLimit>,
 }
 
 /// The limit for pauses in a response.
 #[derive(Clone, Debug)]
-pub struct Idle {
+pub struct PauseLimit {
     /// Maximum time without data.
     pub after: Duration,
     /// Set by other code that keeps the exchange alive; each set counts once.
-    pub alive: Option<Arc<AtomicBool>>,
+    pub keep_alive: Option<Arc<AtomicBool>>,
 }
 
-impl Idle {
-    fn is_alive(&self) -> bool {
-        self.alive.as_ref().is_some_and(|alive| alive.swap(false, Ordering::Relaxed))
+impl PauseLimit {
+    fn is_kept_alive(&self) -> bool {
+        self.keep_alive.as_ref().is_some_and(|keep_alive| keep_alive.swap(false, Ordering::Relaxed))
     }
 }
 
 /// The response paused for too long: the stream is reset, or the connection is closed.
 #[derive(Debug, thiserror::Error)]
-#[error("the answer was silent for too long")]
-struct Silent;
+#[error("the response paused for too long")]
+struct PauseTooLong;
 
 /// A body with time limits, which keeps a request guard until its end.
 #[derive(Debug)]
 pub(crate) struct ForwardedBody<H: Send + 'static> {
     first: Option<FirstFrame>,
     inner: ResponseBody,
-    pace: Pace,
+    limits: TimeLimits,
     /// The end of the current pause limit.
-    silent_until: Option<Instant>,
+    pause_ends: Option<Instant>,
     // Created when a read is pending for the first time, which most short responses avoid.
     timer: Option<Pin<Box<Sleep>>>,
     guard: Option<Lingering<H>>,
@@ -69,10 +69,10 @@ impl<H: Send + 'static> ForwardedBody<H> {
     pub(crate) fn new(
         inner: ResponseBody,
         first: Option<FirstFrame>,
-        pace: Pace,
+        limits: TimeLimits,
         guard: Lingering<H>,
     ) -> Self {
-        let mut body = Self { first, inner, pace, silent_until: None, timer: None, guard: Some(guard) };
+        let mut body = Self { first, inner, limits, pause_ends: None, timer: None, guard: Some(guard) };
         if body.first.is_none() && body.inner.is_end_stream() {
             body.finish();
         }
@@ -87,24 +87,24 @@ impl<H: Send + 'static> ForwardedBody<H> {
     }
 
     /// Ready when the response exceeds a limit.
-    fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<BoxError> {
+    fn poll_limits(&mut self, cx: &mut Context<'_>) -> Poll<BoxError> {
         loop {
-            if let Some(idle) = &self.pace.idle {
-                self.silent_until.get_or_insert_with(|| Instant::now() + idle.after);
+            if let Some(idle) = &self.limits.idle {
+                self.pause_ends.get_or_insert_with(|| Instant::now() + idle.after);
             }
-            let next = self.pace.deadline.into_iter().chain(self.silent_until).min();
+            let next = self.limits.deadline.into_iter().chain(self.pause_ends).min();
             let Some(next) = next else { return Poll::Pending };
             let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(next)));
             if timer.deadline() != next {
                 timer.as_mut().reset(next);
             }
             std::task::ready!(timer.as_mut().poll(cx));
-            if self.pace.deadline.is_some_and(|deadline| deadline <= next) {
+            if self.limits.deadline.is_some_and(|deadline| deadline <= next) {
                 return Poll::Ready(DeadlinePassed.into());
             }
-            match &self.pace.idle {
-                Some(idle) if idle.is_alive() => self.silent_until = None,
-                _ => return Poll::Ready(Silent.into()),
+            match &self.limits.idle {
+                Some(idle) if idle.is_kept_alive() => self.pause_ends = None,
+                _ => return Poll::Ready(PauseTooLong.into()),
             }
         }
     }
@@ -133,11 +133,11 @@ impl<H: Send + Unpin + 'static> Body for ForwardedBody<H> {
         }
         match Pin::new(&mut this.inner).poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => {
-                this.silent_until = None;
+                this.pause_ends = None;
                 Poll::Ready(Some(Ok(frame)))
             }
             Poll::Ready(ended) => {
-                if matches!(&ended, Some(Err(error)) if is_ours_behind(error)) {
+                if matches!(&ended, Some(Err(error)) if is_local_reset_error(error)) {
                     // The guard lingers.
                     this.guard = None;
                 }
@@ -145,10 +145,10 @@ impl<H: Send + Unpin + 'static> Body for ForwardedBody<H> {
                 Poll::Ready(ended)
             }
             Poll::Pending => {
-                let late = std::task::ready!(this.poll_late(cx));
+                let exceeded = std::task::ready!(this.poll_limits(cx));
                 // The guard lingers, because the server may still process the request.
                 this.guard = None;
-                Poll::Ready(Some(Err(late)))
+                Poll::Ready(Some(Err(exceeded)))
             }
         }
     }

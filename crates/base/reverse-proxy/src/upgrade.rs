@@ -4,30 +4,26 @@
 //! sides have ended; the end of one side is forwarded as a half-close. Any other response is
 //! relayed unchanged, because clients read it to fall back to another protocol.
 
-use std::io;
-use std::pin::Pin;
-use std::sync::{Mutex, PoisonError};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::header::{CONNECTION, HeaderValue, UPGRADE};
 use http::{Request, Response, StatusCode};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use pinniped_http_server::tunnels::{self, Tunnels};
-use pinniped_http_server::{Body, body};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use pinniped_http_core::liveness::LastRead;
+use pinniped_http_core::tunnels::{self, Tunnels};
+use pinniped_http_core::{Body, body};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::forward::{ForwardError, relay};
-use crate::response::Pace;
+use crate::response::TimeLimits;
 use pinniped_http_client::lingering::Lingering;
 use pinniped_http_client::upstream::{RequestBody, Upstream};
 
 /// The client's side of an upgrade.
 #[derive(Debug)]
-pub struct Wanted {
+pub struct ClientUpgrade {
     /// The value of the `Upgrade` header.
     pub protocol: HeaderValue,
     /// The client's connection after the 101 response.
@@ -46,7 +42,7 @@ pub struct Wanted {
 pub async fn upgrade<H>(
     upstream: &Upstream,
     mut request: Request<RequestBody>,
-    wanted: Wanted,
+    client: ClientUpgrade,
     tunnels: &Tunnels,
     deadline: Option<Instant>,
     guard: H,
@@ -55,23 +51,23 @@ where
     H: Send + Unpin + 'static,
 {
     request.headers_mut().insert(CONNECTION, HeaderValue::from_static("Upgrade"));
-    request.headers_mut().insert(UPGRADE, wanted.protocol.clone());
+    request.headers_mut().insert(UPGRADE, client.protocol.clone());
     // Dropping this future before the response cancels the request.
     let lingering = Lingering::new(guard);
     let sent = upstream.send_http1(request).await;
     let guard = lingering.into_inner();
     let mut response = sent?;
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-        return Ok(relay(response, Pace { deadline, idle: None }, guard));
+        return Ok(relay(response, TimeLimits { deadline, idle: None }, guard));
     }
     let agreed = response.headers().get(UPGRADE).map_or(&b""[..], HeaderValue::as_bytes);
-    if !agreed.eq_ignore_ascii_case(wanted.protocol.as_bytes()) {
+    if !agreed.eq_ignore_ascii_case(client.protocol.as_bytes()) {
         return Err(ForwardError::OtherProtocol);
     }
     let server = hyper::upgrade::on(&mut response);
     tunnels.spawn(async move {
         let _guard = guard;
-        let tunnel = run(wanted.client, server, wanted.idle);
+        let tunnel = run(client.client, server, client.idle);
         let in_time = async {
             match deadline {
                 None => tunnel.await,
@@ -80,9 +76,9 @@ where
         };
         tokio::select! {
             biased;
-            () = wanted.ended.cancelled() => {}
+            () = client.ended.cancelled() => {}
             result = in_time => if let Err(error) = result {
-                tracing::debug!(%error, "upgraded connection broke");
+                tracing::debug!(%error, "an upgraded connection failed");
             },
         }
     });
@@ -94,11 +90,11 @@ where
 /// The reason why a tunnel ended before both sides ended.
 #[derive(Debug, thiserror::Error)]
 enum TunnelError {
-    #[error("could not take over the connection: {0}")]
+    #[error("could not upgrade the connection: {0}")]
     Upgrade(#[from] hyper::Error),
     #[error("could not copy: {0}")]
     Copy(#[from] std::io::Error),
-    #[error("nothing came from either side for {} s", .0.as_secs())]
+    #[error("neither side sent data for {} s", .0.as_secs())]
     Idle(Duration),
 }
 
@@ -109,67 +105,11 @@ async fn run(client: OnUpgrade, server: OnUpgrade, idle: Option<Duration>) -> Re
         tunnels::relay(&mut client, &mut server).await?;
         return Ok(());
     };
-    let heard = LastHeard(Mutex::new(Instant::now()));
-    let mut client = Heard { inner: client, last: &heard };
-    let mut server = Heard { inner: server, last: &heard };
+    let last_read = LastRead::default();
+    let (mut client, mut server) = (last_read.track(client), last_read.track(server));
     tokio::select! {
         biased;
         ended = tunnels::relay(&mut client, &mut server) => ended.map(drop).map_err(TunnelError::from),
-        () = silence(&heard, idle) => Err(TunnelError::Idle(idle)),
-    }
-}
-
-/// The time of the last read.
-struct LastHeard(Mutex<Instant>);
-
-impl LastHeard {
-    fn at(&self) -> std::sync::MutexGuard<'_, Instant> {
-        // No code can panic while the lock is held.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Returns when nothing was read for this time.
-async fn silence(heard: &LastHeard, idle: Duration) {
-    loop {
-        let end = *heard.at() + idle;
-        if end <= Instant::now() {
-            return;
-        }
-        tokio::time::sleep_until(end).await;
-    }
-}
-
-/// Records the time of each read.
-struct Heard<'a, T> {
-    inner: T,
-    last: &'a LastHeard,
-}
-
-impl<T: AsyncRead + Unpin> AsyncRead for Heard<'_, T> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let polled = Pin::new(&mut self.inner).poll_read(cx, buf);
-        if polled.is_ready() {
-            *self.last.at() = Instant::now();
-        }
-        polled
-    }
-}
-
-impl<T: AsyncWrite + Unpin> AsyncWrite for Heard<'_, T> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(cx)
+        () = last_read.idle_for(idle) => Err(TunnelError::Idle(idle)),
     }
 }

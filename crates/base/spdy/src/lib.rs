@@ -14,6 +14,23 @@
 //!
 //! All memory is one buffer of [`client::BUFFER`] bytes, which is overwritten when the client is
 //! dropped, because data of a stream may be a secret.
+//!
+//! ```
+//! use pinniped_spdy::{Client, Event};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), pinniped_spdy::ClientError> {
+//! # use tokio::io::AsyncWriteExt as _;
+//! # let (connection, mut server) = tokio::io::duplex(1024);
+//! # server.write_all(&[0, 0, 0, 1, 1, 0, 0, 4, b't', b'e', b'x', b't']).await?;
+//! // `connection` was upgraded by the caller.
+//! let mut client = Client::new(connection, 1 << 20);
+//! let output = client.open(&[("streamtype", "stdout")]).await?;
+//! assert_eq!(client.next().await?, Some(Event::Data(output, b"text")));
+//! assert_eq!(client.next().await?, Some(Event::Closed(output)));
+//! # Ok(())
+//! # }
+//! ```
 
 #![forbid(unsafe_code)]
 

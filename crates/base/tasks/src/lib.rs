@@ -4,6 +4,21 @@
 //! or panics before that, the rest of the program continues with outdated state, for example with a
 //! cache that no longer changes. Therefore a [`TaskGroup`] reports each such end to a
 //! [`TaskMonitor`], and `main` terminates the program with the report.
+//!
+//! ```
+//! use pinniped_tasks::{TaskGroup, TaskMonitor};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() {
+//! let monitor = TaskMonitor::default();
+//! let mut tasks = TaskGroup::new(&monitor);
+//! tasks.spawn("watch", |stop| async move { stop.cancelled().await });
+//! tasks.spawn("short", |_stop| async {});
+//! let end = monitor.failed().await;
+//! assert_eq!(end.to_string(), "task \"short\" ended unexpectedly");
+//! tasks.stop().await;
+//! # }
+//! ```
 
 #![forbid(unsafe_code)]
 

@@ -21,9 +21,10 @@ use std::time::Duration;
 use http::Uri;
 use jiff::Timestamp;
 use pinniped_go_compat::json::quote;
-use pinniped_http_client::upstream::{Upstream, UpstreamConfigError};
+use pinniped_http_client::upstream::Upstream;
 use pinniped_http_server::tunnels::Tunnels;
 use pinniped_http_server::{Limits, Listener, ServerHandle, serve};
+use pinniped_kube_client::ApiServerConfigError;
 use pinniped_pki::tls::{CipherRestriction, ClientCertificates, Profile, server_config};
 use pinniped_pki::{CertificateAuthority, CertificateStore, IssueError, SetError, Validity};
 use tokio::task::JoinHandle;
@@ -99,7 +100,7 @@ pub enum ProxyError {
         cluster: String,
         /// The error of the connection pool.
         #[source]
-        source: UpstreamConfigError,
+        source: ApiServerConfigError,
     },
     /// The first login failed.
     #[error(transparent)]
@@ -157,8 +158,10 @@ async fn proxy(parsed: &Parsed, environment: &Environment, printer: Printer) -> 
             context: source.context.clone(),
         })?;
     let target = Target::of(&source.cluster_name, &source.cluster, Dialer::new(environment))?;
-    let upstream = Upstream::new(target.params)
-        .map_err(|error| ProxyError::Upstream { cluster: source.cluster_name.clone(), source: error })?;
+    let upstream = Upstream::new(target.params).map_err(|error| ProxyError::Upstream {
+        cluster: source.cluster_name.clone(),
+        source: error.into(),
+    })?;
 
     let logins = tokio::select! {
         logins = Logins::begin(Box::new(session), printer) => Arc::new(logins?),

@@ -17,7 +17,7 @@ use hyper::upgrade::OnUpgrade;
 use pinniped_apiserver::chain::{Chain, Handler, RequestContext, RequestResult};
 use pinniped_apiserver::refusal::Refusal;
 use pinniped_delegated_auth::cluster::{ReviewError, TokenReviewer};
-use pinniped_http_client::upstream::{RequestBody, add_ready};
+use pinniped_http_client::upstream::{RequestBody, add_precomputed};
 use pinniped_http_headers::hop_by_hop;
 use pinniped_http_server::Incoming;
 use pinniped_http_server::tunnels::Tunnels;
@@ -27,7 +27,7 @@ use pinniped_kube_request::identity::User;
 use pinniped_kube_request::impersonation::{Plan, TokenVerdict, needs_token_verdict, plan};
 use pinniped_kube_request::request_info::RequestInfo;
 use pinniped_logging::value::TRACE;
-use pinniped_reverse_proxy::{ProtocolPolicy, ResponseDeadline, Wanted};
+use pinniped_reverse_proxy::{ClientUpgrade, ProtocolPolicy, ResponseDeadline};
 use pinniped_secret::Token;
 use tokio_util::sync::CancellationToken;
 
@@ -184,8 +184,8 @@ impl ForwardHandler {
                 return Err(forward::identity_does_not_fit());
             }
             (Some(protocol), Some(client)) => {
-                let wanted = Wanted { protocol, client, ended: self.ended.clone(), idle: None };
-                add_ready(request, &precomputed).map_err(|error| forward::refusal_of(&error.into()))?;
+                let wanted = ClientUpgrade { protocol, client, ended: self.ended.clone(), idle: None };
+                add_precomputed(request, &precomputed).map_err(|error| forward::refusal_of(error.into()))?;
                 let request = std::mem::take(request);
                 let upgrade = pinniped_reverse_proxy::upgrade(
                     upstream,
@@ -214,7 +214,7 @@ impl ForwardHandler {
                 .await
             }
         };
-        let response = sent.map_err(|error| forward::refusal_of(&error))?;
+        let response = sent.map_err(forward::refusal_of)?;
         // The 401 may come from the API server, or from a server behind it that requires its own
         // credential. The source of the token checks which one it is.
         if response.status() == StatusCode::UNAUTHORIZED && matches!(identity, Identity::Impersonate(..)) {

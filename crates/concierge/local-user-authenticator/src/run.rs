@@ -18,7 +18,7 @@ use pinniped_controller::{
 use pinniped_http_client::proxy_environment::ProxyEnvironment;
 use pinniped_http_server::Incoming;
 use pinniped_http_server::{Capacity, CapacityParams, Connection, Limits, Listener, serve};
-use pinniped_kube_client::{Upstream, UpstreamParams, kube_client, through};
+use pinniped_kube_client::{UpstreamParams, api_server, kube_client};
 use pinniped_pki::{
     CertificateStore,
     tls::{self, ALPN_HTTP, CipherRestriction, ClientCertificates, Profile},
@@ -29,8 +29,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::{
     CERTIFICATE_SECRET, NAMESPACE, certificates::ServingCertificate, service::Authenticator, users::Secrets,
 };
-use pinniped_logging::log::{self, LogLevel};
+use pinniped_logging::log::{self, LogLevel, LogTargets};
 use pinniped_program::in_cluster;
+
+/// The watcher of `kube` logs a warning for every attempt; the controllers report a failure once.
+const LOG_TARGETS: LogTargets = LogTargets { own: "pinniped", errors_only: &["kube_runtime::watcher"] };
 
 /// All addresses, IPv6 and IPv4 if the node has both.
 const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V6(Ipv6Addr::UNSPECIFIED), 8443);
@@ -47,7 +50,7 @@ pub fn main() -> ExitCode {
     pinniped_pki::install_crypto_provider();
     // The program is for tests and demonstrations, where details matter more than the size of the
     // log.
-    log::init(LogLevel::Debug);
+    log::init(LogLevel::Debug, LOG_TARGETS);
     pinniped_program::disable_core_dumps();
     match run() {
         Ok(()) => ExitCode::SUCCESS,
@@ -89,9 +92,8 @@ fn client() -> Result<kube::Client, RunError> {
         in_cluster::load(|name| std::env::var_os(name), Path::new(in_cluster::SERVICE_ACCOUNT_DIRECTORY))
             .map_err(|error| RunError::Client(error.into()))?;
     let params = UpstreamParams::new(cluster.server, cluster.ca);
-    let upstream = through(params, &ProxyEnvironment::from_env())
-        .and_then(Upstream::new)
-        .map_err(|error| RunError::Client(error.into()))?;
+    let upstream =
+        api_server(params, &ProxyEnvironment::from_env()).map_err(|error| RunError::Client(error.into()))?;
     Ok(kube_client(&upstream, cluster.token, NAMESPACE))
 }
 

@@ -29,6 +29,7 @@ use pinniped_apiserver::draining::Draining;
 use pinniped_apiserver::in_flight::{InFlight, InFlightLimits, InFlightMetrics};
 use pinniped_apiserver::refusal::Refusal;
 use pinniped_apiserver::respond::accept;
+use pinniped_apiserver::response_headers;
 use pinniped_concierge_api::names::VERSION;
 use pinniped_concierge_authentication::registry::Registry;
 use pinniped_delegated_auth::client_key::ClientKey;
@@ -268,7 +269,10 @@ where
             connection: context.connection,
             user: context.user,
             client: *context.client,
-            audit_id: headers.get(layers::AUDIT_ID).and_then(|id| id.to_str().ok()).unwrap_or_default(),
+            audit_id: headers
+                .get(response_headers::AUDIT_ID)
+                .and_then(|id| id.to_str().ok())
+                .unwrap_or_default(),
             now: (self.clock)(),
         };
         let mut response = self.route(&authorized, request.body_mut()).await?;

@@ -37,7 +37,7 @@ use pinniped_http_client::proxy_environment::ProxyEnvironment;
 use pinniped_http_server::metrics::Metrics;
 use pinniped_http_server::{Capacity, CapacityParams, Limits};
 use pinniped_impersonation_proxy::impersonator::ImpersonatorMetrics;
-use pinniped_kube_client::{Upstream, UpstreamParams, kube_client, review_client, through};
+use pinniped_kube_client::{UpstreamParams, api_server, kube_client, review_client};
 use pinniped_pki::{CaBundle, CertificateStore};
 use pinniped_secret::TokenSource;
 use pinniped_tasks::{TaskGroup, TaskMonitor};
@@ -50,11 +50,14 @@ use crate::issuer::{ClientCertIssuer, HolderIssuer};
 use crate::owner;
 use crate::token_client::TokenClient;
 use crate::token_issuer::{ServiceAccountTokens, ServiceAccountTokensParams};
-use pinniped_logging::log::{self, LogLevel};
+use pinniped_logging::log::{self, LogLevel, LogTargets};
 use pinniped_program::downward_api::{self, PodInfo};
 use pinniped_program::in_cluster::{self, InCluster, SERVICE_ACCOUNT_DIRECTORY};
 use pinniped_program::memory;
 use pinniped_program::stop::{Shutdown, Signals};
+
+/// The watcher of `kube` logs a warning for every attempt; the controllers report a failure once.
+const LOG_TARGETS: LogTargets = LogTargets { own: "pinniped", errors_only: &["kube_runtime::watcher"] };
 
 /// The grace period of open streams when the proxy is disabled.
 const DISABLE_GRACE: Duration = Duration::from_secs(5);
@@ -73,7 +76,7 @@ pub fn main(config_path: &Path, downward_api_path: &Path) -> ExitCode {
         Err(error) => {
             // Before the configuration is read, the log level is unknown; errors are logged at
             // every level.
-            log::init(LogLevel::Warning);
+            log::init(LogLevel::Warning, LOG_TARGETS);
             tracing::error!("{error:#}");
             ExitCode::FAILURE
         }
@@ -82,7 +85,7 @@ pub fn main(config_path: &Path, downward_api_path: &Path) -> ExitCode {
 
 fn start(config_path: &Path, downward_api_path: &Path) -> anyhow::Result<()> {
     let config = config::load(config_path).context("could not load config")?;
-    log::init(config.log_level);
+    log::init(config.log_level, LOG_TARGETS);
     pinniped_program::disable_core_dumps();
     let pod = downward_api::load(downward_api_path).context("could not read pod metadata")?;
     // The impersonation proxy has its own threads. The rest needs little CPU, and a runtime with
@@ -112,8 +115,7 @@ pub(crate) async fn run(
     let own_ca = base64_pem(&surroundings.ca);
     let mut params = UpstreamParams::new(surroundings.server, surroundings.ca);
     params.limits = config.upstream_limits();
-    let upstream = through(params, &proxies)
-        .and_then(Upstream::new)
+    let upstream = api_server(params, &proxies)
         .context("could not prepare controllers: could not create clients for the controllers")?;
     let client = kube_client(&upstream, Arc::clone(&surroundings.token), pod.namespace.as_str());
     let tokens_account = Account::new(

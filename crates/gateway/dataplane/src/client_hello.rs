@@ -56,7 +56,7 @@ pub enum Progress {
 
 /// The reason why the bytes are not an acceptable ClientHello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadHello {
+pub enum ClientHelloError {
     /// An HTTP request without TLS.
     #[error("the client sent an HTTP request to an HTTPS port")]
     PlainHttp,
@@ -65,7 +65,7 @@ pub enum BadHello {
     NotTls,
     /// TLS, but not a ClientHello.
     #[error("the first message is not a ClientHello")]
-    NotHello,
+    NotClientHello,
     /// A length that does not fit, or trailing bytes.
     #[error("the ClientHello is malformed")]
     Malformed,
@@ -81,12 +81,12 @@ pub enum BadHello {
 ///
 /// # Errors
 /// Returns an error when no further byte can make the message acceptable.
-pub fn parse(bytes: &[u8]) -> Result<Progress, BadHello> {
+pub fn parse(bytes: &[u8]) -> Result<Progress, ClientHelloError> {
     if bytes.first().is_some_and(|first| *first != HANDSHAKE) {
         return not_tls(bytes);
     }
     match message(bytes)? {
-        Message::Incomplete(wanted) if wanted > LONGEST => Err(BadHello::TooLong),
+        Message::Incomplete(wanted) if wanted > LONGEST => Err(ClientHelloError::TooLong),
         Message::Incomplete(wanted) => Ok(Progress::Incomplete(wanted)),
         Message::Complete(body) => Ok(Progress::Complete(hello(&body)?)),
     }
@@ -106,16 +106,16 @@ const METHODS: [&[u8]; 10] = [
     b"PRI * HTTP/2.0",
 ];
 
-fn not_tls(bytes: &[u8]) -> Result<Progress, BadHello> {
+fn not_tls(bytes: &[u8]) -> Result<Progress, ClientHelloError> {
     for method in METHODS {
         if bytes.starts_with(method) {
-            return Err(BadHello::PlainHttp);
+            return Err(ClientHelloError::PlainHttp);
         }
         if method.starts_with(bytes) {
             return Ok(Progress::Incomplete(method.len()));
         }
     }
-    Err(BadHello::NotTls)
+    Err(ClientHelloError::NotTls)
 }
 
 enum Message<'a> {
@@ -124,7 +124,7 @@ enum Message<'a> {
 }
 
 /// Returns the body of the first handshake message, without a copy if it is in one record.
-fn message(bytes: &[u8]) -> Result<Message<'_>, BadHello> {
+fn message(bytes: &[u8]) -> Result<Message<'_>, ClientHelloError> {
     let mut at = 0;
     let mut gathered: Cow<'_, [u8]> = Cow::Borrowed(&[]);
     loop {
@@ -158,44 +158,44 @@ fn message(bytes: &[u8]) -> Result<Message<'_>, BadHello> {
         }
         at = end;
         if at > LONGEST {
-            return Err(BadHello::TooLong);
+            return Err(ClientHelloError::TooLong);
         }
     }
 }
 
 /// Returns the length of the record at the beginning of `bytes`, as soon as its header is complete.
 /// Validates each byte of the header as soon as it is available.
-fn record(bytes: &[u8]) -> Result<Option<usize>, BadHello> {
+fn record(bytes: &[u8]) -> Result<Option<usize>, ClientHelloError> {
     if bytes.first().is_some_and(|kind| *kind != HANDSHAKE) {
-        return Err(BadHello::NotHello);
+        return Err(ClientHelloError::NotClientHello);
     }
     if bytes.get(1).is_some_and(|major| *major != 3) {
-        return Err(BadHello::NotTls);
+        return Err(ClientHelloError::NotTls);
     }
     let Some([_, _, _, high, low]) = bytes.first_chunk() else { return Ok(None) };
     match usize::from(u16::from_be_bytes([*high, *low])) {
         // RFC 8446, section 5.1, forbids empty handshake records; a client could send them without
         // end.
-        0 => Err(BadHello::Malformed),
-        length if length > LONGEST_RECORD => Err(BadHello::Malformed),
+        0 => Err(ClientHelloError::Malformed),
+        length if length > LONGEST_RECORD => Err(ClientHelloError::Malformed),
         length => Ok(Some(length)),
     }
 }
 
 /// Returns the length of the handshake message at the beginning of `message`, including its header.
-fn wanted(message: &[u8]) -> Result<Option<usize>, BadHello> {
+fn wanted(message: &[u8]) -> Result<Option<usize>, ClientHelloError> {
     if message.first().is_some_and(|kind| *kind != CLIENT_HELLO) {
-        return Err(BadHello::NotHello);
+        return Err(ClientHelloError::NotClientHello);
     }
     let Some([_, high, middle, low]) = message.first_chunk() else { return Ok(None) };
     let length = usize::try_from(u32::from_be_bytes([0, *high, *middle, *low])).unwrap_or(usize::MAX);
     if length > LONGEST {
-        return Err(BadHello::TooLong);
+        return Err(ClientHelloError::TooLong);
     }
     Ok(Some(MESSAGE_HEADER + length))
 }
 
-fn hello(body: &[u8]) -> Result<ClientHello, BadHello> {
+fn hello(body: &[u8]) -> Result<ClientHello, ClientHelloError> {
     let mut body = Reader::new(body);
     let legacy_version = body.u16()?;
     body.bytes(32)?;
@@ -214,9 +214,11 @@ fn hello(body: &[u8]) -> Result<ClientHello, BadHello> {
         let kind = extensions.u16()?;
         let mut content = Reader::new(extensions.vector16()?);
         match kind {
-            SERVER_NAME if std::mem::replace(&mut named, true) => return Err(BadHello::BadServerName),
+            SERVER_NAME if std::mem::replace(&mut named, true) => {
+                return Err(ClientHelloError::BadServerName);
+            }
             SERVER_NAME => hello.server_name = server_name(&mut content)?,
-            ALPN if std::mem::replace(&mut spoken, true) => return Err(BadHello::Malformed),
+            ALPN if std::mem::replace(&mut spoken, true) => return Err(ClientHelloError::Malformed),
             ALPN => {
                 let mut names = Reader::new(content.vector16()?);
                 while !names.is_empty() {
@@ -242,7 +244,7 @@ fn hello(body: &[u8]) -> Result<ClientHello, BadHello> {
 }
 
 /// Returns the host name of the server name extension (RFC 6066, section 3).
-fn server_name(extension: &mut Reader<'_>) -> Result<Option<Box<str>>, BadHello> {
+fn server_name(extension: &mut Reader<'_>) -> Result<Option<Box<str>>, ClientHelloError> {
     let mut list = Reader::new(extension.vector16()?);
     extension.end()?;
     let mut found = None;
@@ -253,11 +255,11 @@ fn server_name(extension: &mut Reader<'_>) -> Result<Option<Box<str>>, BadHello>
             continue;
         }
         if found.is_some() || name.is_empty() || name.len() > LONGEST_NAME {
-            return Err(BadHello::BadServerName);
+            return Err(ClientHelloError::BadServerName);
         }
-        let name = std::str::from_utf8(name).map_err(|_| BadHello::BadServerName)?;
+        let name = std::str::from_utf8(name).map_err(|_| ClientHelloError::BadServerName)?;
         if !name.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(BadHello::BadServerName);
+            return Err(ClientHelloError::BadServerName);
         }
         found = Some(name.to_ascii_lowercase().into_boxed_str());
     }

@@ -28,7 +28,7 @@ counters! {
     not_tls,
     /// Connections to port 443 that exceeded the deadline for the ClientHello or closed before it
     /// was complete.
-    hello_unfinished,
+    client_hello_unfinished,
     /// Connections to port 443 with an unknown server name, or without one.
     unknown_name,
     /// Connections to port 443 for a host whose client validation cannot be configured.

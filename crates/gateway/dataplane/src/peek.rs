@@ -11,7 +11,7 @@ use rustix::net::{RecvFlags, recv};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-use crate::client_hello::{self, BadHello, ClientHello, Progress};
+use crate::client_hello::{self, ClientHello, ClientHelloError, Progress};
 
 thread_local! {
     static MEMORY: RefCell<Box<[u8]>> = RefCell::new(vec![0; client_hello::LONGEST].into_boxed_slice());
@@ -22,7 +22,7 @@ thread_local! {
 pub(crate) enum PeekError {
     /// The bytes are not an acceptable ClientHello.
     #[error(transparent)]
-    Bad(#[from] BadHello),
+    Bad(#[from] ClientHelloError),
     /// The client closed its side before the ClientHello was complete.
     #[error("the client ended within its ClientHello")]
     Ended,

@@ -23,7 +23,7 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 
-use crate::client_hello::BadHello;
+use crate::client_hello::ClientHelloError;
 use crate::gateway::Inner;
 use crate::http::{Entry, Http};
 use crate::live::Live;
@@ -63,11 +63,11 @@ impl Handler for TlsPort {
                 return Err(other(bad));
             }
             Ok(Err(unfinished)) => {
-                inner.counts.hello_unfinished.one();
+                inner.counts.client_hello_unfinished.one();
                 return Err(other(unfinished));
             }
             Err(_elapsed) => {
-                inner.counts.hello_unfinished.one();
+                inner.counts.client_hello_unfinished.one();
                 return Err(ConnectionError::HandshakeTimeout);
             }
         };
@@ -170,8 +170,8 @@ fn other(error: impl std::error::Error + Send + Sync + 'static) -> ConnectionErr
 }
 
 /// Refuses a client that does not start TLS, with a response if it sent HTTP.
-async fn refuse(mut stream: TcpStream, bad: BadHello) {
-    if bad != BadHello::PlainHttp {
+async fn refuse(mut stream: TcpStream, bad: ClientHelloError) {
+    if bad != ClientHelloError::PlainHttp {
         return peek::discard(&stream);
     }
     if stream.write_all(PLAIN_HTTP).await.is_ok() {

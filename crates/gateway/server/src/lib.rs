@@ -31,11 +31,11 @@ use pinniped_gateway_dataplane::GatewayParams;
 use pinniped_http_client::proxy_environment::ProxyEnvironment;
 use pinniped_http_server::metrics::Metrics;
 use pinniped_http_server::{Capacity, CapacityParams, Listener};
-use pinniped_kube_client::{Upstream, UpstreamParams, kube_client, through};
+use pinniped_kube_client::{UpstreamParams, api_server, kube_client};
 use pinniped_tasks::{TaskGroup, TaskMonitor};
 
 use pinniped_apiserver::health::Health;
-use pinniped_logging::log;
+use pinniped_logging::log::{self, LogTargets};
 use pinniped_program::downward_api::{self, PodInfo};
 use pinniped_program::in_cluster::{self, InCluster, InClusterError, SERVICE_ACCOUNT_DIRECTORY};
 use pinniped_program::memory;
@@ -43,6 +43,9 @@ use pinniped_program::stop::Signals;
 
 pub use flags::Flags;
 use flags::Options;
+
+/// The watcher of `kube` logs a warning for every attempt; the controllers report a failure once.
+const LOG_TARGETS: LogTargets = LogTargets { own: "pinniped", errors_only: &["kube_runtime::watcher"] };
 
 /// The name of the program, and of all its objects in the manifest.
 const NAME: &str = "pinniped-gateway";
@@ -61,7 +64,7 @@ pub fn main(flags: Flags) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    log::init(options.log_level);
+    log::init(options.log_level, LOG_TARGETS);
     pinniped_program::disable_core_dumps();
     match start(options) {
         Ok(()) => ExitCode::SUCCESS,
@@ -169,8 +172,7 @@ pub(crate) async fn run(
 /// Returns the client for all requests of the program, which use only the pod's service account.
 fn client(pod: &PodInfo, surroundings: InCluster) -> anyhow::Result<kube::Client> {
     let upstream =
-        through(UpstreamParams::new(surroundings.server, surroundings.ca), &ProxyEnvironment::from_env())
-            .and_then(Upstream::new)
+        api_server(UpstreamParams::new(surroundings.server, surroundings.ca), &ProxyEnvironment::from_env())
             .context("could not create a client")?;
     let client = kube_client(&upstream, surroundings.token, pod.namespace.as_str());
     let named = tower::service_fn(move |mut request: http::Request<kube::client::Body>| {

@@ -45,13 +45,13 @@ impl Collector for GatewayCollector {
             Ok(())
         };
         counter(
-            "hellos_refused",
+            "client_hellos_refused",
             "Connections of the port for TLS that were closed before any handshake",
             (
                 "reason",
                 &[
                     ("not_tls", counts.not_tls),
-                    ("unfinished", counts.hello_unfinished),
+                    ("unfinished", counts.client_hello_unfinished),
                     ("unknown_name", counts.unknown_name),
                     ("unservable", counts.unservable),
                 ],
@@ -117,9 +117,9 @@ mod tests {
         for line in [
             "pinniped_gateway_tls_connections_accepted_total 11",
             "pinniped_gateway_plain_connections_refused_total 12",
-            "pinniped_gateway_hellos_refused_total{reason=\"unknown_name\"} 13",
-            "pinniped_gateway_hellos_refused_total{reason=\"unservable\"} 14",
-            "pinniped_gateway_hellos_refused_total{reason=\"not_tls\"} 0",
+            "pinniped_gateway_client_hellos_refused_total{reason=\"unknown_name\"} 13",
+            "pinniped_gateway_client_hellos_refused_total{reason=\"unservable\"} 14",
+            "pinniped_gateway_client_hellos_refused_total{reason=\"not_tls\"} 0",
             "pinniped_gateway_relayed_bytes_total{direction=\"to_clients\"} 14",
             "pinniped_gateway_requests_unanswered_total{reason=\"misdirected\"} 15",
             "pinniped_gateway_requests_total 16",

@@ -48,6 +48,7 @@ use crate::draining::Draining;
 use crate::in_flight::{InFlight, InFlightPermit, RequestClass};
 use crate::presentation::Presentation;
 use crate::refusal::Refusal;
+use crate::response_headers;
 use crate::tokens::Tokens;
 
 /// The last step of a chain for requests with a body of type `B`, and the decisions that differ
@@ -114,7 +115,7 @@ pub enum RequestResult<'a> {
 pub enum ResponseHeaders {
     /// `Cache-Control`, unless the handler sets it.
     CacheControl,
-    /// [`layers::SECURITY_HEADERS`], before those of the handler.
+    /// [`response_headers::SECURITY_HEADERS`], before those of the handler.
     Security,
 }
 
@@ -186,9 +187,9 @@ impl<H> Chain<H> {
     {
         let received = Instant::now();
         let presentation = Presentation::of(request);
-        let audit_id = layers::audit_id(request.headers());
+        let audit_id = response_headers::audit_id(request.headers());
         // Servers behind this one use the same identifier, so the logs of all can be correlated.
-        request.headers_mut().insert(layers::AUDIT_ID, audit_id.clone());
+        request.headers_mut().insert(response_headers::AUDIT_ID, audit_id.clone());
         let ignored_token = AtomicBool::new(false);
 
         let serve = pin!(self.serve(connection, request, &ignored_token, &presentation, received));
@@ -204,7 +205,7 @@ impl<H> Chain<H> {
             Ok(Err(refusal)) => with_end(refusal.into_response(&presentation)),
             Err(panicked) => {
                 tracing::error!(error = %panicked, auditID = ?audit_id, "request handler panicked");
-                with_end(layers::panic_response())
+                with_end(response_headers::panic_response())
             }
         };
 
@@ -214,9 +215,9 @@ impl<H> Chain<H> {
         {
             headers.append(WARNING, warning);
         }
-        layers::add_audit_id(headers, audit_id);
+        response_headers::add_audit_id(headers, audit_id);
         match self.response_headers {
-            ResponseHeaders::Security => layers::add_security_headers(headers),
+            ResponseHeaders::Security => response_headers::add_security_headers(headers),
             ResponseHeaders::CacheControl => {
                 headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
             }

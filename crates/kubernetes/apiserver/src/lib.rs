@@ -12,6 +12,7 @@
 //! | [`deadline`], [`draining`], `tokens` | the time limit, the shutdown, and the client's tokens |
 //! | [`refusal`], `presentation` | the reasons to refuse a request, and their responses |
 //! | [`respond`] | negotiates the encoding of a `Status` and writes it |
+//! | [`response_headers`] | the header fields of every response |
 //! | [`health`] | serves `/healthz`, `/livez` and `/readyz` |
 //!
 //! The crate has no routes and serves no object. A review that fails refuses the request.
@@ -29,4 +30,5 @@ pub mod in_flight;
 mod presentation;
 pub mod refusal;
 pub mod respond;
+pub mod response_headers;
 mod tokens;

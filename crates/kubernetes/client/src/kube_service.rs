@@ -7,13 +7,13 @@ use futures::future::BoxFuture;
 use http::header::{AUTHORIZATION, HeaderValue, USER_AGENT};
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
+use pinniped_http_core::BoxError;
 use pinniped_http_headers::hop_by_hop;
-use pinniped_http_server::BoxError;
 use pinniped_reverse_proxy::bearer;
 use pinniped_secret::TokenSource;
 use tower::Service;
 
-use super::{RequestBody, ResponseBody, Upstream, UpstreamError};
+use super::{ApiServerError, RequestBody, ResponseBody, Upstream};
 
 /// The user agent of our requests. Tests of upstream recognize probes for anonymous access by the
 /// word `kubernetes`.
@@ -35,10 +35,10 @@ impl KubeService {
 
 impl Service<Request<kube::client::Body>> for KubeService {
     type Response = Response<ResponseBody>;
-    type Error = UpstreamError;
-    type Future = BoxFuture<'static, Result<Self::Response, UpstreamError>>;
+    type Error = ApiServerError;
+    type Future = BoxFuture<'static, Result<Self::Response, ApiServerError>>;
 
-    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), UpstreamError>> {
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), ApiServerError>> {
         Poll::Ready(Ok(()))
     }
 
@@ -58,9 +58,9 @@ impl Service<Request<kube::client::Body>> for KubeService {
             };
             // Callers rarely set a deadline, and without one a lost response would block a
             // controller for ever.
-            let response = tokio::time::timeout(upstream.answer_timeout(), response)
+            let response = tokio::time::timeout(upstream.response_timeout(), response)
                 .await
-                .map_err(|_| UpstreamError::Silent)??;
+                .map_err(|_| ApiServerError::Timeout)??;
             if response.status() == StatusCode::UNAUTHORIZED
                 && let Some(token) = &token
             {

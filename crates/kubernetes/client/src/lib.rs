@@ -4,43 +4,40 @@
 
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
-use pinniped_http_client::dial::{ConnectError, HttpProxy};
 use pinniped_http_client::proxy_environment::ProxyEnvironment;
 pub use pinniped_http_client::upstream::{
     Dial, DialError, RequestBody, ResponseBody, Upstream, UpstreamConfigError, UpstreamError, UpstreamLimits,
     UpstreamParams, UpstreamStats,
 };
 use pinniped_secret::TokenSource;
-use tokio::net::TcpStream;
 
+mod error;
 mod kube_service;
 
+pub use error::{ApiServerConfigError, ApiServerError};
 pub use kube_service::AGENT;
 
-/// Returns the same parameters with the proxy that the environment configures for the server.
+/// Returns the same parameters with the proxy that the environment configures for the API server.
 ///
 /// # Errors
-/// When a proxy applies but its address is not a valid URL.
+/// When a proxy applies but cannot be used.
 pub fn through(
     params: UpstreamParams,
     environment: &ProxyEnvironment,
-) -> Result<UpstreamParams, UpstreamConfigError> {
-    let endpoint = params.server.to_string().parse();
-    let endpoint = endpoint.map_err(|_| UpstreamConfigError::Server(params.server.clone()))?;
-    let proxy =
-        environment.proxy_for(&endpoint).map_err(|error| UpstreamConfigError::Dial(Box::new(error)))?;
-    let dial = proxy.map(|proxy| Arc::new(Through(proxy)) as Arc<dyn Dial>);
-    Ok(UpstreamParams { dial, ..params })
+) -> Result<UpstreamParams, ApiServerConfigError> {
+    Ok(params.with_proxy_of(environment)?)
 }
 
-#[derive(Debug)]
-struct Through(HttpProxy);
-
-impl Dial for Through {
-    fn dial<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, Result<TcpStream, ConnectError>> {
-        Box::pin(self.0.connect(host, port))
-    }
+/// Creates the pool of connections to the API server, through the proxy that the environment
+/// configures for it.
+///
+/// # Errors
+/// When the address, the certificate authority or the proxy cannot be used.
+pub fn api_server(
+    params: UpstreamParams,
+    environment: &ProxyEnvironment,
+) -> Result<Upstream, ApiServerConfigError> {
+    Ok(Upstream::new(through(params, environment)?)?)
 }
 
 /// Returns a Kubernetes client for reviews. Its requests use separate connections: errors on these
@@ -52,7 +49,7 @@ pub fn review_client(
     upstream: &Upstream,
     tokens: Arc<dyn TokenSource>,
     default_namespace: impl Into<String>,
-) -> Result<kube::Client, UpstreamConfigError> {
+) -> Result<kube::Client, ApiServerConfigError> {
     Ok(kube_client(&upstream.separate()?, tokens, default_namespace))
 }
 

@@ -8,9 +8,9 @@ use bytes::Bytes;
 use http::Response;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
-use pinniped_http_server::{BoxError, Incoming, StreamBody};
+use pinniped_http_core::{BoxError, Incoming, StreamBody};
 
-use super::is_ours;
+use super::is_local_reset;
 use super::keep_alive::KeepAliveBody;
 use super::pool::Stream;
 use super::upload::Upload;
@@ -134,21 +134,22 @@ impl ResponseBody {
     }
 
     /// Creates the body of a response over a keep-alive connection.
-    pub(super) fn kept(inner: KeepAliveBody) -> Self {
+    pub(super) fn keep_alive(inner: KeepAliveBody) -> Self {
         Self(Source::KeepAlive(inner))
     }
 }
 
-/// The check of [`is_ours`] for the error of a body.
-pub fn is_ours_behind(error: &BoxError) -> bool {
-    error.downcast_ref().is_some_and(is_ours)
+/// Returns whether a body ended with an error because this client reset the stream. The server may
+/// still process the request then.
+pub fn is_local_reset_error(error: &BoxError) -> bool {
+    error.downcast_ref().is_some_and(is_local_reset)
 }
 
 impl Http2Body {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let frame = ready!(self.inner.poll_frame(cx));
         if !matches!(frame, Some(Ok(_))) || self.inner.is_end_stream() {
-            if matches!(&frame, Some(Err(error)) if is_ours_behind(error)) {
+            if matches!(&frame, Some(Err(error)) if is_local_reset_error(error)) {
                 // The stream lingers.
                 self.stream = None;
             }

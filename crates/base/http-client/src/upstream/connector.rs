@@ -10,7 +10,7 @@ use std::time::Duration;
 use http::uri::{Authority, Scheme};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use pinniped_http_server::Single;
+use pinniped_http_core::PlainWrite;
 use pinniped_pki::tls::client_config;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
@@ -26,8 +26,9 @@ use tokio_util::task::TaskTracker;
 use super::dial::Dial;
 use super::http2::Http2;
 use super::keep_alive::{Connection as KeepAlive, Socket};
-use super::{AddressParams, RequestBody, UpstreamConfigError, UpstreamLimits, UpstreamParams};
 use crate::dial::ConnectError;
+
+use super::{AddressParams, RequestBody, UpstreamConfigError, UpstreamLimits, UpstreamParams};
 
 /// An upgraded connection has no HTTP/2 pings, so TCP must detect that the server is gone.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
@@ -202,7 +203,7 @@ impl Connector {
     }
 
     /// Dials an HTTP/1.1 connection for one request after the other.
-    pub(super) async fn kept(&self) -> Result<Box<KeepAlive>, DialError> {
+    pub(super) async fn keep_alive(&self) -> Result<Box<KeepAlive>, DialError> {
         let tcp = self.tcp().await?;
         let socket = match &self.tls {
             Some(tls) => Socket::Tls(Box::new(self.secure(&tls.http1, tcp).await?)),
@@ -216,10 +217,11 @@ impl Connector {
     /// suspended machine wakes up, or a network disappears, the read then uses HTTP/2. Only for
     /// requests without a body, because the timeout also closes a connection on which the peer
     /// accepts no data for that time.
-    pub(super) async fn kept_for_reads(&self) -> Result<Box<KeepAlive>, DialError> {
-        let connection = self.kept().await?;
-        if let Err(error) = connection.give_up_after(self.limits.ping_interval + self.limits.ping_timeout) {
-            tracing::debug!(%error, "could not set an option of a connection to the API server");
+    pub(super) async fn keep_alive_for_reads(&self) -> Result<Box<KeepAlive>, DialError> {
+        let connection = self.keep_alive().await?;
+        if let Err(error) = connection.set_user_timeout(self.limits.ping_interval + self.limits.ping_timeout)
+        {
+            tracing::debug!(%error, "could not set a socket option of an upstream connection");
         }
         Ok(connection)
     }
@@ -239,7 +241,7 @@ impl Connector {
             .map_err(DialError::Http)?;
         self.tasks.spawn(async move {
             if let Err(error) = connection.with_upgrades().await {
-                tracing::debug!(%error, "connection to the API server ended");
+                tracing::debug!(%error, "an upstream connection failed");
             }
         });
         Ok(sender)
@@ -250,7 +252,7 @@ impl Connector {
         self.tasks.spawn(task);
     }
 
-    async fn tcp(&self) -> Result<Single<TcpStream>, DialError> {
+    async fn tcp(&self) -> Result<PlainWrite<TcpStream>, DialError> {
         let (host, port) = &self.address;
         let dialled = async {
             match &self.dial {
@@ -264,14 +266,14 @@ impl Connector {
             .await
             .map_err(|_| DialError::DialTimeout(format!("{host}:{port}")))??;
         tune(&tcp);
-        Ok(Single(tcp))
+        Ok(PlainWrite(tcp))
     }
 
     async fn secure(
         &self,
         connector: &TlsConnector,
-        tcp: Single<TcpStream>,
-    ) -> Result<TlsStream<Single<TcpStream>>, DialError> {
+        tcp: PlainWrite<TcpStream>,
+    ) -> Result<TlsStream<PlainWrite<TcpStream>>, DialError> {
         timeout(self.limits.handshake_timeout, connector.connect(self.server_name.clone(), tcp))
             .await
             .map_err(|_| DialError::HandshakeTimeout)?
@@ -283,7 +285,7 @@ fn tune(tcp: &TcpStream) {
     let keepalive = TcpKeepalive::new().with_time(TCP_KEEPALIVE).with_interval(TCP_KEEPALIVE);
     let results = [tcp.set_nodelay(true), SockRef::from(tcp).set_tcp_keepalive(&keepalive)];
     for error in results.into_iter().filter_map(Result::err) {
-        tracing::debug!(%error, "could not set an option of a connection to the API server");
+        tracing::debug!(%error, "could not set a socket option of an upstream connection");
     }
 }
 
@@ -300,12 +302,12 @@ impl Tasks {
         self.tracker.spawn(async move {
             let mut task = pin!(task);
             let mut cancelled = pin!(ended.cancelled());
-            let mut heard = false;
+            let mut is_registered = false;
             // This code runs for every request. The waker of a task does not change, so registering
             // it once is enough.
             poll_fn(|cx| {
-                let listens = std::mem::replace(&mut heard, true);
-                if ended.is_cancelled() || !listens && cancelled.as_mut().poll(cx).is_ready() {
+                let was_registered = std::mem::replace(&mut is_registered, true);
+                if ended.is_cancelled() || !was_registered && cancelled.as_mut().poll(cx).is_ready() {
                     return Poll::Ready(());
                 }
                 task.as_mut().poll(cx).map(drop)

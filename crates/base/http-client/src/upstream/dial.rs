@@ -13,6 +13,6 @@ pub trait Dial: fmt::Debug + Send + Sync {
     /// Opens a connection to `host`, an address without brackets. The caller sets the deadline.
     ///
     /// # Errors
-    /// Returns an error with the text that a program written in Go prints.
+    /// Returns an error that describes the failure.
     fn dial<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, Result<TcpStream, ConnectError>>;
 }

@@ -25,24 +25,24 @@ struct State {
     missed: u32,
     /// Number of consecutive failed dials.
     failed: u32,
-    dialling: bool,
+    dialing: bool,
 }
 
 impl DialPolicy {
-    /// Counts a read that found no connection. Returns a turn to dial one if there were enough
+    /// Counts a read that found no connection. Returns a permit to dial one if there were enough
     /// misses, no other dial is running, and there are fewer than `most` connections.
-    pub(super) fn missed(self: &Arc<Self>, most: usize) -> Option<Turn> {
+    pub(super) fn missed(self: &Arc<Self>, most: usize) -> Option<DialPermit> {
         if self.open() >= most {
             return None;
         }
         let mut state = self.state();
         state.missed = state.missed.saturating_add(1);
-        if state.dialling || state.missed < MISSES << state.failed {
+        if state.dialing || state.missed < MISSES << state.failed {
             return None;
         }
         state.missed = 0;
-        state.dialling = true;
-        Some(Turn(Arc::clone(self)))
+        state.dialing = true;
+        Some(DialPermit(Arc::clone(self)))
     }
 
     /// Returns the number of open connections.
@@ -59,14 +59,14 @@ impl DialPolicy {
 
 /// A running dial, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Turn(Arc<DialPolicy>);
+pub(super) struct DialPermit(Arc<DialPolicy>);
 
-impl Turn {
+impl DialPermit {
     /// Records that the dial opened a connection, which counts until the returned value is dropped.
-    pub(super) fn succeeded(self) -> Place {
+    pub(super) fn succeeded(self) -> CountedConnection {
         self.0.state().failed = 0;
         self.0.open.fetch_add(1, Ordering::Relaxed);
-        Place(Arc::clone(&self.0))
+        CountedConnection(Arc::clone(&self.0))
     }
 
     /// Records that the dial failed. The next dial needs more misses.
@@ -76,17 +76,17 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for DialPermit {
     fn drop(&mut self) {
-        self.0.state().dialling = false;
+        self.0.state().dialing = false;
     }
 }
 
 /// An open connection.
 #[derive(Debug)]
-pub(super) struct Place(Arc<DialPolicy>);
+pub(super) struct CountedConnection(Arc<DialPolicy>);
 
-impl Drop for Place {
+impl Drop for CountedConnection {
     fn drop(&mut self) {
         self.0.open.fetch_sub(1, Ordering::Relaxed);
     }
@@ -96,24 +96,24 @@ impl Drop for Place {
 mod tests {
     use super::*;
 
-    /// Returns the number of misses until the next turn, and the turn.
-    fn until_turn(policy: &Arc<DialPolicy>) -> (usize, Turn) {
-        (1..).find_map(|missed| policy.missed(usize::MAX).map(|turn| (missed, turn))).expect("some time")
+    /// Returns the number of misses until the next permit, and that permit.
+    fn until_permit(policy: &Arc<DialPolicy>) -> (usize, DialPermit) {
+        (1..).find_map(|missed| policy.missed(usize::MAX).map(|permit| (missed, permit))).expect("a permit")
     }
 
     #[test]
     fn connections_are_dialled_one_at_a_time_and_only_after_many_misses() {
         let policy = Arc::new(DialPolicy::default());
-        let (missed, turn) = until_turn(&policy);
+        let (missed, permit) = until_permit(&policy);
         assert_eq!(missed, 8);
         for _ in 0..100 {
             assert!(policy.missed(usize::MAX).is_none(), "one is being dialled");
         }
-        let open = turn.succeeded();
+        let open = permit.succeeded();
         assert!(policy.missed(1).is_none(), "there is one");
         assert!(policy.missed(2).is_some(), "many were missed meanwhile");
         drop(open);
-        assert_eq!(until_turn(&policy).0, 8);
+        assert_eq!(until_permit(&policy).0, 8);
         assert!((0..100).all(|_| policy.missed(0).is_none()), "none is wanted");
     }
 
@@ -122,12 +122,12 @@ mod tests {
         let policy = Arc::new(DialPolicy::default());
         let mut waits = Vec::new();
         for _ in 0..12 {
-            let (missed, turn) = until_turn(&policy);
+            let (missed, permit) = until_permit(&policy);
             waits.push(missed);
-            turn.failed();
+            permit.failed();
         }
         assert_eq!(waits, [8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 8192]);
-        let _place = until_turn(&policy).1.succeeded();
-        assert_eq!(until_turn(&policy).0, 8);
+        let _connection = until_permit(&policy).1.succeeded();
+        assert_eq!(until_permit(&policy).0, 8);
     }
 }

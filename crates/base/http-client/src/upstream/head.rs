@@ -40,18 +40,18 @@ pub(super) enum Sharing {
     Unshared,
 }
 
-/// Measures a head together with the precomputed headers in `ready`, for a server that accepts
+/// Measures a head together with precomputed headers, for a server that accepts
 /// header lists of `limit` bytes.
 ///
 /// # Errors
 /// Returns [`UpstreamError::HeadTooLarge`] or [`UpstreamError::FieldName`].
 pub(super) fn measure<B>(
     request: &Request<B>,
-    ready: &[&PrecomputedHeaders],
+    precomputed: &[&PrecomputedHeaders],
     limit: usize,
 ) -> Result<Sharing, UpstreamError> {
     let own = pseudo_size(request) + list_size(request.headers());
-    let size = own + ready.iter().map(|ready| ready.list_size()).sum::<usize>();
+    let size = own + precomputed.iter().map(|fields| fields.list_size()).sum::<usize>();
     if size <= ONE_FRAME {
         return Ok(Sharing::Shared);
     }
@@ -60,7 +60,7 @@ pub(super) fn measure<B>(
         return Err(too_large());
     }
     check_names(request.headers())?;
-    if size > NEVER_TOO_LONG.min(limit / 4) && !fits_coded(request, ready, size, limit) {
+    if size > NEVER_TOO_LONG.min(limit / 4) && !fits_coded(request, precomputed, size, limit) {
         return Err(too_large());
     }
     Ok(if own > LARGE_HEAD { Sharing::Unshared } else { Sharing::Shared })
@@ -111,14 +111,19 @@ fn check_names(headers: &HeaderMap) -> Result<(), UpstreamError> {
 /// fields from there on. The encoded fields may be twice as long. Only [heavy](is_heavy) bytes
 /// become longer than two bytes, each by at most 1.75 bytes, so their number may be up to `limit -
 /// size`.
-fn fits_coded<B>(request: &Request<B>, ready: &[&PrecomputedHeaders], size: usize, limit: usize) -> bool {
+fn fits_coded<B>(
+    request: &Request<B>,
+    precomputed: &[&PrecomputedHeaders],
+    size: usize,
+    limit: usize,
+) -> bool {
     let fields = request.headers().iter();
     let fields = fields.flat_map(|(name, value)| [name.as_str().as_bytes(), value.as_bytes()]);
     let pseudo = pseudo_values(request).map(str::as_bytes).into_iter();
-    let ready = ready.iter().flat_map(|ready| ready.fields());
-    let ready = ready.flat_map(|(name, value)| [name.as_str().as_bytes(), value.as_bytes()]);
+    let precomputed = precomputed.iter().flat_map(|fields| fields.fields());
+    let precomputed = precomputed.flat_map(|(name, value)| [name.as_str().as_bytes(), value.as_bytes()]);
     let mut heavy = 0;
-    for text in fields.chain(pseudo).chain(ready) {
+    for text in fields.chain(pseudo).chain(precomputed) {
         if coded_len(text) > limit {
             return false;
         }
@@ -215,10 +220,10 @@ mod tests {
             HeaderName::from_static("impersonate-group"),
             HeaderValue::from_static("a-group-of-a-directory"),
         );
-        let ready = PrecomputedHeaders::new(vec![group; 2_000]);
-        assert!(ready.list_size() > 2 * LARGE_HEAD);
-        assert_eq!(measure(&request(1, 10, b'a'), &[&ready], LIMIT).ok(), Some(Sharing::Shared));
-        assert!(measure(&request(1, 10, b'a'), &[&ready], LIMIT / 10).is_err());
+        let precomputed = PrecomputedHeaders::new(vec![group; 2_000]);
+        assert!(precomputed.list_size() > 2 * LARGE_HEAD);
+        assert_eq!(measure(&request(1, 10, b'a'), &[&precomputed], LIMIT).ok(), Some(Sharing::Shared));
+        assert!(measure(&request(1, 10, b'a'), &[&precomputed], LIMIT / 10).is_err());
         // These bytes count when the whole head is encoded.
         let value = HeaderValue::from_bytes(&[0xf9; 600_000]).unwrap();
         let odd = PrecomputedHeaders::new(vec![(HeaderName::from_static("x"), value)]);

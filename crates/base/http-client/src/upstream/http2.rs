@@ -17,7 +17,7 @@ use bytes::Bytes;
 use h2::Reason;
 use h2::client::{Connection, SendRequest};
 use http::Response;
-use pinniped_http_server::silence::{Heard, Listening};
+use pinniped_http_core::liveness::{LastRead, TimedReads};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{sleep, timeout};
 
@@ -57,13 +57,13 @@ pub(super) enum Failure {
     /// The request got no stream: another connection may accept it.
     Unsent(h2::Error),
     /// HTTP/2 cannot carry the request: no connection would accept it, and this one stays usable.
-    Unfit(h2::Error),
+    Invalid(h2::Error),
     /// The request had a stream.
     Sent(h2::Error),
 }
 
 /// The head of a response with the stream of its body, and the upload that is still running.
-pub(super) type Answer = (Response<h2::RecvStream>, Option<Upload>);
+pub(super) type Http2Response = (Response<h2::RecvStream>, Option<Upload>);
 
 impl Http2 {
     /// Starts HTTP/2 on `io` and waits for the server's settings.
@@ -74,7 +74,8 @@ impl Http2 {
         let streams = u32::try_from(limits.streams_per_connection).unwrap_or(u32::MAX);
         // The largest window of the protocol is 2^31 - 1.
         let connection_window = limits.stream_window.saturating_mul(streams).min(i32::MAX.unsigned_abs());
-        let (io, heard) = Heard::on(io);
+        let last_read = LastRead::default();
+        let io = last_read.track(io);
         let (sender, mut connection) = h2::client::Builder::new()
             .enable_push(false)
             // No stream before the server's limit is known, see below.
@@ -90,7 +91,7 @@ impl Http2 {
         // A stream beyond the server's limit would wait for ever, so the limit must be known before
         // the first stream. h2 does not signal its arrival; the settings arrive directly after the
         // handshake.
-        let announced = async {
+        let settings_arrived = async {
             while connection.max_concurrent_send_streams() == 0 {
                 match futures::poll!(&mut connection) {
                     Poll::Ready(Err(error)) => return Err(DialError::Http2(error)),
@@ -102,13 +103,15 @@ impl Http2 {
             }
             Ok(())
         };
-        timeout(limits.handshake_timeout, announced).await.map_err(|_| DialError::SettingsTimeout)??;
+        timeout(limits.handshake_timeout, settings_arrived)
+            .await
+            .map_err(|_| DialError::SettingsTimeout)??;
         let shared = Arc::new(Shared {
             closed: AtomicBool::new(false),
             allowed: AtomicUsize::new(connection.max_concurrent_send_streams()),
         });
-        let silence = heard.nothing(pings, limits.ping_interval, limits.ping_timeout);
-        tasks.spawn(drive(connection, Arc::clone(&shared), silence));
+        let vanished = last_read.peer_vanished(pings, limits.ping_interval, limits.ping_timeout);
+        tasks.spawn(drive(connection, Arc::clone(&shared), vanished));
         Ok(Self { sender, shared, tasks: tasks.clone() })
     }
 
@@ -128,7 +131,7 @@ impl Http2 {
         &mut self,
         head: http::Request<()>,
         body: &mut RequestBody,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<Http2Response, Failure> {
         let sender = &mut self.sender;
         if let Err(error) = poll_fn(|cx| sender.poll_ready(cx)).await {
             return Err(self.unsent(error));
@@ -136,7 +139,7 @@ impl Http2 {
         let empty = body.is_empty();
         let (response_future, stream) = match self.sender.send_request(head, empty) {
             Ok(sent) => sent,
-            Err(error) if is_misuse(&error) => return Err(Failure::Unfit(error)),
+            Err(error) if is_misuse(&error) => return Err(Failure::Invalid(error)),
             Err(error) => return Err(self.unsent(error)),
         };
         let upload = if empty {
@@ -154,7 +157,7 @@ impl Http2 {
         let response_future = poll_fn(|cx| {
             // Interim responses first.
             while let Poll::Ready(Some(Ok(interim))) = response_future.poll_informational(cx) {
-                pinniped_http_server::interim(interim);
+                pinniped_http_core::interim(interim);
             }
             Pin::new(&mut response_future).poll(cx)
         });
@@ -193,27 +196,27 @@ fn is_misuse(error: &h2::Error) -> bool {
 
 /// Drives a connection until it ends, and pings a server that sends nothing.
 async fn drive<T>(
-    connection: Connection<Listening<T>, Bytes>,
+    connection: Connection<TimedReads<T>, Bytes>,
     shared: Arc<Shared>,
-    silence: impl Future<Output = ()>,
+    vanished: impl Future<Output = ()>,
 ) where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     // Also when this future is dropped early, together with its runtime.
     let _closed = CloseOnDrop(Arc::clone(&shared));
     let mut connection = pin!(connection);
-    let mut silence = pin!(silence);
+    let mut vanished = pin!(vanished);
     let ended = poll_fn(|cx| {
         let polled = connection.as_mut().poll(cx);
         shared.allowed.store(connection.max_concurrent_send_streams(), Ordering::Relaxed);
         if let Poll::Ready(result) = polled {
             return Poll::Ready(result.map_err(|error| error.to_string()));
         }
-        silence.as_mut().poll(cx).map(|()| Err("the API server does not answer pings".to_owned()))
+        vanished.as_mut().poll(cx).map(|()| Err("the server did not answer a ping in time".to_owned()))
     })
     .await;
     if let Err(error) = ended {
-        tracing::debug!(error, "connection to the API server ended");
+        tracing::debug!(error, "an upstream connection failed");
     }
 }
 

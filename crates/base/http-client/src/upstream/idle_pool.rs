@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::keep_alive::Connection;
 
 /// Maximum number of idle connections; more are closed.
-const MOST: usize = 256;
+const MAX_IDLE: usize = 256;
 
 /// The idle connections of one pool.
 #[derive(Debug, Default)]
@@ -32,7 +32,7 @@ impl IdlePool {
                 connections.all.clear();
                 return None;
             }
-            if connection.is_quiet() {
+            if connection.is_idle() {
                 return Some(connection);
             }
         }
@@ -42,7 +42,7 @@ impl IdlePool {
     /// connections.
     pub(super) fn put(&self, connection: Box<Connection>) -> bool {
         let mut connections = self.lock();
-        if connections.all.len() >= MOST {
+        if connections.all.len() >= MAX_IDLE {
             return false;
         }
         connections.all.push((connection, Instant::now()));
@@ -57,19 +57,19 @@ impl IdlePool {
 }
 
 /// Maximum time for which a connection that its server has closed may stay here.
-const LONGEST_LOOK: Duration = Duration::from_secs(5);
+const MAX_SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Closes connections that were idle for too long or that the server has closed, until the pool is
 /// empty.
-pub(super) async fn keep_swept(pool: Weak<IdlePool>, idle_timeout: Duration) {
-    let _over = NotSwept(Weak::clone(&pool));
+pub(super) async fn sweep_until_empty(pool: Weak<IdlePool>, idle_timeout: Duration) {
+    let _over = SweepStopped(Weak::clone(&pool));
     loop {
-        tokio::time::sleep((idle_timeout / 2).min(LONGEST_LOOK)).await;
+        tokio::time::sleep((idle_timeout / 2).min(MAX_SWEEP_INTERVAL)).await;
         let Some(pool) = pool.upgrade() else { return };
         let mut connections = pool.lock();
         connections
             .all
-            .retain_mut(|(connection, since)| since.elapsed() < idle_timeout && connection.is_quiet());
+            .retain_mut(|(connection, since)| since.elapsed() < idle_timeout && connection.is_idle());
         if connections.all.is_empty() {
             connections.swept = false;
             return;
@@ -79,9 +79,9 @@ pub(super) async fn keep_swept(pool: Weak<IdlePool>, idle_timeout: Duration) {
 
 /// Records that no task closes expired connections any more when the task is dropped, together with
 /// its runtime.
-struct NotSwept(Weak<IdlePool>);
+struct SweepStopped(Weak<IdlePool>);
 
-impl Drop for NotSwept {
+impl Drop for SweepStopped {
     fn drop(&mut self) {
         if let Some(pool) = self.0.upgrade() {
             pool.lock().swept = false;

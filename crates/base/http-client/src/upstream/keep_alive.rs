@@ -21,8 +21,8 @@ use bytes::{Buf as _, Bytes, BytesMut};
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body as _;
+use pinniped_http_core::{BoxError, PlainWrite};
 use pinniped_http_headers::precomputed::PrecomputedHeaders;
-use pinniped_http_server::{BoxError, Single};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf, ReadHalf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
@@ -30,24 +30,24 @@ use tokio_rustls::client::TlsStream;
 mod body;
 mod framing;
 mod head;
+mod parse;
 mod upload;
-mod whole;
 
 pub(super) use body::KeepAliveBody;
-pub use whole::{WholeAnswer, read_whole};
+pub use parse::{ParsedResponse, parse_response};
 
 use super::connector::Tasks;
-use super::dial_policy::Place;
-use super::pool::Keeper;
+use super::dial_policy::CountedConnection;
+use super::pool::PoolHandle;
 use super::{RequestBody, ResponseBody};
 use framing::Decoder;
 use head::{Fields, Head, Length};
 use upload::Uploading;
 
 /// Maximum number of interim responses before the final one.
-const MOST_INTERIM: usize = 32;
+const MAX_INTERIM: usize = 32;
 /// Initial size of a read, and the maximum when a server sends fast enough.
-const READ: (usize, usize) = (8 << 10, 256 << 10);
+const READ_SIZES: (usize, usize) = (8 << 10, 256 << 10);
 
 /// The error of a failed exchange over HTTP/1.1.
 #[derive(Debug, thiserror::Error)]
@@ -56,28 +56,28 @@ pub enum Http1Error {
     #[error("the connection broke: {0}")]
     Io(#[from] io::Error),
     /// The server closed the connection before the response was complete.
-    #[error("the server closed the connection in the middle of its answer")]
+    #[error("the server closed the connection before the response was complete")]
     Closed,
     /// The received bytes are not the head of a response.
-    #[error("the head of the answer is none: {0}")]
+    #[error("the head of the response is malformed: {0}")]
     Head(httparse::Error),
     /// The head exceeds its maximum size.
-    #[error("the head of the answer is too long")]
+    #[error("the head of the response is too long")]
     LongHead,
     /// The transfer coding is not `chunked`.
-    #[error("the transfer coding of the answer is unknown")]
+    #[error("the transfer coding of the response is unknown")]
     Coding,
     /// The content length is not a number, or there are several different ones.
-    #[error("the length of the answer is not clear")]
+    #[error("the content length of the response is malformed or contradictory")]
     Length,
     /// The chunks are malformed.
-    #[error("a chunk of the answer is none")]
+    #[error("a chunk of the response is malformed")]
     Chunk,
     /// The trailers are malformed.
-    #[error("the trailers of the answer are none: {0}")]
+    #[error("the trailers of the response are malformed: {0}")]
     Trailers(httparse::Error),
     /// The server sent too many interim responses.
-    #[error("too many interim answers")]
+    #[error("the server sent too many interim responses")]
     Interim,
     /// The body of the request failed.
     #[error("the body of the request failed: {0}")]
@@ -90,37 +90,37 @@ pub(super) struct Failure {
     pub(super) error: Http1Error,
     /// The connection ended without a byte of a response, as a connection does that was closed
     /// between two requests.
-    pub(super) unanswered: bool,
+    pub(super) no_response: bool,
 }
 
 impl From<Http1Error> for Failure {
     fn from(error: Http1Error) -> Self {
-        Self { error, unanswered: false }
+        Self { error, no_response: false }
     }
 }
 
 /// A socket, with or without TLS.
 #[derive(Debug)]
 pub(super) enum Socket {
-    Plain(Single<TcpStream>),
-    Tls(Box<TlsStream<Single<TcpStream>>>),
+    Plain(PlainWrite<TcpStream>),
+    Tls(Box<TlsStream<PlainWrite<TcpStream>>>),
 }
 
 /// A connection to a server.
 pub(super) struct Connection {
-    way: SocketState,
+    socket: SocketState,
     input: Input,
     output: Vec<u8>,
     header_bytes: usize,
     known: Fields,
     /// Counts the connection as one for short reads.
-    place: Option<Place>,
+    counted: Option<CountedConnection>,
 }
 
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Not the buffers: they may contain credentials.
-        f.debug_struct("Connection").field("way", &self.way).finish_non_exhaustive()
+        f.debug_struct("Connection").field("socket", &self.socket).finish_non_exhaustive()
     }
 }
 
@@ -140,37 +140,37 @@ struct Input {
 
 impl Connection {
     pub(super) fn new(socket: Socket, header_bytes: usize) -> Box<Self> {
-        let input = Input { ready: Bytes::new(), room: BytesMut::new(), read: READ.0 };
+        let input = Input { ready: Bytes::new(), room: BytesMut::new(), read: READ_SIZES.0 };
         Box::new(Self {
-            way: SocketState::Both(socket),
+            socket: SocketState::Both(socket),
             input,
             output: Vec::new(),
             header_bytes,
             known: Fields::default(),
-            place: None,
+            counted: None,
         })
     }
 
     /// Marks the connection as one for short reads.
-    pub(super) fn counted(mut self: Box<Self>, place: Place) -> Box<Self> {
-        self.place = Some(place);
+    pub(super) fn counted(mut self: Box<Self>, counted: CountedConnection) -> Box<Self> {
+        self.counted = Some(counted);
         self
     }
 
     /// Closes the connection when sent data is not acknowledged for this time (`TCP_USER_TIMEOUT`).
-    pub(super) fn give_up_after(&self, silence: Duration) -> io::Result<()> {
-        let tcp = match &self.way {
+    pub(super) fn set_user_timeout(&self, timeout: Duration) -> io::Result<()> {
+        let tcp = match &self.socket {
             SocketState::Both(Socket::Plain(tcp)) => &tcp.0,
             SocketState::Both(Socket::Tls(tls)) => &tls.get_ref().0.0,
             SocketState::Reading(..) => return Ok(()),
         };
-        socket2::SockRef::from(tcp).set_tcp_user_timeout(Some(silence))
+        socket2::SockRef::from(tcp).set_tcp_user_timeout(Some(timeout))
     }
 
     /// Returns whether nothing was received since the last response, including end of stream. Call
     /// it only for an idle connection.
-    pub(super) fn is_quiet(&mut self) -> bool {
-        let SocketState::Both(socket) = &mut self.way else { return false };
+    pub(super) fn is_idle(&mut self) -> bool {
+        let SocketState::Both(socket) = &mut self.socket else { return false };
         let mut byte = [0];
         let noop = &mut Context::from_waker(Waker::noop());
         self.input.ready.is_empty()
@@ -180,12 +180,12 @@ impl Connection {
 
     /// Sends a request and waits for the head of its response. Dropping this future, or later the
     /// response, closes the connection. The head stays unchanged; the body is consumed. The
-    /// precomputed headers in `ready` are sent with the head.
+    /// precomputed headers are sent with the head.
     pub(super) async fn send(
         mut self: Box<Self>,
         request: &mut Request<RequestBody>,
-        ready: &[&PrecomputedHeaders],
-        keeper: Keeper,
+        precomputed: &[&PrecomputedHeaders],
+        handle: PoolHandle,
         tasks: &Tasks,
     ) -> Result<Response<ResponseBody>, Failure> {
         let length = if request.body().is_empty() {
@@ -193,21 +193,21 @@ impl Connection {
         } else {
             request.body().size_hint().exact().map_or(Length::Chunked, Length::Known)
         };
-        head::write(request, ready, length, &mut self.output);
+        head::write(request, precomputed, length, &mut self.output);
         if length == Length::None {
             poll_fn(|cx| self.poll_write(cx))
                 .await
-                .map_err(|error| Failure { unanswered: true, error: error.into() })?;
+                .map_err(|error| Failure { no_response: true, error: error.into() })?;
         } else {
             self = self.upload(request, length, tasks).await;
         }
-        let (head, decoder) = self.answer(request.method()).await?;
-        Ok(body::answer(self, head, decoder, keeper)?)
+        let (head, decoder) = self.read_head(request.method()).await?;
+        Ok(body::response(self, head, decoder, handle)?)
     }
 
     /// Writes the head.
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let SocketState::Both(socket) = &mut self.way else { return Poll::Ready(Ok(())) };
+        let SocketState::Both(socket) = &mut self.socket else { return Poll::Ready(Ok(())) };
         let mut sent = 0;
         while sent < self.output.len() {
             match Pin::new(&mut *socket).poll_write(cx, &self.output[sent..]) {
@@ -221,7 +221,7 @@ impl Connection {
             }
         }
         self.output.clear();
-        if self.output.capacity() > READ.0 {
+        if self.output.capacity() > READ_SIZES.0 {
             self.output = Vec::new();
         }
         Pin::new(socket).poll_flush(cx)
@@ -236,8 +236,10 @@ impl Connection {
         length: Length,
         tasks: &Tasks,
     ) -> Box<Self> {
-        let Self { way, input, output, header_bytes, known, place } = *self;
-        let SocketState::Both(socket) = way else { unreachable!("one request at a time") };
+        let Self { socket, input, output, header_bytes, known, counted } = *self;
+        let SocketState::Both(socket) = socket else {
+            unreachable!("a connection carries one request at a time")
+        };
         let (read, write) = tokio::io::split(socket);
         let announced = upload::announced_trailers(request.headers());
         let body = std::mem::take(request.body_mut());
@@ -246,14 +248,14 @@ impl Connection {
         if futures::poll!(&mut work).is_pending() {
             tasks.spawn(work);
         }
-        let way = SocketState::Reading(read, uploading);
-        Box::new(Self { way, input, output: Vec::new(), header_bytes, known, place })
+        let socket = SocketState::Reading(read, uploading);
+        Box::new(Self { socket, input, output: Vec::new(), header_bytes, known, counted })
     }
 
     /// Reads the head of the response, and determines how its body ends.
-    async fn answer(&mut self, method: &Method) -> Result<(Head, Decoder), Failure> {
-        let mut heard = false;
-        for _interim in 0..=MOST_INTERIM {
+    async fn read_head(&mut self, method: &Method) -> Result<(Head, Decoder), Failure> {
+        let mut has_read = false;
+        for _interim in 0..=MAX_INTERIM {
             let head = loop {
                 if let Some(head) = head::read(&self.input.ready, &mut self.known)? {
                     self.input.ready.advance(head.length);
@@ -263,11 +265,11 @@ impl Connection {
                     return Err(Http1Error::LongHead.into());
                 }
                 match poll_fn(|cx| self.poll_read(cx)).await {
-                    Ok(0) => return Err(Failure { error: Http1Error::Closed, unanswered: !heard }),
-                    Ok(_) => heard = true,
+                    Ok(0) => return Err(Failure { error: Http1Error::Closed, no_response: !has_read }),
+                    Ok(_) => has_read = true,
                     Err(error) => {
-                        let unanswered = !heard && matches!(error, Http1Error::Io(_));
-                        return Err(Failure { error, unanswered });
+                        let no_response = !has_read && matches!(error, Http1Error::Io(_));
+                        return Err(Failure { error, no_response });
                     }
                 }
             };
@@ -277,14 +279,14 @@ impl Connection {
                 let decoder = Decoder::of(method, &head)?;
                 return Ok((head, decoder));
             }
-            pinniped_http_server::interim(head.response);
+            pinniped_http_core::interim(head.response);
         }
         Err(Http1Error::Interim.into())
     }
 
     /// Reads more bytes and returns their number; 0 means end of stream.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<usize, Http1Error>> {
-        match &mut self.way {
+        match &mut self.socket {
             SocketState::Both(socket) if socket.is_read_pending(cx) => Poll::Pending,
             SocketState::Both(socket) => self.input.poll_read(socket, cx),
             SocketState::Reading(socket, uploading) => {
@@ -298,20 +300,33 @@ impl Connection {
     }
 
     /// Returns the connection as it was before the request, if it can serve another one.
-    fn reunited(self: Box<Self>) -> Option<Box<Self>> {
+    fn into_idle(self: Box<Self>) -> Option<Box<Self>> {
         if !self.input.ready.is_empty() {
             return None;
         }
-        if matches!(self.way, SocketState::Both(_)) {
+        if matches!(self.socket, SocketState::Both(_)) {
             return Some(self);
         }
-        let Self { way: SocketState::Reading(read, uploading), input, output, header_bytes, known, place } =
-            *self
+        let Self {
+            socket: SocketState::Reading(read, uploading),
+            input,
+            output,
+            header_bytes,
+            known,
+            counted,
+        } = *self
         else {
             return None;
         };
         let socket = read.unsplit(uploading.done()?);
-        Some(Box::new(Self { way: SocketState::Both(socket), input, output, header_bytes, known, place }))
+        Some(Box::new(Self {
+            socket: SocketState::Both(socket),
+            input,
+            output,
+            header_bytes,
+            known,
+            counted,
+        }))
     }
 }
 
@@ -343,9 +358,9 @@ impl Input {
         self.ready = self.room.split().freeze();
         let read = read?;
         if read == room {
-            self.read = (self.read * 2).min(READ.1);
+            self.read = (self.read * 2).min(READ_SIZES.1);
         } else if read < self.read / 4 {
-            self.read = (self.read / 2).max(READ.0);
+            self.read = (self.read / 2).max(READ_SIZES.0);
         }
         Poll::Ready(Ok(read))
     }
@@ -353,7 +368,7 @@ impl Input {
 
 /// Adjusts the head of a response for the client of this proxy. Returns whether the connection may
 /// be used again.
-fn tidy(head: &mut Head) -> Result<bool, Http1Error> {
+fn normalize_length(head: &mut Head) -> Result<bool, Http1Error> {
     let headers = head.response.headers_mut();
     if !head.special || !headers.contains_key(CONTENT_LENGTH) {
         return Ok(true);

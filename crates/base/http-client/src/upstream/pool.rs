@@ -16,7 +16,7 @@ use super::{RequestBody, UpstreamError, UpstreamStats};
 use crate::lingering::Lingering;
 
 /// Minimum value that the clean-up uses as idle timeout; it runs at most at twice this rate.
-const SHORTEST_IDLE: Duration = Duration::from_millis(100);
+const MIN_IDLE_TIMEOUT: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub(super) struct Pool {
@@ -30,7 +30,7 @@ pub(super) struct Pool {
     /// The error of the last dial; requests that waited for that dial fail with it.
     failure: Mutex<Option<Arc<DialError>>>,
     /// Idle HTTP/1.1 connections.
-    pub(super) waiting: Arc<IdlePool>,
+    pub(super) idle: Arc<IdlePool>,
     /// Decides when to dial HTTP/1.1 connections for short reads.
     dial_policy: Arc<DialPolicy>,
     /// Permits for connections that carry one request each.
@@ -63,8 +63,8 @@ impl Connections {
 
 /// Removes idle connections until at most one connection is left. Without it, the connections of a
 /// burst would stay open until the next request.
-async fn keep_swept(connections: Weak<Mutex<Connections>>, idle_timeout: Duration) {
-    let _over = NotSwept(Weak::clone(&connections));
+async fn sweep_until_one(connections: Weak<Mutex<Connections>>, idle_timeout: Duration) {
+    let _over = SweepStopped(Weak::clone(&connections));
     loop {
         tokio::time::sleep(idle_timeout / 2).await;
         let Some(connections) = connections.upgrade() else { return };
@@ -79,9 +79,9 @@ async fn keep_swept(connections: Weak<Mutex<Connections>>, idle_timeout: Duratio
 
 /// Records that no task removes idle connections any more when the task is dropped, together with
 /// its runtime.
-struct NotSwept(Weak<Mutex<Connections>>);
+struct SweepStopped(Weak<Mutex<Connections>>);
 
-impl Drop for NotSwept {
+impl Drop for SweepStopped {
     fn drop(&mut self) {
         if let Some(connections) = self.0.upgrade() {
             lock(&connections).swept = false;
@@ -102,14 +102,14 @@ struct Load {
     /// Milliseconds from `made` to the end of the last stream.
     last_used: AtomicU64,
     /// The permit of a connection that carries one request.
-    _turn: Option<OwnedSemaphorePermit>,
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Load {
     /// Creates the load of a connection with its first stream.
-    fn first(turn: Option<OwnedSemaphorePermit>) -> Arc<Self> {
+    fn first(permit: Option<OwnedSemaphorePermit>) -> Arc<Self> {
         let (open, last_used) = (AtomicUsize::new(1), AtomicU64::new(0));
-        Arc::new(Self { open, made: Instant::now(), last_used, _turn: turn })
+        Arc::new(Self { open, made: Instant::now(), last_used, _permit: permit })
     }
 
     fn idle_for(&self, now: Instant) -> Duration {
@@ -151,7 +151,7 @@ impl Pool {
             dialing: Semaphore::new(1),
             dials: AtomicU64::new(0),
             failure: Mutex::default(),
-            waiting: Arc::default(),
+            idle: Arc::default(),
             dial_policy: Arc::default(),
             unshared,
         }
@@ -159,7 +159,7 @@ impl Pool {
 
     /// Reserves a stream on an existing connection or on a new one.
     pub(super) async fn lease(&self) -> Result<Lease, UpstreamError> {
-        match self.room() {
+        match self.lease_open() {
             Some(lease) => Ok(lease),
             // Boxed because it is large and rare; otherwise every request future would reserve
             // space for it.
@@ -170,8 +170,8 @@ impl Pool {
     async fn dial(&self) -> Result<Lease, UpstreamError> {
         let seen = self.dials.load(Ordering::Acquire);
         // The semaphore is never closed; if it were, the only effect would be superfluous dials.
-        let _turn = self.dialing.acquire().await.ok();
-        if let Some(lease) = self.room() {
+        let _permit = self.dialing.acquire().await.ok();
+        if let Some(lease) = self.lease_open() {
             return Ok(lease);
         }
         if self.dials.load(Ordering::Acquire) != seen
@@ -183,9 +183,9 @@ impl Pool {
         if lock(&self.connections).all.len() >= most {
             return Err(UpstreamError::Full(most));
         }
-        let dialled = self.connector.h2().await;
+        let dialed = self.connector.h2().await;
         self.dials.fetch_add(1, Ordering::AcqRel);
-        match dialled {
+        match dialed {
             Ok(http2) => {
                 *lock(&self.failure) = None;
                 Ok(self.add(http2))
@@ -200,13 +200,13 @@ impl Pool {
 
     /// Dials a new connection for one stream, which closes after it.
     pub(super) async fn unshared(&self) -> Result<Lease, UpstreamError> {
-        let Ok(turn) = Arc::clone(&self.unshared).try_acquire_owned() else {
+        let Ok(permit) = Arc::clone(&self.unshared).try_acquire_owned() else {
             return Err(UpstreamError::UnsharedFull(self.connector.limits.unshared));
         };
         // Boxed because it is large, as above.
-        let dialled = Box::pin(self.connector.h2()).await;
-        let http2 = dialled.map_err(|error| UpstreamError::Dial(Arc::new(error)))?;
-        Ok(Lease::new(http2, Load::first(Some(turn))))
+        let dialed = Box::pin(self.connector.h2()).await;
+        let http2 = dialed.map_err(|error| UpstreamError::Dial(Arc::new(error)))?;
+        Ok(Lease::new(http2, Load::first(Some(permit))))
     }
 
     pub(super) async fn http1(&self) -> Result<http1::SendRequest<RequestBody>, UpstreamError> {
@@ -215,32 +215,32 @@ impl Pool {
     }
 
     /// Dials a new keep-alive HTTP/1.1 connection.
-    pub(super) async fn kept(&self) -> Result<Box<KeepAlive>, UpstreamError> {
+    pub(super) async fn keep_alive(&self) -> Result<Box<KeepAlive>, UpstreamError> {
         // Boxed because it is large, as above.
-        Box::pin(self.connector.kept()).await.map_err(|error| UpstreamError::Dial(Arc::new(error)))
+        Box::pin(self.connector.keep_alive()).await.map_err(|error| UpstreamError::Dial(Arc::new(error)))
     }
 
     /// Records that a short read found no HTTP/1.1 connection, and dials one if the policy decides
     /// so.
-    pub(super) fn grow(&self) {
-        let Some(turn) = self.dial_policy.missed(self.connector.limits.short_reads) else { return };
+    pub(super) fn dial_for_reads(&self) {
+        let Some(permit) = self.dial_policy.missed(self.connector.limits.short_reads) else { return };
         // A connector of its own, so that the dial does not keep the pool alive.
         let connector = self.connector.another();
-        let keeper = self.keeper();
+        let handle = self.handle();
         self.connector.spawn(async move {
-            match connector.kept_for_reads().await {
-                Ok(connection) => keeper.keep(connection.counted(turn.succeeded())),
+            match connector.keep_alive_for_reads().await {
+                Ok(connection) => handle.put_back(connection.counted(permit.succeeded())),
                 Err(error) => {
-                    tracing::debug!(%error, "no connection for short reads");
-                    turn.failed();
+                    tracing::debug!(%error, "could not dial a connection for short reads");
+                    permit.failed();
                 }
             }
         });
     }
 
-    /// Returns a keeper that returns a used HTTP/1.1 connection to the pool.
-    pub(super) fn keeper(&self) -> Keeper {
-        Keeper { waiting: Arc::clone(&self.waiting), connector: Arc::downgrade(&self.connector) }
+    /// Returns a handle that puts a used HTTP/1.1 connection back into the pool.
+    pub(super) fn handle(&self) -> PoolHandle {
+        PoolHandle { idle: Arc::clone(&self.idle), connector: Arc::downgrade(&self.connector) }
     }
 
     pub(super) fn stats(&self) -> UpstreamStats {
@@ -258,7 +258,7 @@ impl Pool {
 
     /// Reserves a stream on the first connection with capacity, so that the last connections become
     /// idle and can be closed.
-    fn room(&self) -> Option<Lease> {
+    fn lease_open(&self) -> Option<Lease> {
         let limits = &self.connector.limits;
         let mut connections = lock(&self.connections);
         connections.sweep(limits.idle_timeout);
@@ -274,26 +274,26 @@ impl Pool {
         let mut connections = lock(&self.connections);
         connections.all.push(connection);
         if connections.all.len() > 1 && !std::mem::replace(&mut connections.swept, true) {
-            let idle_timeout = self.connector.limits.idle_timeout.max(SHORTEST_IDLE);
-            self.connector.spawn(keep_swept(Arc::downgrade(&self.connections), idle_timeout));
+            let idle_timeout = self.connector.limits.idle_timeout.max(MIN_IDLE_TIMEOUT);
+            self.connector.spawn(sweep_until_one(Arc::downgrade(&self.connections), idle_timeout));
         }
         lease
     }
 }
 
-/// Returns an HTTP/1.1 connection to its pool.
+/// Puts an HTTP/1.1 connection back into its pool.
 #[derive(Debug)]
-pub(super) struct Keeper {
-    waiting: Arc<IdlePool>,
+pub(super) struct PoolHandle {
+    idle: Arc<IdlePool>,
     connector: Weak<Connector>,
 }
 
-impl Keeper {
-    pub(super) fn keep(self, connection: Box<KeepAlive>) {
+impl PoolHandle {
+    pub(super) fn put_back(self, connection: Box<KeepAlive>) {
         let Some(connector) = self.connector.upgrade() else { return };
-        if self.waiting.put(connection) {
-            let idle_timeout = connector.limits.idle_timeout.max(SHORTEST_IDLE);
-            connector.spawn(super::idle_pool::keep_swept(Arc::downgrade(&self.waiting), idle_timeout));
+        if self.idle.put(connection) {
+            let idle_timeout = connector.limits.idle_timeout.max(MIN_IDLE_TIMEOUT);
+            connector.spawn(super::idle_pool::sweep_until_empty(Arc::downgrade(&self.idle), idle_timeout));
         }
     }
 }

@@ -14,7 +14,7 @@ use super::{RequestBody, UpstreamError, head};
 /// A running upload. Dropping it stops the upload.
 #[derive(Debug)]
 pub(super) struct Upload {
-    _wanted: oneshot::Sender<()>,
+    _alive: oneshot::Sender<()>,
 }
 
 impl Upload {
@@ -24,28 +24,28 @@ impl Upload {
         body: RequestBody,
         stream: SendStream<Bytes>,
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
-        let (wanted, unwanted) = oneshot::channel::<()>();
+        let (alive, dropped) = oneshot::channel::<()>();
         let work = async move {
             let mut sending = Sending { stream, done: false };
             let result = {
                 let mut copy = pin!(copy(body, &mut sending.stream));
-                let mut unwanted = pin!(unwanted);
+                let mut dropped = pin!(dropped);
                 poll_fn(|cx| {
                     // The end of the upload takes precedence over the cancellation, so poll it
                     // first.
                     if let Poll::Ready(result) = copy.as_mut().poll(cx) {
                         return Poll::Ready(result);
                     }
-                    unwanted.as_mut().poll(cx).map(|_dropped| Err(Ended::Unwanted))
+                    dropped.as_mut().poll(cx).map(|_dropped| Err(Ended::Dropped))
                 })
                 .await
             };
             sending.done = result.is_ok();
             if let Err(ended) = result {
-                tracing::debug!(%ended, "the body of a request did not reach the API server");
+                tracing::debug!(%ended, "the body of a request was not sent completely");
             }
         };
-        (Self { _wanted: wanted }, work)
+        (Self { _alive: alive }, work)
     }
 }
 
@@ -66,13 +66,13 @@ impl Drop for Sending {
 /// The reason why a body was not sent completely.
 #[derive(Debug, thiserror::Error)]
 enum Ended {
-    #[error("nobody waits for the answer")]
-    Unwanted,
-    #[error("the client's body failed: {0}")]
-    Body(#[source] pinniped_http_server::BoxError),
-    #[error("the API server wants no more: {0:?}")]
+    #[error("the caller dropped the response")]
+    Dropped,
+    #[error("the body failed: {0}")]
+    Body(#[source] pinniped_http_core::BoxError),
+    #[error("the server reset the stream: {0:?}")]
     Reset(Reason),
-    #[error("its trailers cannot be passed on: {0}")]
+    #[error("the trailers cannot be forwarded: {0}")]
     Trailers(#[from] UpstreamError),
     #[error("the stream failed: {0}")]
     Stream(#[from] h2::Error),

@@ -11,12 +11,12 @@ use http::header::{CONNECTION, CONTENT_LENGTH, DATE, HeaderName};
 use http::{HeaderMap, HeaderValue, Response};
 use http_body::{Body as _, Frame};
 use pin_project_lite::pin_project;
+use pinniped_http_core::BoxError;
+use pinniped_http_core::delivery::{ResponseTimer, take_interim};
 
 use crate::activity::CountedBody;
-use crate::body::BoxError;
 use crate::date;
-use crate::delivery::{Overdue, take_interim};
-use crate::service::Answering;
+use crate::service::PendingResponse;
 
 pin_project! {
     /// Waits for a response and delivers it, unless the client cancels the request or exceeds the
@@ -27,14 +27,14 @@ pin_project! {
     pub(super) struct Stream {
         #[pin]
         state: State,
-        overdue: Overdue,
+        response_timer: ResponseTimer,
     }
 }
 
 pin_project! {
     #[project = StateProjected]
     enum State {
-        Answering { #[pin] answer: Answering, respond: SendResponse<Bytes> },
+        Waiting { #[pin] answer: PendingResponse, respond: SendResponse<Bytes> },
         Sending { sending: Sending },
     }
 }
@@ -42,9 +42,9 @@ pin_project! {
 /// The reason why a response was not delivered completely.
 #[derive(Debug, thiserror::Error)]
 enum Ended {
-    #[error("the client wants no more: {0:?}")]
+    #[error("the client reset the stream: {0:?}")]
     Reset(Reason),
-    #[error("its body failed: {0}")]
+    #[error("the body of the response failed: {0}")]
     Body(#[source] BoxError),
     #[error("the connection failed: {0}")]
     Http2(#[from] h2::Error),
@@ -62,8 +62,8 @@ impl Ended {
 }
 
 impl Stream {
-    pub(super) fn new(answer: Answering, respond: SendResponse<Bytes>) -> Self {
-        Self { state: State::Answering { answer, respond }, overdue: Overdue::default() }
+    pub(super) fn new(answer: PendingResponse, respond: SendResponse<Bytes>) -> Self {
+        Self { state: State::Waiting { answer, respond }, response_timer: ResponseTimer::default() }
     }
 }
 
@@ -74,12 +74,12 @@ impl Future for Stream {
         match self.as_mut().project().state.poll(cx) {
             Poll::Ready(Ok(())) => Poll::Ready(()),
             Poll::Ready(Err(ended)) => {
-                tracing::debug!(%ended, "a stream ended before its answer");
+                tracing::debug!(%ended, "a stream ended before its response was complete");
                 Poll::Ready(())
             }
             Poll::Pending => {
-                ready!(self.project().overdue.poll(cx));
-                tracing::debug!("a client did not take its answer in time");
+                ready!(self.project().response_timer.poll(cx));
+                tracing::debug!("a client did not read its response in time");
                 Poll::Ready(())
             }
         }
@@ -90,7 +90,7 @@ impl State {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Ended>> {
         let (response, respond) = match self.as_mut().project() {
             StateProjected::Sending { sending } => return sending.poll(cx),
-            StateProjected::Answering { mut answer, respond } => {
+            StateProjected::Waiting { mut answer, respond } => {
                 let polled = answer.as_mut().poll(cx);
                 for mut interim in take_interim() {
                     strip(interim.headers_mut());

@@ -13,7 +13,7 @@ use url::Url;
 
 use super::finding::Finding;
 use super::observed::{EndpointLook, Look, Observed, SecretLook};
-use crate::dial::host_of;
+use crate::https::host_of;
 
 /// An expiration within this time is reported.
 const SOON: SignedDuration = SignedDuration::from_hours(7 * 24);

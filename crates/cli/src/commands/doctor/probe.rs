@@ -8,7 +8,8 @@ use url::Url;
 
 use super::observed::EndpointLook;
 use super::read::LOOK_LIMIT;
-use crate::dial::{Dialer, host_of};
+use crate::dial::Dialer;
+use crate::https::host_of;
 use crate::https::{HttpsClient, SendError, tls_text};
 
 /// Probes the endpoint. With `system`, also checks whether the system roots trust the certificate.

@@ -21,15 +21,17 @@ use http::{Request, Response, StatusCode};
 use hyper::upgrade::OnUpgrade;
 use jiff::Timestamp;
 use pinniped_apiserver::respond::{self, Negotiated};
+use pinniped_apiserver::response_headers;
 use pinniped_error::chain;
-use pinniped_http_client::upstream::{RequestBody, Upstream, add_ready};
+use pinniped_http_client::upstream::{RequestBody, Upstream, add_precomputed};
 use pinniped_http_headers::hop_by_hop;
 use pinniped_http_server::Incoming;
 use pinniped_http_server::tunnels::Tunnels;
 use pinniped_http_server::{Answer, Body, Connection, Service, layers};
+use pinniped_kube_client::ApiServerError;
 use pinniped_kube_request::request_info::RequestInfo;
 use pinniped_kube_types::status::Status;
-use pinniped_reverse_proxy::{ForwardError, ProtocolPolicy, ResponseDeadline, Wanted};
+use pinniped_reverse_proxy::{ClientUpgrade, ForwardError, ProtocolPolicy, ResponseDeadline};
 use tokio_util::sync::CancellationToken;
 
 use super::gate::Gate;
@@ -94,7 +96,7 @@ impl Inner {
         match layers::guard_panic(served).await {
             Ok(Ok(response)) => response,
             Ok(Err(refusal)) => refusal.into_response(&negotiated),
-            Err(_panicked) => layers::panic_response(),
+            Err(_panicked) => response_headers::panic_response(),
         }
     }
 
@@ -132,8 +134,8 @@ impl Inner {
             // An upgrade uses HTTP/1.1.
             (Some(_), Some(_)) if policy == ProtocolPolicy::Http2 => return Err(Refusal::NotForHttp1),
             (Some(protocol), Some(client)) => {
-                let wanted = Wanted { protocol, client, idle: None, ended: self.ended.clone() };
-                add_ready(request, &[precomputed]).map_err(|error| Refusal::Forward(error.into()))?;
+                let wanted = ClientUpgrade { protocol, client, idle: None, ended: self.ended.clone() };
+                add_precomputed(request, &[precomputed]).map_err(|error| Refusal::Forward(error.into()))?;
                 let request = std::mem::take(request);
                 let upgrade =
                     pinniped_reverse_proxy::upgrade(&self.upstream, request, wanted, &self.tunnels, None, ());
@@ -196,7 +198,7 @@ impl Refusal {
                  exec, attach, port-forward and their like cannot be used",
             )),
             Self::Forward(error) => {
-                let text = format!("pinniped proxy got no answer: {}", chain(&error));
+                let text = format!("pinniped proxy got no answer: {}", chain(&ApiServerError::from(error)));
                 status(&Status::service_unavailable(text))
             }
         }

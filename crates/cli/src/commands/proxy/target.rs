@@ -122,10 +122,7 @@ struct ClusterConnector(Dialer);
 
 impl Dial for ClusterConnector {
     fn dial<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, Result<TcpStream, ConnectError>> {
-        Box::pin(async move {
-            let connected = self.0.dial(host, port, true).await;
-            connected.map_err(|error| ConnectError { message: error.to_string(), source: None })
-        })
+        Box::pin(self.0.dial(host, port, true))
     }
 }
 

@@ -13,7 +13,7 @@ use pinniped_kube_request::attributes::{Attributes, ResourceAttributes};
 use pinniped_kube_request::identity::{self, AUTHENTICATED, User};
 use pinniped_kube_request::impersonation::UidImpersonation;
 
-use pinniped_kube_client::{AGENT, RequestBody, Upstream, UpstreamError};
+use pinniped_kube_client::{AGENT, ApiServerError, RequestBody, Upstream, UpstreamError};
 
 /// Timeout of one probe.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -67,7 +67,7 @@ async fn get(upstream: &Upstream, path: &'static str) -> Result<(StatusCode, Vec
         .map_err(|error| error.to_string())?;
     let response = upstream.send(request).await.map_err(|error| match error {
         UpstreamError::Dial(dial) => dial.to_string(),
-        other => other.to_string(),
+        other => ApiServerError::from(other).to_string(),
     })?;
     let status = response.status();
     // The body only contributes to the text of an error.

@@ -6,9 +6,11 @@ use http::header::{AUTHORIZATION, EXPECT, HOST, HeaderName, HeaderValue};
 use http::uri::{Authority, Scheme};
 use http::{HeaderMap, Request, Uri};
 use pinniped_apiserver::refusal::Refusal;
+use pinniped_error::chain;
 use pinniped_http_client::upstream::UpstreamError;
 use pinniped_http_headers::hop_by_hop;
 use pinniped_http_headers::precomputed::{NO_FIELDS, PrecomputedHeaders};
+use pinniped_kube_client::ApiServerError;
 use pinniped_kube_request::client_impersonation::intake::leftover;
 use pinniped_kube_request::identity::KnownUser;
 use pinniped_kube_request::impersonation::{Impersonation, InvalidHeader};
@@ -155,10 +157,10 @@ fn aim<B>(request: &mut Request<B>) -> Result<(), Refusal> {
 }
 
 /// Returns the refusal for a request without a response of the API server.
-pub(super) fn refusal_of(error: &ForwardError) -> Refusal {
-    match error {
+pub(super) fn refusal_of(error: ForwardError) -> Refusal {
+    match &error {
         ForwardError::OtherProtocol => {
-            tracing::error!("{error}");
+            tracing::error!("{}", ApiServerError::from(error));
             return Refusal::BadGateway;
         }
         // Caused by the client, so an administrator cannot fix it.
@@ -167,13 +169,7 @@ pub(super) fn refusal_of(error: &ForwardError) -> Refusal {
         ForwardError::Upstream(UpstreamError::UnsharedFull(_)) => return Refusal::Overloaded,
         _ => {}
     }
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    failed(&text);
+    failed(&chain(&ApiServerError::from(error)));
     Refusal::BadGateway
 }
 

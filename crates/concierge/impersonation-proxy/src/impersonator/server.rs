@@ -26,7 +26,7 @@ use super::anonymous_probe::{self, Capabilities, ProbeError};
 use super::credential::Credential;
 use super::metrics::ImpersonatorMetrics;
 use super::{DECIDED_BY, ForwardHandler, Stack};
-use pinniped_kube_client::{Upstream, UpstreamConfigError};
+use pinniped_kube_client::{ApiServerConfigError, Upstream};
 
 /// The parameters of an impersonation proxy.
 pub struct ImpersonatorParams {
@@ -81,7 +81,7 @@ pub enum StartError {
     Threads(#[source] io::Error),
     /// The API server's address or CA is not usable.
     #[error(transparent)]
-    Upstream(UpstreamConfigError),
+    Upstream(ApiServerConfigError),
     /// The anonymous access of the API server is unknown.
     #[error("could not detect if anonymous authentication is enabled: {0}")]
     Anonymous(ProbeError),
@@ -108,7 +108,8 @@ pub async fn start(params: ImpersonatorParams) -> Result<Impersonator, StartErro
     let address = params.listen;
     let listener = Listener::bind(address).map_err(|source| StartError::Listen { address, source })?;
     let workers = Arc::new(Workers::start(Share::Half).map_err(StartError::Threads)?);
-    let passthrough_upstream = params.upstream.separate().map_err(StartError::Upstream)?;
+    let passthrough_upstream =
+        params.upstream.separate().map_err(|error| StartError::Upstream(error.into()))?;
     let anonymous =
         anonymous_probe::probe_anonymous(&passthrough_upstream).await.map_err(StartError::Anonymous)?;
     let capabilities = Arc::new(Capabilities::new(anonymous));
@@ -132,7 +133,7 @@ pub async fn start(params: ImpersonatorParams) -> Result<Impersonator, StartErro
         reviewer: params.reviewer,
         upstream: params.upstream.clone(),
         passthrough_upstream: passthrough_upstream.clone(),
-        foreign_upstream: params.upstream.separate().map_err(StartError::Upstream)?,
+        foreign_upstream: params.upstream.separate().map_err(|error| StartError::Upstream(error.into()))?,
         impersonator: Credential::new(params.impersonator_token),
         capabilities: Arc::clone(&capabilities),
         tunnels: tunnels.clone(),

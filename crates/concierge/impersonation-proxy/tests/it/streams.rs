@@ -15,7 +15,9 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use pinniped_http_client::proxy_environment::ProxyEnvironment;
 use pinniped_http_server::{Body, BoxError, body, workers};
 use pinniped_impersonation_proxy::impersonator::InFlightLimits;
-use pinniped_kube_client::{RequestBody, Upstream, UpstreamLimits, UpstreamParams, kube_client, through};
+use pinniped_kube_client::{
+    ApiServerError, RequestBody, Upstream, UpstreamLimits, UpstreamParams, kube_client, through,
+};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -181,7 +183,7 @@ async fn a_full_pool_returns_an_error() {
     let upstream = Upstream::new(params).unwrap();
     let first = upstream.send(get("/watch")).await.unwrap();
     let error = upstream.send(get("/watch")).await.unwrap_err();
-    assert_eq!(error.to_string(), "all 1 connections to the API server are full");
+    assert_eq!(ApiServerError::from(error).to_string(), "all 1 connections to the API server are full");
     drop(first);
 }
 
@@ -302,7 +304,7 @@ async fn requests_of_the_kubernetes_client_time_out_on_a_silent_server() {
     let api = ApiServer::start(Script { handler, ..Script::default() }).await;
     let server = format!("https://{}", api.address).parse().unwrap();
     let mut params = UpstreamParams::new(server, api.roots.clone());
-    params.limits.answer_timeout = Duration::from_millis(50);
+    params.limits.response_timeout = Duration::from_millis(50);
     let upstream = Upstream::new(params).unwrap();
     let client = kube_client(&upstream, crate::world::token_source(Some("mine")), "ns");
     let secrets: kube::Api<k8s_openapi::api::core::v1::Secret> = kube::Api::namespaced(client, "ns");

@@ -127,12 +127,12 @@ fn server_names_are_lowercased_and_invalid_ones_refused() {
     let long = [b'a'; LONGEST_NAME + 1];
     let bad: [&[u8]; 5] = [b"", b"a b", b"a\0b", "\u{e4}.example".as_bytes(), &long];
     for name in bad {
-        assert_eq!(named(name), Err(BadHello::BadServerName), "{name:?}");
+        assert_eq!(named(name), Err(ClientHelloError::BadServerName), "{name:?}");
     }
     let twice = sni(&[(HOST_NAME, b"a"), (HOST_NAME, b"b")]);
-    assert_eq!(parse(&one_record(&[twice])), Err(BadHello::BadServerName));
+    assert_eq!(parse(&one_record(&[twice])), Err(ClientHelloError::BadServerName));
     let again = [sni(&[(HOST_NAME, b"a")]), sni(&[(HOST_NAME, b"b")])];
-    assert_eq!(parse(&one_record(&again)), Err(BadHello::BadServerName));
+    assert_eq!(parse(&one_record(&again)), Err(ClientHelloError::BadServerName));
 }
 
 #[test]
@@ -145,21 +145,21 @@ fn grease_versions_are_ignored() {
 
 #[test]
 fn bytes_that_are_not_a_client_hello_are_refused_as_early_as_possible() {
-    let table: &[(&str, &[u8], Result<Progress, BadHello>)] = &[
+    let table: &[(&str, &[u8], Result<Progress, ClientHelloError>)] = &[
         ("nothing yet", b"", Ok(Progress::Incomplete(6))),
-        ("plain HTTP", b"GET / HTTP/1.1\r\n", Err(BadHello::PlainHttp)),
+        ("plain HTTP", b"GET / HTTP/1.1\r\n", Err(ClientHelloError::PlainHttp)),
         ("its first letters", b"GE", Ok(Progress::Incomplete(4))),
         ("of two methods", b"P", Ok(Progress::Incomplete(5))),
-        ("HTTP/2 without TLS", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Err(BadHello::PlainHttp)),
-        ("another protocol", b"SSH-2.0-x", Err(BadHello::NotTls)),
-        ("SSL 2", &[0x80, 0x2e, 1, 0, 2], Err(BadHello::NotTls)),
-        ("an alert", &[21, 3, 3, 0, 2, 2, 40], Err(BadHello::NotTls)),
-        ("a record of no version", &[22, 4], Err(BadHello::NotTls)),
-        ("an empty record", &[22, 3, 1, 0, 0], Err(BadHello::Malformed)),
-        ("a record too long", &[22, 3, 1, 0x40, 1], Err(BadHello::Malformed)),
-        ("a ServerHello", &[22, 3, 3, 0, 100, 2], Err(BadHello::NotHello)),
-        ("a hello of 16 MiB", &[22, 3, 1, 2, 0, 1, 0xff, 0xff, 0xff], Err(BadHello::TooLong)),
-        ("a second record of another kind", &[22, 3, 1, 0, 1, 1, 23], Err(BadHello::NotHello)),
+        ("HTTP/2 without TLS", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Err(ClientHelloError::PlainHttp)),
+        ("another protocol", b"SSH-2.0-x", Err(ClientHelloError::NotTls)),
+        ("SSL 2", &[0x80, 0x2e, 1, 0, 2], Err(ClientHelloError::NotTls)),
+        ("an alert", &[21, 3, 3, 0, 2, 2, 40], Err(ClientHelloError::NotTls)),
+        ("a record of no version", &[22, 4], Err(ClientHelloError::NotTls)),
+        ("an empty record", &[22, 3, 1, 0, 0], Err(ClientHelloError::Malformed)),
+        ("a record too long", &[22, 3, 1, 0x40, 1], Err(ClientHelloError::Malformed)),
+        ("a ServerHello", &[22, 3, 3, 0, 100, 2], Err(ClientHelloError::NotClientHello)),
+        ("a hello of 16 MiB", &[22, 3, 1, 2, 0, 1, 0xff, 0xff, 0xff], Err(ClientHelloError::TooLong)),
+        ("a second record of another kind", &[22, 3, 1, 0, 1, 1, 23], Err(ClientHelloError::NotClientHello)),
     ];
     for (name, bytes, wanted) in table {
         assert_eq!(parse(bytes), *wanted, "{name}");
@@ -170,7 +170,7 @@ fn bytes_that_are_not_a_client_hello_are_refused_as_early_as_possible() {
 fn a_long_client_hello_in_tiny_records_is_refused_at_the_size_limit() {
     let padding = (0xfafa, vec![0; 8000]);
     let bytes = records(&message(&[padding]), 1);
-    assert_eq!(parse(&bytes), Err(BadHello::TooLong));
+    assert_eq!(parse(&bytes), Err(ClientHelloError::TooLong));
     // The parser also refuses a prefix when the announced length exceeds the limit.
     let within = (0..=LONGEST).find(|end| parse(&bytes[..*end]).is_err()).unwrap();
     assert!(within <= LONGEST);
@@ -190,5 +190,5 @@ fn wrong_lengths_are_malformed_and_never_panic() {
     let mut short = good;
     let length = u16::try_from(short.len() - MESSAGE_HEADER - 1).unwrap().to_be_bytes();
     short[2..4].copy_from_slice(&length);
-    assert_eq!(parse(&records(&short, LONGEST_RECORD)), Err(BadHello::Malformed));
+    assert_eq!(parse(&records(&short, LONGEST_RECORD)), Err(ClientHelloError::Malformed));
 }

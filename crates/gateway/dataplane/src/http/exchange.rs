@@ -15,7 +15,7 @@ use pinniped_http_client::upstream::{RequestBody, ResponseBody, UpstreamError};
 use pinniped_http_headers::hop_by_hop;
 use pinniped_http_server::Incoming;
 use pinniped_http_server::{Body, Connection};
-use pinniped_reverse_proxy::{ForwardError, Idle, Pace, Wanted, relay};
+use pinniped_reverse_proxy::{ClientUpgrade, ForwardError, PauseLimit, TimeLimits, relay};
 use tokio::time::{Instant, sleep_until};
 
 use super::answer::{status, text};
@@ -55,7 +55,7 @@ pub(super) struct Exchange {
 pub(super) struct Upgrade {
     to: To,
     request: Request<RequestBody>,
-    wanted: Wanted,
+    wanted: ClientUpgrade,
 }
 
 /// The destination of a request.
@@ -82,20 +82,18 @@ enum Failure {
     Forward(#[from] ForwardError),
 }
 
-/// Returns an error text for a backend; the texts of `pinniped-reverse-proxy` refer to an API
-/// server.
+/// Returns an error text that calls the server a backend.
 fn of_upstream(error: &UpstreamError) -> String {
     match error {
         UpstreamError::Dial(why) => format!("could not connect to the backend: {}", chain(&**why)),
         UpstreamError::Full(connections) => format!("all {connections} connections to the backend are full"),
         UpstreamError::UnsharedFull(connections) => {
-            format!("all {connections} connections to the backend for requests with large heads are in use")
+            format!("all {connections} connections to the backend for requests with large headers are in use")
         }
         UpstreamError::HeadTooLarge { .. } | UpstreamError::FieldName => {
             format!("the request cannot be sent to a backend: {error}")
         }
         UpstreamError::Fields(_) => "the request has too many header fields".to_owned(),
-        UpstreamError::Silent => "the backend did not answer in time".to_owned(),
         UpstreamError::Http(why) => format!("the request to the backend failed: {}", chain(why)),
         UpstreamError::Http1(why) => format!("the request to the backend failed: {}", chain(why)),
         UpstreamError::Http2(why) => format!("the request to the backend failed: {}", chain(why)),
@@ -105,11 +103,11 @@ fn of_upstream(error: &UpstreamError) -> String {
 fn of_forward(error: &ForwardError) -> String {
     match error {
         ForwardError::Upstream(error) => of_upstream(error),
-        ForwardError::UnaskedSwitch => {
-            "the backend switched protocols, though nobody had asked for it".to_owned()
+        ForwardError::UnrequestedSwitch => {
+            "the backend switched protocols without a request to do so".to_owned()
         }
         ForwardError::OtherProtocol => {
-            "the backend switched to another protocol than the client asked for".to_owned()
+            "the backend switched to another protocol than the client requested".to_owned()
         }
     }
 }
@@ -199,7 +197,7 @@ pub(super) fn begin(
     };
     match wanted {
         Some(((protocol, ended), client)) => {
-            let wanted = Wanted { protocol, client, ended, idle: forward.timeouts.idle };
+            let wanted = ClientUpgrade { protocol, client, ended, idle: forward.timeouts.idle };
             let request = Request::from_parts(parts, RequestBody::from(body));
             Next::Upgrade(Upgrade { to, request, wanted })
         }
@@ -279,26 +277,26 @@ impl Exchange {
         };
         let response = in_time(pin!(pending), self.began, &self.to.timeouts, self.upload.as_ref()).await??;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            return Err(ForwardError::UnaskedSwitch.into());
+            return Err(ForwardError::UnrequestedSwitch.into());
         }
         Ok(response)
     }
 
-    fn pace(&self) -> Pace {
+    fn pace(&self) -> TimeLimits {
         pace(self.began, self.to.timeouts, self.upload.as_ref())
     }
 }
 
 /// Returns the time limits for the rest of a response.
-fn pace(began: Instant, timeouts: Timeouts, upload: Option<&Upload>) -> Pace {
+fn pace(began: Instant, timeouts: Timeouts, upload: Option<&Upload>) -> TimeLimits {
     let Timeouts { response, idle } = timeouts;
     // If the response starts while the request body is still being sent, both continue in
     // parallel without a limit on the total time.
     let sent = upload.map_or(Some(began), Upload::ended);
     let alive = upload.map(Upload::alive);
-    Pace {
+    TimeLimits {
         deadline: sent.zip(response).map(|(sent, response)| sent + response),
-        idle: idle.map(|after| Idle { after, alive: alive.cloned() }),
+        idle: idle.map(|after| PauseLimit { after, keep_alive: alive.cloned() }),
     }
 }
 

@@ -4,7 +4,7 @@ use http::header::{EXPECT, Entry, HOST};
 use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use pinniped_http_headers::hop_by_hop;
-use pinniped_http_server::layers::audit_id;
+use pinniped_http_server::random_id;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
@@ -61,7 +61,7 @@ pub(super) fn rewrite(headers: &mut HeaderMap, way: ClientConnection) {
     }
     if let Entry::Vacant(id) = headers.entry(X_REQUEST_ID) {
         // The audit ID of an empty header map is a random UUID.
-        id.insert(audit_id(&HeaderMap::new()));
+        id.insert(random_id());
     }
 }
 

@@ -41,13 +41,13 @@ async fn a_late_or_incomplete_client_hello_closes_the_connection() {
     for sent in [&hello[..0], &hello[..hello.len() - 1]] {
         assert_eq!(answer_or_reset(gateway.tls_addr(), sent, false).await, b"");
     }
-    until("both are counted", || gateway.counts().hello_unfinished == 2).await;
+    until("both are counted", || gateway.counts().client_hello_unfinished == 2).await;
     until("both as slow", || gateway.tls_stats().handshakes_failed == 2).await;
     // A close within the ClientHello is detected immediately, even with the default handshake
     // timeout.
     let patient = crate::world::gateway();
     assert_eq!(answer_or_reset(patient.tls_addr(), &hello[..100], true).await, b"");
-    until("it is counted", || patient.counts().hello_unfinished == 1).await;
+    until("it is counted", || patient.counts().client_hello_unfinished == 1).await;
 }
 
 async fn answer_or_reset(address: SocketAddr, bytes: &[u8], end: bool) -> Vec<u8> {

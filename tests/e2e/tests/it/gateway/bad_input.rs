@@ -39,7 +39,9 @@ async fn clients_without_tls_or_a_known_host_get_no_information_and_are_counted(
     let restarts = || place.running().iter().map(|(_, pod)| pod.restarts).sum::<u32>();
     let before = restarts();
     let refused = async |reason: &str| {
-        place.metric(door, &format!("pinniped_gateway_hellos_refused_total{{reason=\"{reason}\"}}")).await
+        place
+            .metric(door, &format!("pinniped_gateway_client_hellos_refused_total{{reason=\"{reason}\"}}"))
+            .await
     };
 
     let not_tls = refused("not_tls").await;

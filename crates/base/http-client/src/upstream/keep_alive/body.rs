@@ -5,13 +5,13 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use http_body::{Frame, SizeHint};
-use pinniped_http_server::BoxError;
+use pinniped_http_core::BoxError;
 
-use super::framing::{Decoded, Decoder, is_kept};
+use super::framing::{Decoded, Decoder, allows_reuse};
 use super::head::Head;
-use super::{Connection, Http1Error, tidy};
+use super::{Connection, Http1Error, normalize_length};
 use crate::upstream::ResponseBody;
-use crate::upstream::pool::Keeper;
+use crate::upstream::pool::PoolHandle;
 
 /// The body of a response. When its end is read, its connection returns to the pool if it can serve
 /// another request; when it is dropped earlier, the connection is closed.
@@ -21,24 +21,25 @@ pub(in crate::upstream) struct KeepAliveBody {
     connection: Option<Box<Connection>>,
     decoder: Decoder,
     /// Returns the connection to its pool.
-    keeper: Option<Keeper>,
+    handle: Option<PoolHandle>,
 }
 
 /// Creates a response whose head was read.
-pub(super) fn answer(
+pub(super) fn response(
     connection: Box<Connection>,
     mut head: Head,
     decoder: Decoder,
-    keeper: Keeper,
+    handle: PoolHandle,
 ) -> Result<Response<ResponseBody>, Http1Error> {
-    let reusable =
-        tidy(&mut head)? && is_kept(&head) && head.response.status() != StatusCode::SWITCHING_PROTOCOLS;
+    let reusable = normalize_length(&mut head)?
+        && allows_reuse(&head)
+        && head.response.status() != StatusCode::SWITCHING_PROTOCOLS;
     let mut body =
-        KeepAliveBody { connection: Some(connection), decoder, keeper: reusable.then_some(keeper) };
+        KeepAliveBody { connection: Some(connection), decoder, handle: reusable.then_some(handle) };
     if decoder == Decoder::Done {
         body.end();
     }
-    Ok(head.response.map(|()| ResponseBody::kept(body)))
+    Ok(head.response.map(|()| ResponseBody::keep_alive(body)))
 }
 
 impl KeepAliveBody {
@@ -86,11 +87,11 @@ impl KeepAliveBody {
     }
 
     fn end(&mut self) {
-        let (connection, keeper) = (self.connection.take(), self.keeper.take());
-        if let Some((connection, keeper)) = connection.zip(keeper)
-            && let Some(connection) = connection.reunited()
+        let (connection, handle) = (self.connection.take(), self.handle.take());
+        if let Some((connection, handle)) = connection.zip(handle)
+            && let Some(connection) = connection.into_idle()
         {
-            keeper.keep(connection);
+            handle.put_back(connection);
         }
     }
 

@@ -10,8 +10,8 @@ use super::head::{Fields, Head};
 use super::{Http1Error, head};
 
 /// Maximum size of a line with the size of a chunk, and of all trailers, in bytes.
-const MOST_META: usize = 16 << 10;
-const MOST_TRAILERS: usize = 64;
+const MAX_META: usize = 16 << 10;
+const MAX_TRAILERS: usize = 64;
 
 /// Names that are not allowed as trailers because they concern the message as a whole (RFC 9110,
 /// section 6.5.1).
@@ -163,11 +163,11 @@ impl Decoder {
 }
 
 /// Returns whether a connection may serve another request after a response that ends by itself.
-pub(super) fn is_kept(head: &Head) -> bool {
-    let says = |token| head.special && has_token(head.response.headers(), &CONNECTION, token);
+pub(super) fn allows_reuse(head: &Head) -> bool {
+    let has = |token| head.special && has_token(head.response.headers(), &CONNECTION, token);
     match head.response.version() {
-        Version::HTTP_11 => !says("close"),
-        _ => says("keep-alive") && !says("close"),
+        Version::HTTP_11 => !has("close"),
+        _ => has("keep-alive") && !has("close"),
     }
 }
 
@@ -215,7 +215,7 @@ fn chunk_size(input: &mut Bytes) -> Result<Option<u64>, Http1Error> {
         Status::Complete((length, _)) => &input[..length - b"\r\n".len()],
         Status::Partial => input.strip_suffix(b"\r").unwrap_or(input),
     };
-    if line.len() > MOST_META || line.iter().any(|byte| matches!(byte, b'\r' | b'\n')) {
+    if line.len() > MAX_META || line.iter().any(|byte| matches!(byte, b'\r' | b'\n')) {
         return Err(Http1Error::Chunk);
     }
     Ok(match parsed {
@@ -228,7 +228,7 @@ fn chunk_size(input: &mut Bytes) -> Result<Option<u64>, Http1Error> {
 }
 
 fn trailers(input: &mut Bytes) -> Result<Option<HeaderMap>, Http1Error> {
-    let mut fields = [httparse::EMPTY_HEADER; MOST_TRAILERS];
+    let mut fields = [httparse::EMPTY_HEADER; MAX_TRAILERS];
     match httparse::parse_headers(input, &mut fields).map_err(Http1Error::Trailers)? {
         // As in the line of a size: the next response begins here.
         Status::Complete((length, _)) if !ends_whole_lines(&input[..length]) => Err(Http1Error::Chunk),
@@ -240,7 +240,7 @@ fn trailers(input: &mut Bytes) -> Result<Option<HeaderMap>, Http1Error> {
             input.advance(length);
             Ok(Some(map))
         }
-        Status::Partial if input.len() > MOST_META => {
+        Status::Partial if input.len() > MAX_META => {
             Err(Http1Error::Trailers(httparse::Error::TooManyHeaders))
         }
         Status::Partial => Ok(None),
@@ -331,11 +331,11 @@ mod tests {
     fn version_and_connection_header_decide_about_keep_alive() {
         let (old, new) = (Version::HTTP_10, Version::HTTP_11);
         let connection = |text: &'static str| [("connection", text)];
-        assert!(is_kept(&head(new, 200, &[])));
-        assert!(!is_kept(&head(new, 200, &connection("x, Close"))));
-        assert!(!is_kept(&head(old, 200, &[])));
-        assert!(is_kept(&head(old, 200, &connection("Keep-Alive"))));
-        assert!(!is_kept(&head(old, 200, &connection("keep-alive, close"))));
+        assert!(allows_reuse(&head(new, 200, &[])));
+        assert!(!allows_reuse(&head(new, 200, &connection("x, Close"))));
+        assert!(!allows_reuse(&head(old, 200, &[])));
+        assert!(allows_reuse(&head(old, 200, &connection("Keep-Alive"))));
+        assert!(!allows_reuse(&head(old, 200, &connection("keep-alive, close"))));
     }
 
     #[test]
@@ -357,7 +357,7 @@ mod tests {
 
     #[test]
     fn malformed_chunks_are_errors_and_never_an_end() {
-        let long = format!("1;{}\r\nx\r\n0\r\n\r\n", "x".repeat(MOST_META));
+        let long = format!("1;{}\r\nx\r\n0\r\n\r\n", "x".repeat(MAX_META));
         for body in [
             "",
             "\r\n",

@@ -15,7 +15,7 @@ use super::Http1Error;
 use crate::upstream::RequestBody;
 
 /// Maximum number of header fields of a response.
-const MOST_FIELDS: usize = 2000;
+const MAX_FIELDS: usize = 2000;
 /// Space for the fields that are added to a response later.
 const ADDED_FIELDS: usize = 10;
 /// Number of fields that are parsed without a heap allocation.
@@ -23,7 +23,7 @@ const USUAL_FIELDS: usize = 64;
 /// Longer names and values are not cached.
 const USUAL_LENGTH: usize = 64;
 
-/// The way in which the server detects the end of a request's body.
+/// The framing by which the server detects the end of a request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Length {
     /// There is no body.
@@ -36,17 +36,17 @@ pub(super) enum Length {
 
 /// Writes the head of a request. The fields that define the end of the body come from `length`
 /// alone, because two contradictory definitions allow request smuggling. The host is that of the
-/// URI if no field contains it. The precomputed headers in `ready` follow the request's own fields.
+/// URI if no field contains it. Precomputed headers follow the request's own fields.
 pub(super) fn write(
     request: &Request<RequestBody>,
-    ready: &[&PrecomputedHeaders],
+    precomputed: &[&PrecomputedHeaders],
     length: Length,
     out: &mut Vec<u8>,
 ) {
     let target = request.uri().path_and_query().map_or("/", |target| target.as_str());
     let fields: usize =
         request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum::<usize>()
-            + ready.iter().map(|fields| fields.as_http1().len()).sum::<usize>();
+            + precomputed.iter().map(|fields| fields.as_http1().len()).sum::<usize>();
     out.reserve(request.method().as_str().len() + target.len() + fields + 64);
     out.extend_from_slice(request.method().as_str().as_bytes());
     out.push(b' ');
@@ -65,7 +65,7 @@ pub(super) fn write(
         }
         write_field(name, value, out);
     }
-    ready.iter().for_each(|fields| out.extend_from_slice(fields.as_http1()));
+    precomputed.iter().for_each(|fields| out.extend_from_slice(fields.as_http1()));
     match length {
         // RFC 9110, section 8.6: a request whose method allows a body states that there is none.
         Length::None if matches!(*request.method(), Method::POST | Method::PUT | Method::PATCH) => {
@@ -164,7 +164,7 @@ pub(super) fn read(bytes: &Bytes, known: &mut Fields) -> Result<Option<Head>, Ht
     let mut fields = [const { MaybeUninit::uninit() }; USUAL_FIELDS];
     match read_with(bytes, &mut fields, known) {
         Err(Http1Error::Head(httparse::Error::TooManyHeaders)) => {
-            let mut fields = vec![MaybeUninit::uninit(); MOST_FIELDS];
+            let mut fields = vec![MaybeUninit::uninit(); MAX_FIELDS];
             read_with(bytes, &mut fields, known)
         }
         read => read,
@@ -250,12 +250,17 @@ mod tests {
 
     #[test]
     fn precomputed_headers_follow_the_requests_own_fields() {
-        let ready = |name, value| {
+        let precomputed = |name, value| {
             PrecomputedHeaders::new(vec![(HeaderName::from_static(name), HeaderValue::from_static(value))])
         };
         let request = Request::get("/a").header("own", "0").body(RequestBody::Empty).unwrap();
         let mut out = Vec::new();
-        write(&request, &[&ready("b", "1"), &NO_FIELDS, &ready("a", "2")], Length::None, &mut out);
+        write(
+            &request,
+            &[&precomputed("b", "1"), &NO_FIELDS, &precomputed("a", "2")],
+            Length::None,
+            &mut out,
+        );
         assert_eq!(out, b"GET /a HTTP/1.1\r\nown: 0\r\nb: 1\r\na: 2\r\n\r\n");
     }
 
@@ -295,7 +300,7 @@ mod tests {
 
     #[test]
     fn more_than_the_usual_number_of_fields_is_accepted_up_to_the_limit() {
-        for (fields, readable) in [(USUAL_FIELDS + 1, true), (MOST_FIELDS, true), (MOST_FIELDS + 1, false)] {
+        for (fields, readable) in [(USUAL_FIELDS + 1, true), (MAX_FIELDS, true), (MAX_FIELDS + 1, false)] {
             let head = format!("HTTP/1.1 200 OK\r\n{}\r\n", "a: b\r\n".repeat(fields));
             let read = read(&Bytes::from(head), &mut Fields::default());
             assert_eq!(read.is_ok(), readable, "{fields}: {read:?}");

@@ -4,13 +4,13 @@ use bytes::Bytes;
 use http::{Method, Request, Response};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
-use pinniped_http_server::BoxError;
+use pinniped_http_core::BoxError;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::{Connection, Single, Socket, SocketState};
+use super::{Connection, PlainWrite, Socket, SocketState};
 use crate::upstream::{AddressParams, RequestBody, ResponseBody, Upstream, UpstreamError, UpstreamLimits};
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -251,22 +251,22 @@ async fn a_truncated_response_is_an_error_and_one_without_a_length_ends_with_its
 
 #[tokio::test]
 async fn a_malformed_response_is_an_error_with_its_cause() {
-    let many = "HTTP/1.1 103 Early Hints\r\n\r\n".repeat(super::MOST_INTERIM + 1);
+    let many = "HTTP/1.1 103 Early Hints\r\n\r\n".repeat(super::MAX_INTERIM + 1);
     let long = format!("HTTP/1.1 200 OK\r\nlong: {}", "x".repeat(70 << 10));
     for (response, why) in [
-        ("", "the server closed the connection in the middle of its answer"),
-        ("HTTP/1.1 200", "the server closed the connection in the middle of its answer"),
-        ("220 smtp.example.com\r\n", "the head of the answer is none: invalid HTTP version"),
+        ("", "the server closed the connection before the response was complete"),
+        ("HTTP/1.1 200", "the server closed the connection before the response was complete"),
+        ("220 smtp.example.com\r\n", "the head of the response is malformed: invalid HTTP version"),
         (
             "HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n",
-            "the transfer coding of the answer is unknown",
+            "the transfer coding of the response is unknown",
         ),
         (
             "HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n",
-            "the length of the answer is not clear",
+            "the content length of the response is malformed or contradictory",
         ),
-        (&many, "too many interim answers"),
-        (&long, "the head of the answer is too long"),
+        (&many, "the server sent too many interim responses"),
+        (&long, "the head of the response is too long"),
     ] {
         let server =
             Server::with(UpstreamLimits { header_bytes: 64 << 10, ..UpstreamLimits::default() }).await;
@@ -366,8 +366,8 @@ async fn a_body_that_fails_or_has_the_wrong_length_ends_the_exchange_and_its_con
         }
     }
     for (promised, given, why) in [
-        (5, Ok(Bytes::from_static(b"four")), "it is too short"),
-        (3, Ok(Bytes::from_static(b"four")), "it is too long"),
+        (5, Ok(Bytes::from_static(b"four")), "the body is shorter than its announced length"),
+        (3, Ok(Bytes::from_static(b"four")), "the body is longer than its announced length"),
         (5, Err(BoxError::from("the client is gone")), "the client is gone"),
     ] {
         let server = Server::start().await;
@@ -426,7 +426,7 @@ fn debug_prints_no_credential() {
     let _runtime = runtime.enter();
     let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     stream.set_nonblocking(true).unwrap();
-    let socket = super::Socket::Plain(pinniped_http_server::Single(TcpStream::from_std(stream).unwrap()));
+    let socket = super::Socket::Plain(pinniped_http_core::PlainWrite(TcpStream::from_std(stream).unwrap()));
     let mut connection = super::Connection::new(socket, 1 << 10);
     connection.output.extend_from_slice(b"authorization: Bearer secret");
     connection.input.ready = Bytes::from_static(b"set-cookie: secret");
@@ -437,8 +437,8 @@ fn debug_prints_no_credential() {
 async fn a_connection_for_reads_closes_when_data_is_not_acknowledged() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let tcp = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-    let connection = Connection::new(Socket::Plain(Single(tcp)), 1 << 10);
-    connection.give_up_after(Duration::from_secs(45)).unwrap();
-    let SocketState::Both(Socket::Plain(tcp)) = &connection.way else { unreachable!("as made above") };
+    let connection = Connection::new(Socket::Plain(PlainWrite(tcp)), 1 << 10);
+    connection.set_user_timeout(Duration::from_secs(45)).unwrap();
+    let SocketState::Both(Socket::Plain(tcp)) = &connection.socket else { unreachable!("as made above") };
     assert_eq!(socket2::SockRef::from(&tcp.0).tcp_user_timeout().unwrap(), Some(Duration::from_secs(45)));
 }

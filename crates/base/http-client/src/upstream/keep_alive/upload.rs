@@ -9,8 +9,8 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http::header::{HeaderName, TRAILER};
 use http_body::{Body as _, Frame};
+use pinniped_http_core::BoxError;
 use pinniped_http_headers::precomputed::write_field;
-use pinniped_http_server::BoxError;
 use tokio::io::{AsyncWriteExt as _, WriteHalf};
 use tokio::sync::oneshot;
 
@@ -27,14 +27,14 @@ const LARGE: usize = 16 << 10;
 pub(super) struct Uploading {
     ended: oneshot::Receiver<End>,
     known: Option<End>,
-    _wanted: oneshot::Sender<()>,
+    _alive: oneshot::Sender<()>,
 }
 
 /// The result of an upload.
 #[derive(Debug)]
 enum End {
     /// The whole body is sent.
-    Whole(WriteHalf<Socket>),
+    Complete(WriteHalf<Socket>),
     /// The server accepts no more bytes; its response may contain the reason.
     Refused,
     /// The body failed before its end.
@@ -57,25 +57,25 @@ pub(super) fn begin(
     length: Length,
     trailers: Vec<HeaderName>,
 ) -> (Uploading, impl Future<Output = ()> + Send + 'static) {
-    let (wanted, mut unwanted) = oneshot::channel::<()>();
+    let (alive, mut dropped) = oneshot::channel::<()>();
     let (end, ended) = oneshot::channel();
     let work = async move {
         let result = tokio::select! {
             biased;
             result = send(&mut socket, head, body, length, &trailers) => result,
-            _dropped = &mut unwanted => return,
+            _dropped = &mut dropped => return,
         };
         let result = match result {
-            Ok(()) => End::Whole(socket),
+            Ok(()) => End::Complete(socket),
             Err(Stop::Socket(error)) => {
-                tracing::debug!(%error, "a backend takes no more of a body");
+                tracing::debug!(%error, "a server accepts no more bytes of a body");
                 End::Refused
             }
             Err(Stop::Body(error)) => End::Failed(error),
         };
         let _may_be_dropped = end.send(result);
     };
-    (Uploading { ended, known: None, _wanted: wanted }, work)
+    (Uploading { ended, known: None, _alive: alive }, work)
 }
 
 impl Uploading {
@@ -98,7 +98,7 @@ impl Uploading {
     /// Returns the other half of the socket if the whole body is sent.
     pub(super) fn done(mut self) -> Option<WriteHalf<Socket>> {
         match self.known.take().or_else(|| self.ended.try_recv().ok()) {
-            Some(End::Whole(half)) => Some(half),
+            Some(End::Complete(half)) => Some(half),
             _ => None,
         }
     }
@@ -146,9 +146,9 @@ async fn send(
                     // With fewer bytes than announced the server would wait, and more would be
                     // parsed as another request.
                     Some(left) => {
-                        *left = left
-                            .checked_sub(data.len() as u64)
-                            .ok_or_else(|| Stop::Body("it is too long".into()))?;
+                        *left = left.checked_sub(data.len() as u64).ok_or_else(|| {
+                            Stop::Body("the body is longer than its announced length".into())
+                        })?;
                     }
                     None => out.extend_from_slice(format!("{:x}\r\n", data.len()).as_bytes()),
                 }
@@ -187,7 +187,7 @@ async fn send(
     match left {
         None => out.extend_from_slice(b"0\r\n\r\n"),
         Some(0) => {}
-        Some(_) => return Err(Stop::Body("it is too short".into())),
+        Some(_) => return Err(Stop::Body("the body is shorter than its announced length".into())),
     }
     write(socket, &mut out).await?;
     Ok(socket.flush().await?)
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn the_failure_of_a_body_is_reported_exactly_once() {
         let (end, ended) = oneshot::channel();
-        let mut uploading = Uploading { ended, known: None, _wanted: oneshot::channel().0 };
+        let mut uploading = Uploading { ended, known: None, _alive: oneshot::channel().0 };
         let cx = &mut Context::from_waker(Waker::noop());
         assert!(uploading.poll_failed(cx).is_pending());
         end.send(End::Failed("it broke".into())).unwrap();

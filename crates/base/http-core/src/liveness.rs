@@ -1,4 +1,4 @@
-//! Detection of vanished peers of HTTP/2 connections.
+//! Detection of idle connections, and of vanished peers of HTTP/2 connections.
 //!
 //! A connection on which nothing was read for a while is pinged (RFC 9113, section 6.7), and closed
 //! when the peer does not answer.
@@ -8,15 +8,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use h2::{Ping, PingPong};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
-/// The time at which data was last read from a connection. Clones share one value.
+/// The time at which data was last read from the tracked sockets. Clones share one value.
 #[derive(Clone, Debug)]
-pub struct Heard(Arc<Reads>);
+pub struct LastRead(Arc<Reads>);
 
 #[derive(Debug)]
 struct Reads {
@@ -25,14 +25,19 @@ struct Reads {
     last: AtomicU64,
 }
 
-impl Heard {
-    /// Starts the measurement. Reads from the returned socket count.
-    pub fn on<T>(io: T) -> (Listening<T>, Self) {
-        let heard = Self(Arc::new(Reads { began: Instant::now(), last: AtomicU64::new(0) }));
-        (Listening { io, heard: heard.clone() }, heard)
+impl Default for LastRead {
+    fn default() -> Self {
+        Self(Arc::new(Reads { began: Instant::now(), last: AtomicU64::new(0) }))
+    }
+}
+
+impl LastRead {
+    /// Records the reads from a socket.
+    pub fn track<T>(&self, io: T) -> TimedReads<T> {
+        TimedReads { io, last_read: self.clone() }
     }
 
-    fn note(&self) {
+    fn record(&self) {
         self.0.last.store(self.now(), Ordering::Relaxed);
     }
 
@@ -40,20 +45,27 @@ impl Heard {
         u64::try_from(self.0.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    fn quiet(&self) -> Duration {
+    fn elapsed(&self) -> Duration {
         Duration::from_millis(self.now().saturating_sub(self.0.last.load(Ordering::Relaxed)))
+    }
+
+    /// Resolves when nothing was read for `interval`.
+    pub async fn idle_for(&self, interval: Duration) {
+        loop {
+            let elapsed = self.elapsed();
+            if elapsed >= interval {
+                return;
+            }
+            sleep(interval - elapsed).await;
+        }
     }
 
     /// Resolves when nothing was read for `interval` and the peer does not answer a ping within
     /// `ping_timeout` after that.
-    pub async fn nothing(self, pings: Option<PingPong>, interval: Duration, ping_timeout: Duration) {
+    pub async fn peer_vanished(self, pings: Option<PingPong>, interval: Duration, ping_timeout: Duration) {
         let Some(mut pings) = pings else { return std::future::pending().await };
         loop {
-            let quiet = self.quiet();
-            if quiet < interval {
-                sleep(interval.saturating_sub(quiet)).await;
-                continue;
-            }
+            self.idle_for(interval).await;
             match timeout(ping_timeout, pings.ping(Ping::opaque())).await {
                 Ok(Ok(_pong)) => {}
                 // The connection itself has ended and reports the reason.
@@ -66,12 +78,12 @@ impl Heard {
 
 /// A socket that records the time of each read.
 #[derive(Debug)]
-pub struct Listening<T> {
+pub struct TimedReads<T> {
     io: T,
-    heard: Heard,
+    last_read: LastRead,
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Listening<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for TimedReads<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -79,13 +91,13 @@ impl<T: AsyncRead + Unpin> AsyncRead for Listening<T> {
     ) -> Poll<io::Result<()>> {
         let polled = Pin::new(&mut self.io).poll_read(cx, buf);
         if let Poll::Ready(Ok(())) = polled {
-            self.heard.note();
+            self.last_read.record();
         }
         polled
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Listening<T> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for TimedReads<T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.io).poll_write(cx, buf)
     }

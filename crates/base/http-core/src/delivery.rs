@@ -20,7 +20,7 @@ impl EndBy {
     /// Sets the deadline for the response that the running task is about to return, without a
     /// response extension.
     pub fn set(self) {
-        let _no_task_delivers_here = DELIVERY.try_with(|delivery| delivery.end_by.set(Some(self.0)));
+        let _outside_of_a_scope = DELIVERY.try_with(|delivery| delivery.end_by.set(Some(self.0)));
     }
 }
 
@@ -33,7 +33,7 @@ pub fn interim(response: Response<()>) {
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         return;
     }
-    let _no_task_delivers_here = DELIVERY.try_with(|delivery| {
+    let _outside_of_a_scope = DELIVERY.try_with(|delivery| {
         if let Some(left) = delivery.interim_left.get().checked_sub(1) {
             delivery.interim_left.set(left);
             let mut pending = delivery.interim.take();
@@ -44,7 +44,7 @@ pub fn interim(response: Response<()>) {
 }
 
 /// Maximum number of [`interim`] responses before one response.
-const MOST_INTERIM: usize = 32;
+const MAX_INTERIM: usize = 32;
 
 tokio::task_local! {
     /// The delivery of the response that the running task produces.
@@ -52,7 +52,7 @@ tokio::task_local! {
 }
 
 /// The data that the task of a response shares with its connection.
-pub(crate) struct Delivery {
+pub struct Delivery {
     end_by: Cell<Option<Instant>>,
     interim_left: Cell<usize>,
     interim: Cell<Vec<Response<()>>>,
@@ -60,8 +60,8 @@ pub(crate) struct Delivery {
 
 /// Runs a future that delivers responses one after the other. `takes_interim` is true for an HTTP/2
 /// stream, which can send [`interim`] responses.
-pub(crate) fn delivers<F: Future>(takes_interim: bool, deliver: F) -> TaskLocalFuture<Delivery, F> {
-    let interim_left = Cell::new(if takes_interim { MOST_INTERIM } else { 0 });
+pub fn scope<F: Future>(takes_interim: bool, deliver: F) -> TaskLocalFuture<Delivery, F> {
+    let interim_left = Cell::new(if takes_interim { MAX_INTERIM } else { 0 });
     let delivery = Delivery { end_by: Cell::new(None), interim_left, interim: Cell::default() };
     DELIVERY.scope(delivery, deliver)
 }
@@ -69,11 +69,11 @@ pub(crate) fn delivers<F: Future>(takes_interim: bool, deliver: F) -> TaskLocalF
 /// The timer for the deadline of the current response. Created on demand, because most responses
 /// have no deadline or never wait.
 #[derive(Debug, Default)]
-pub(crate) struct Overdue(Option<Pin<Box<Sleep>>>);
+pub struct ResponseTimer(Option<Pin<Box<Sleep>>>);
 
-impl Overdue {
+impl ResponseTimer {
     /// Ready when the response is late. Poll it whenever the task has run.
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(end) = DELIVERY.with(|delivery| delivery.end_by.get()) else {
             self.0 = None;
             return Poll::Pending;
@@ -87,11 +87,11 @@ impl Overdue {
 }
 
 /// Clears the deadline, because the response is complete.
-pub(crate) fn answered() {
-    let _no_task_delivers_here = DELIVERY.try_with(|delivery| delivery.end_by.set(None));
+pub fn clear_deadline() {
+    let _outside_of_a_scope = DELIVERY.try_with(|delivery| delivery.end_by.set(None));
 }
 
 /// Returns the interim responses that were added since the last call.
-pub(crate) fn take_interim() -> Vec<Response<()>> {
+pub fn take_interim() -> Vec<Response<()>> {
     DELIVERY.try_with(|delivery| delivery.interim.take()).unwrap_or_default()
 }

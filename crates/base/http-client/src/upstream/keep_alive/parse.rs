@@ -3,12 +3,12 @@
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response};
 
-use super::framing::{Decoded, Decoder, is_kept};
-use super::{Http1Error, head, tidy};
+use super::framing::{Decoded, Decoder, allows_reuse};
+use super::{Http1Error, head, normalize_length};
 
 /// A complete response.
 #[derive(Debug)]
-pub struct WholeAnswer {
+pub struct ParsedResponse {
     /// The head as it is forwarded, but with hop-by-hop headers.
     pub head: Response<()>,
     /// The whole body.
@@ -25,10 +25,10 @@ pub struct WholeAnswer {
 ///
 /// # Errors
 /// Returns the [`Http1Error`] with which a connection would end.
-pub fn read_whole(
+pub fn parse_response(
     method: &Method,
     pieces: impl IntoIterator<Item = Bytes>,
-) -> Result<WholeAnswer, Http1Error> {
+) -> Result<ParsedResponse, Http1Error> {
     let mut pieces = pieces.into_iter();
     let mut input = Bytes::new();
     let mut more = |input: &mut Bytes| match pieces.next() {
@@ -53,8 +53,8 @@ pub fn read_whole(
         }
     };
     let mut decoder = Decoder::of(method, &head)?;
-    let kept = tidy(&mut head)? && is_kept(&head);
-    let kept = kept && head.response.status() != http::StatusCode::SWITCHING_PROTOCOLS;
+    let reusable = normalize_length(&mut head)? && allows_reuse(&head);
+    let reusable = reusable && head.response.status() != http::StatusCode::SWITCHING_PROTOCOLS;
     let (mut body, mut trailers) = (Vec::new(), None);
     let mut closed = false;
     while decoder != Decoder::Done {
@@ -75,5 +75,5 @@ pub fn read_whole(
     }
     // Bytes after a response were not requested.
     let behind = !input.is_empty() || more(&mut input);
-    Ok(WholeAnswer { head: head.response, body, trailers, reusable: kept && !closed && !behind })
+    Ok(ParsedResponse { head: head.response, body, trailers, reusable: reusable && !closed && !behind })
 }

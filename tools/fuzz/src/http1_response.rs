@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Request};
 use http_body_util::{BodyExt as _, Empty};
 use hyper_util::rt::TokioIo;
-use pinniped_http_client::upstream::{WholeAnswer, read_whole};
+use pinniped_http_client::upstream::{ParsedResponse, parse_response};
 use tokio::io::AsyncWriteExt as _;
 
 /// Checks one input; see the module.
@@ -16,9 +16,9 @@ pub fn check(data: &[u8]) {
     let method = if *method == b'H' { Method::HEAD } else { Method::GET };
     let bytes = &bytes[..bytes.len().min(16 << 10)];
 
-    let whole = read_whole(&method, [Bytes::copy_from_slice(bytes)]);
+    let whole = parse_response(&method, [Bytes::copy_from_slice(bytes)]);
     let pieces = bytes.chunks(usize::from(*size).max(1)).map(Bytes::copy_from_slice);
-    match (&whole, &read_whole(&method, pieces)) {
+    match (&whole, &parse_response(&method, pieces)) {
         (Ok(one), Ok(other)) => {
             assert_eq!(one.head.status(), other.head.status());
             assert_eq!(one.head.headers(), other.head.headers());
@@ -40,7 +40,7 @@ pub fn check(data: &[u8]) {
     }
 }
 
-fn compare(ours: &WholeAnswer, method: &Method, bytes: &[u8]) {
+fn compare(ours: &ParsedResponse, method: &Method, bytes: &[u8]) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     let reading = async { tokio::time::timeout(Duration::from_secs(10), hyper(method, bytes)).await };
     let theirs = runtime.block_on(reading);

@@ -3,7 +3,7 @@
 //! The `h2` crate flushes after nearly every DATA frame, and each flush is a TLS record and a
 //! system call. The responses of several streams are often ready at the same time, so this socket
 //! buffers the bytes that are written while the connection's task runs, and
-//! [`Corked::poll_release`] sends them when the task waits again.
+//! [`CoalescingSocket::poll_send_buffered`] sends them when the task waits again.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -20,8 +20,8 @@ const LARGE: usize = 4 << 10;
 const INITIAL_CAPACITY: usize = 2 << 10;
 
 /// A socket that buffers small writes. Clones share one socket: one clone is written to, another
-/// one releases the buffer.
-pub(crate) struct Corked<T>(Arc<Mutex<State<T>>>);
+/// one sends the buffer.
+pub(crate) struct CoalescingSocket<T>(Arc<Mutex<State<T>>>);
 
 // Not `Debug`: buffered bytes may contain a credential.
 struct State<T> {
@@ -33,13 +33,13 @@ struct State<T> {
     failed: Option<io::Error>,
 }
 
-impl<T> Clone for Corked<T> {
+impl<T> Clone for CoalescingSocket<T> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
 }
 
-impl<T> Corked<T> {
+impl<T> CoalescingSocket<T> {
     pub(crate) fn new(socket: T) -> Self {
         Self(Arc::new(Mutex::new(State { socket, buffered: Vec::new(), sent: 0, failed: None })))
     }
@@ -50,12 +50,12 @@ impl<T> Corked<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> Corked<T> {
+impl<T: AsyncWrite + Unpin> CoalescingSocket<T> {
     /// Sends the buffered bytes. Ready with `false` when that failed: the next flush returns the
     /// error.
-    pub(crate) fn poll_release(&self, cx: &mut Context<'_>) -> Poll<bool> {
+    pub(crate) fn poll_send_buffered(&self, cx: &mut Context<'_>) -> Poll<bool> {
         let mut state = self.state();
-        match ready!(state.release(cx)) {
+        match ready!(state.send_buffered(cx)) {
             Ok(()) => Poll::Ready(true),
             Err(error) => {
                 state.failed = Some(error);
@@ -66,7 +66,7 @@ impl<T: AsyncWrite + Unpin> Corked<T> {
 }
 
 impl<T: AsyncWrite + Unpin> State<T> {
-    fn release(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn send_buffered(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.buffered.is_empty() && self.failed.is_none() {
             return Poll::Ready(Ok(()));
         }
@@ -96,21 +96,21 @@ impl<T: AsyncWrite + Unpin> State<T> {
         if bytes >= LARGE || self.buffered.len() + bytes > MAX_BUFFERED {
             ready!(self.drain(cx))?;
         }
-        let waits = bytes < LARGE;
-        if waits && self.buffered.is_empty() {
+        let is_buffered = bytes < LARGE;
+        if is_buffered && self.buffered.is_empty() {
             self.buffered.reserve(INITIAL_CAPACITY);
         }
-        Poll::Ready(Ok(waits))
+        Poll::Ready(Ok(is_buffered))
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Corked<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for CoalescingSocket<T> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.state().socket).poll_read(cx, buf)
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Corked<T> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for CoalescingSocket<T> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let mut state = self.state();
         if !ready!(state.room(buf.len(), cx))? {
@@ -140,7 +140,8 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Corked<T> {
         self.state().socket.is_write_vectored()
     }
 
-    /// Returns only an earlier error of sending: [`Corked::poll_release`] sends the bytes.
+    /// Returns only an earlier error of sending: [`CoalescingSocket::poll_send_buffered`] sends the
+    /// bytes.
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut state = self.state();
         match state.failed.take() {
@@ -166,22 +167,22 @@ mod tests {
 
     use super::*;
 
-    async fn released(corked: &Corked<DuplexStream>) -> bool {
-        poll_fn(|cx| corked.poll_release(cx)).await
+    async fn is_sent(socket: &CoalescingSocket<DuplexStream>) -> bool {
+        poll_fn(|cx| socket.poll_send_buffered(cx)).await
     }
 
     #[tokio::test]
-    async fn small_writes_are_buffered_until_released_and_keep_their_order() {
+    async fn small_writes_are_buffered_until_they_are_sent_and_keep_their_order() {
         let (near, mut far) = tokio::io::duplex(64 << 10);
-        let corked = Corked::new(near);
-        let mut writer = corked.clone();
+        let socket = CoalescingSocket::new(near);
+        let mut writer = socket.clone();
         for word in [&b"one "[..], b"two "] {
             writer.write_all(word).await.unwrap();
             writer.flush().await.unwrap();
         }
         let mut seen = [0; 100];
         assert!(futures::poll!(std::pin::pin!(far.read(&mut seen))).is_pending());
-        assert!(released(&corked).await);
+        assert!(is_sent(&socket).await);
         let read = far.read(&mut seen).await.unwrap();
         assert_eq!(&seen[..read], b"one two ");
         // A large write is sent at once, after the buffered bytes.
@@ -190,19 +191,19 @@ mod tests {
         let mut all = vec![0; 5 + LARGE];
         far.read_exact(&mut all).await.unwrap();
         assert!(all.starts_with(b"head x") && all[5..].iter().all(|byte| *byte == b'x'));
-        assert!(released(&corked).await);
+        assert!(is_sent(&socket).await);
     }
 
     #[tokio::test]
     async fn at_most_one_record_is_buffered_and_shutdown_sends_it() {
         let (near, mut far) = tokio::io::duplex(64);
-        let mut writer = Corked::new(near);
+        let mut writer = CoalescingSocket::new(near);
         let part = [b'x'; 1000];
         let mut taken = 0;
         while futures::poll!(std::pin::pin!(writer.write_all(&part))).is_ready() {
             taken += part.len();
         }
-        assert_eq!(taken, 16_000, "kept for a reader that does not read");
+        assert_eq!(taken, 16_000, "buffered for a reader that does not read");
         let reader = tokio::spawn(async move {
             let mut all = Vec::new();
             far.read_to_end(&mut all).await.unwrap();
@@ -216,11 +217,11 @@ mod tests {
     #[tokio::test]
     async fn the_next_flush_returns_a_failure() {
         let (near, far) = tokio::io::duplex(64);
-        let corked = Corked::new(near);
-        let mut writer = corked.clone();
+        let socket = CoalescingSocket::new(near);
+        let mut writer = socket.clone();
         writer.write_all(b"lost").await.unwrap();
         drop(far);
-        assert!(!released(&corked).await);
+        assert!(!is_sent(&socket).await);
         assert_eq!(writer.flush().await.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     }
 }

@@ -19,7 +19,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 const MAX_WORKERS: usize = 16;
 
 /// Returns the maximum number of workers in this process: one for each processor that it may use.
-pub fn most() -> usize {
+pub fn max_workers() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get).min(MAX_WORKERS)
 }
 
@@ -39,8 +39,8 @@ impl Share {
     /// Returns the number of workers for this share.
     pub fn count(self) -> usize {
         match self {
-            Self::All => most(),
-            Self::Half => most().div_ceil(2),
+            Self::All => max_workers(),
+            Self::Half => max_workers().div_ceil(2),
         }
     }
 }
@@ -86,12 +86,12 @@ impl Workers {
         self.workers.iter().map(|worker| worker.runtime.metrics().num_alive_tasks()).sum()
     }
 
-    /// Takes a permit of the worker with the fewest permits in use.
-    pub(crate) fn place(&self) -> Place {
+    /// Assigns a connection to the worker with the fewest connections.
+    pub fn assign(&self) -> WorkerPermit {
         let worker = self.workers.iter().min_by_key(|worker| worker.open.load(Ordering::Relaxed));
         let worker = worker.expect("there is at least one");
         worker.open.fetch_add(1, Ordering::Relaxed);
-        Place { runtime: worker.runtime.clone(), open: Arc::clone(&worker.open) }
+        WorkerPermit { runtime: worker.runtime.clone(), open: Arc::clone(&worker.open) }
     }
 }
 
@@ -109,14 +109,21 @@ impl Worker {
     }
 }
 
-/// A connection's permit on a worker, until it is dropped.
+/// A connection's permit on a worker. The connection counts until the permit is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
-    pub(crate) runtime: Handle,
+pub struct WorkerPermit {
+    runtime: Handle,
     open: Arc<AtomicUsize>,
 }
 
-impl Drop for Place {
+impl WorkerPermit {
+    /// Returns the runtime of the worker.
+    pub fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+}
+
+impl Drop for WorkerPermit {
     fn drop(&mut self) {
         self.open.fetch_sub(1, Ordering::Relaxed);
     }
@@ -130,28 +137,28 @@ mod tests {
     async fn permits_are_distributed_evenly_and_tasks_run_on_their_worker() {
         assert_eq!(current(), None);
         let workers = Workers::start(Share::All).unwrap();
-        let mut places: Vec<Place> = (0..2 * most()).map(|_| workers.place()).collect();
+        let mut permits: Vec<WorkerPermit> = (0..2 * max_workers()).map(|_| workers.assign()).collect();
         let mut numbers = Vec::new();
-        for place in &places {
-            numbers.push(place.runtime.spawn(async { current() }).await.unwrap().unwrap());
+        for permit in &permits {
+            numbers.push(permit.runtime.spawn(async { current() }).await.unwrap().unwrap());
         }
         numbers.sort_unstable();
-        let wanted: Vec<usize> = (0..most()).flat_map(|number| [number, number]).collect();
+        let wanted: Vec<usize> = (0..max_workers()).flat_map(|number| [number, number]).collect();
         assert_eq!(numbers, wanted);
 
-        let returned = places.swap_remove(0);
+        let returned = permits.swap_remove(0);
         let worker = returned.runtime.spawn(async { current() }).await.unwrap();
         drop(returned);
-        let next = workers.place();
+        let next = workers.assign();
         assert_eq!(next.runtime.spawn(async { current() }).await.unwrap(), worker);
     }
 
     #[tokio::test]
     async fn dropping_the_workers_drops_their_tasks() {
         let workers = Workers::start(Share::All).unwrap();
-        let place = workers.place();
+        let permit = workers.assign();
         let (alive, ended) = tokio::sync::oneshot::channel::<()>();
-        place.runtime.spawn(async move {
+        permit.runtime.spawn(async move {
             let _alive = alive;
             std::future::pending::<()>().await;
         });

@@ -44,11 +44,11 @@ const MOST_DECODED: usize = 4 << 20;
 
 /// Bytes that a connection may still read in this poll of its task.
 #[derive(Debug, Default)]
-pub(crate) struct Turn(AtomicUsize);
+pub(crate) struct ReadAllowance(AtomicUsize);
 
-impl Turn {
+impl ReadAllowance {
     /// Resets the amount at the start of a poll of the connection's task.
-    pub(crate) fn begins(&self, activity: &Activity) {
+    pub(crate) fn reset(&self, activity: &Activity) {
         let piece = if activity.permit.is_confirmed() { PIECE } else { PROVISIONAL_PIECE };
         self.0.store(piece, Ordering::Relaxed);
     }
@@ -56,10 +56,10 @@ impl Turn {
 
 /// A socket that limits and charges what an HTTP/2 connection reads; see the [module](self).
 #[derive(Debug)]
-pub(crate) struct Intake<T> {
+pub(crate) struct LimitedReads<T> {
     io: T,
     activity: Arc<Activity>,
-    turn: Arc<Turn>,
+    allowance: Arc<ReadAllowance>,
     frames: Frames,
     /// Maximum memory of one header list, in bytes.
     header_list: usize,
@@ -71,11 +71,16 @@ pub(crate) struct Intake<T> {
     postponed: bool,
 }
 
-impl<T> Intake<T> {
-    pub(crate) fn new(io: T, activity: Arc<Activity>, turn: Arc<Turn>, header_bytes: usize) -> Self {
+impl<T> LimitedReads<T> {
+    pub(crate) fn new(
+        io: T,
+        activity: Arc<Activity>,
+        allowance: Arc<ReadAllowance>,
+        header_bytes: usize,
+    ) -> Self {
         let header_list = header_bytes.saturating_mul(DECODED).min(MOST_DECODED);
         let frames = Frames::default();
-        Self { io, activity, turn, frames, header_list, charged: 0, blocked: false, postponed: false }
+        Self { io, activity, allowance, frames, header_list, charged: 0, blocked: false, postponed: false }
     }
 
     /// Adjusts the charge to the memory that the connection holds now.
@@ -116,13 +121,13 @@ impl<T> Intake<T> {
     }
 }
 
-impl<T> Drop for Intake<T> {
+impl<T> Drop for LimitedReads<T> {
     fn drop(&mut self) {
         self.activity.permit.release(self.charged);
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Intake<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for LimitedReads<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -134,7 +139,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Intake<T> {
             this.postponed = true;
             return Poll::Pending;
         }
-        let left = this.turn.0.load(Ordering::Relaxed);
+        let left = this.allowance.0.load(Ordering::Relaxed);
         if left == 0 {
             cx.waker().wake_by_ref();
             return Poll::Pending;
@@ -142,13 +147,13 @@ impl<T: AsyncRead + Unpin> AsyncRead for Intake<T> {
         let before = buf.filled().len();
         ready!(Pin::new(&mut this.io).poll_read(cx, buf))?;
         let read = &buf.filled()[before..];
-        this.turn.0.store(left.saturating_sub(read.len()), Ordering::Relaxed);
+        this.allowance.0.store(left.saturating_sub(read.len()), Ordering::Relaxed);
         this.activity.head_arrived(this.frames.read(read));
         Poll::Ready(this.settle())
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Intake<T> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for LimitedReads<T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write(cx, buf);
         self.wrote(&written, cx)?;
@@ -338,10 +343,10 @@ mod tests {
 
     /// A connection, provisional at first, and its client.
     struct World {
-        intake: Intake<DuplexStream>,
+        limited: LimitedReads<DuplexStream>,
         client: DuplexStream,
         activity: Arc<Activity>,
-        turn: Arc<Turn>,
+        allowance: Arc<ReadAllowance>,
         capacity: Capacity,
     }
 
@@ -350,10 +355,12 @@ mod tests {
         fn new(carries: usize) -> Self {
             let capacity = Capacity::default();
             let permit = capacity.connect([127, 0, 0, 1].into()).unwrap();
-            let (activity, turn) = (Activity::new(permit, ResetLimits::default()), Arc::new(Turn::default()));
+            let (activity, allowance) =
+                (Activity::new(permit, ResetLimits::default()), Arc::new(ReadAllowance::default()));
             let (server, client) = tokio::io::duplex(carries);
-            let intake = Intake::new(server, Arc::clone(&activity), Arc::clone(&turn), HEADER_BYTES);
-            Self { intake, client, activity, turn, capacity }
+            let limited =
+                LimitedReads::new(server, Arc::clone(&activity), Arc::clone(&allowance), HEADER_BYTES);
+            Self { limited, client, activity, allowance, capacity }
         }
 
         /// Sends bytes from the client and polls the connection until it has read them.
@@ -361,8 +368,8 @@ mod tests {
             self.client.write_all(bytes).await.unwrap();
             let mut left = bytes.len();
             while left > 0 {
-                self.turn.begins(&self.activity);
-                left -= self.intake.read(&mut vec![0; left.min(1024)]).await.unwrap();
+                self.allowance.reset(&self.activity);
+                left -= self.limited.read(&mut vec![0; left.min(1024)]).await.unwrap();
             }
         }
 
@@ -397,8 +404,8 @@ mod tests {
         assert_eq!(world.charged(), 0);
         world.send(&whole[..40_009]).await;
         assert_eq!(world.charged(), 40_000 - FREE_BYTES);
-        let World { intake, activity, capacity, .. } = world;
-        drop(intake);
+        let World { limited, activity, capacity, .. } = world;
+        drop(limited);
         assert_eq!(capacity.stats().budget_used, 0);
         drop(activity);
     }
@@ -413,9 +420,9 @@ mod tests {
             }
             // Frames of an unknown type, which are ignored.
             world.client.write_all(&frame(99, 0, 0, 200_000)).await.unwrap();
-            world.turn.begins(&world.activity);
+            world.allowance.reset(&world.activity);
             let mut reads = 0;
-            while world.intake.read(&mut piece).now_or_never().is_some() {
+            while world.limited.read(&mut piece).now_or_never().is_some() {
                 reads += 1;
             }
             assert_eq!(reads, pieces, "confirmed: {confirmed}");
@@ -435,31 +442,31 @@ mod tests {
     async fn reading_from_a_provisional_client_pauses_until_it_reads_its_responses() {
         let mut world = World::new(64);
         world.client.write_all(&[0; 9]).await.unwrap();
-        world.turn.begins(&world.activity);
+        world.allowance.reset(&world.activity);
         let woken = Arc::new(Woken::default());
         let waker = Waker::from(Arc::clone(&woken));
         let mut cx = Context::from_waker(&waker);
         let response = [0; 64];
-        assert!(Pin::new(&mut world.intake).poll_write(&mut cx, &response).is_ready());
+        assert!(Pin::new(&mut world.limited).poll_write(&mut cx, &response).is_ready());
         assert_eq!(world.charged(), 0);
-        assert!(Pin::new(&mut world.intake).poll_write(&mut cx, &response).is_pending());
+        assert!(Pin::new(&mut world.limited).poll_write(&mut cx, &response).is_pending());
         assert_eq!(world.charged(), UNREAD_RESPONSES - FREE_BYTES);
         let mut read = [0; 9];
         let mut read = ReadBuf::new(&mut read);
-        assert!(Pin::new(&mut world.intake).poll_read(&mut cx, &mut read).is_pending());
+        assert!(Pin::new(&mut world.limited).poll_read(&mut cx, &mut read).is_pending());
 
         world.client.read_exact(&mut [0; 64]).await.unwrap();
         woken.0.store(false, Ordering::SeqCst);
-        assert!(Pin::new(&mut world.intake).poll_write(&mut cx, &response).is_ready());
+        assert!(Pin::new(&mut world.limited).poll_write(&mut cx, &response).is_ready());
         assert_eq!(world.charged(), 0);
         assert!(woken.0.load(Ordering::SeqCst), "the read that was put off is tried again");
-        assert!(Pin::new(&mut world.intake).poll_read(&mut cx, &mut read).is_ready());
+        assert!(Pin::new(&mut world.limited).poll_read(&mut cx, &mut read).is_ready());
         // A confirmed client may send the next request before it has read the response.
         world.activity.permit.confirm();
         world.client.write_all(&[0; 9]).await.unwrap();
-        assert!(Pin::new(&mut world.intake).poll_write(&mut cx, &response).is_pending());
+        assert!(Pin::new(&mut world.limited).poll_write(&mut cx, &response).is_pending());
         read.clear();
-        assert!(Pin::new(&mut world.intake).poll_read(&mut cx, &mut read).is_ready());
+        assert!(Pin::new(&mut world.limited).poll_read(&mut cx, &mut read).is_ready());
         assert_eq!(world.charged(), 0);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -9,11 +10,10 @@ use http::header::{CONTENT_LENGTH, EXPECT};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 
-use crate::activity::Activity;
 use crate::body::BoxError;
 use crate::delivery;
 
-/// The body of a request. The client may send ahead as many bytes as the [limits](crate::Limits)
+/// The body of a request. The client may send ahead as many bytes as the limits of the server
 /// allow, and more while the body is read.
 #[derive(Debug)]
 pub enum Incoming {
@@ -52,6 +52,21 @@ impl Body for Incoming {
     }
 }
 
+/// Counts the bytes of bodies that were read from one connection. Clones share one count.
+#[derive(Clone, Debug, Default)]
+pub struct ReceivedBytes(Arc<AtomicUsize>);
+
+impl ReceivedBytes {
+    fn add(&self, count: usize) {
+        self.0.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Returns whether at least `count` bytes were read since the last `true`.
+    pub fn take(&self, count: usize) -> bool {
+        self.0.load(Ordering::Relaxed) >= count && self.0.swap(0, Ordering::Relaxed) >= count
+    }
+}
+
 /// The body of an HTTP/2 stream, of a request or of a response.
 #[derive(Debug)]
 pub struct StreamBody {
@@ -61,23 +76,23 @@ pub struct StreamBody {
     length: Option<u64>,
     /// The client waits for `100 Continue`.
     expected: bool,
-    /// Counts the uploaded bytes.
-    activity: Option<Arc<Activity>>,
+    /// Counts the bytes of a request.
+    received: Option<ReceivedBytes>,
 }
 
 impl StreamBody {
     /// Creates the body of a message with these headers.
     pub fn new(headers: &HeaderMap, stream: h2::RecvStream) -> Self {
         let length = if stream.is_end_stream() { Some(0) } else { content_length(headers) };
-        Self { stream, data_ended: false, length, expected: false, activity: None }
+        Self { stream, data_ended: false, length, expected: false, received: None }
     }
 
     /// Creates the body of a request. Polling it in the task that delivers the response sends `100
     /// Continue` to a client that waits for it with `Expect: 100-continue` (RFC 9110, section
     /// 10.1.1). When another task polls it, the client sends the body by itself after a short time.
-    pub(crate) fn of_request(headers: &HeaderMap, stream: h2::RecvStream, activity: &Arc<Activity>) -> Self {
+    pub fn of_request(headers: &HeaderMap, stream: h2::RecvStream, received: &ReceivedBytes) -> Self {
         let mut body = Self::new(headers, stream);
-        body.activity = (!body.is_end_stream()).then(|| Arc::clone(activity));
+        body.received = (!body.is_end_stream()).then(|| received.clone());
         let expects = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"100-continue");
         body.expected = !body.is_end_stream() && headers.get(EXPECT).is_some_and(expects);
         body
@@ -94,8 +109,8 @@ impl StreamBody {
         if !self.data_ended {
             match ready!(self.stream.poll_data(cx)) {
                 Some(Ok(data)) => {
-                    if let Some(activity) = &self.activity {
-                        activity.uploaded(data.len());
+                    if let Some(received) = &self.received {
+                        received.add(data.len());
                     }
                     // This allows the peer to send more: a service that does not read slows the
                     // peer down. It fails only for a stream that has ended, which needs no window.

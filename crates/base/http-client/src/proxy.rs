@@ -1,0 +1,181 @@
+//! Connections through a proxy: `CONNECT` of HTTP/1.1, and SOCKS5.
+
+use std::fmt;
+use std::future::ready;
+use std::io;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use futures::future::BoxFuture;
+use http::Uri;
+use hyper_util::client::legacy::connect::proxy::SocksV5;
+use hyper_util::rt::TokioIo;
+use pinniped_go_compat::io as go_io;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tower::{ServiceExt as _, service_fn};
+use url::Url;
+
+use crate::dial::{ConnectError, Target};
+use crate::upstream::Dial;
+
+/// Maximum number of bytes that are read of a proxy's response to CONNECT.
+const MAX_RESPONSE: usize = 16 * 1024;
+
+/// The error for the address of a proxy that is not a URL.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid proxy address {}: {problem}", pinniped_go_compat::json::quote(address))]
+pub struct ProxyAddressError {
+    address: String,
+    problem: String,
+}
+
+impl ProxyAddressError {
+    /// Returns the problem without the address, which may contain a password.
+    pub fn problem(&self) -> &str {
+        &self.problem
+    }
+}
+
+/// A proxy that opens connections to servers.
+///
+/// ```
+/// use pinniped_http_client::proxy::Proxy;
+///
+/// // An address without a scheme uses `http`.
+/// assert_eq!(Proxy::parse("proxy.example:3128"), Proxy::parse("http://proxy.example:3128"));
+/// assert!(Proxy::parse("http://[bad").is_err());
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct Proxy(Url);
+
+impl fmt::Debug for Proxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The URL may contain a password.
+        f.debug_tuple("Proxy").field(&self.0.host_str().unwrap_or_default()).finish()
+    }
+}
+
+impl Proxy {
+    /// Parses the address of a proxy. An address without a scheme uses `http`.
+    ///
+    /// # Errors
+    /// Returns an error when the address is not a URL.
+    pub fn parse(address: &str) -> Result<Self, ProxyAddressError> {
+        let parsed = Url::parse(address);
+        if let Ok(proxy) = &parsed
+            && proxy.has_host()
+        {
+            return Ok(Self(proxy.clone()));
+        }
+        let problem = match parsed {
+            Err(error) if address.contains("://") => error,
+            _ => match Url::parse(&format!("http://{address}")) {
+                Ok(proxy) => return Ok(Self(proxy)),
+                Err(error) => error,
+            },
+        };
+        Err(ProxyAddressError { address: address.to_owned(), problem: problem.to_string() })
+    }
+
+    /// Opens a connection to `host` (an address without brackets) through the proxy. The caller
+    /// sets the deadline.
+    ///
+    /// # Errors
+    /// Returns an error with the text that Go prints.
+    pub async fn connect(&self, host: &str, port: u16) -> Result<TcpStream, ConnectError> {
+        self.connect_to(&Target::new(host, port)).await
+    }
+
+    pub(crate) async fn connect_to(&self, target: &Target) -> Result<TcpStream, ConnectError> {
+        let scheme = self.0.scheme();
+        if !matches!(scheme, "http" | "socks5" | "socks5h") {
+            return Err(failed(&format!("proxies with scheme {scheme} are not supported")));
+        }
+        let address = self.address().ok_or_else(|| failed("proxy URL has no host"))?;
+        let stream = address.connect().await.map_err(|error| failed(&error.message))?;
+        if scheme == "http" { self.tunnel(stream, target).await } else { self.socks5(stream, target).await }
+    }
+
+    /// Returns the endpoint of the proxy.
+    fn address(&self) -> Option<Target> {
+        let default_port = if self.0.scheme().starts_with("socks") { 1080 } else { 80 };
+        Target::with_default_port(&self.0, default_port)
+    }
+
+    /// Opens a tunnel with CONNECT. The text of a refusal is the reason phrase of the proxy, as in
+    /// Go. (`Tunnel` of hyper-util does not return it.)
+    async fn tunnel(&self, mut stream: TcpStream, target: &Target) -> Result<TcpStream, ConnectError> {
+        let io_failed = |error: io::Error| failed(&go_io::text(&error));
+        stream.write_all(self.connect_request(target).as_bytes()).await.map_err(io_failed)?;
+        let mut response = Vec::new();
+        // Reads byte by byte, because the bytes after the response belong to TLS. This happens once
+        // per connection.
+        while !response.ends_with(b"\r\n\r\n") {
+            if response.len() >= MAX_RESPONSE {
+                return Err(failed("answer of the proxy is too long"));
+            }
+            response.push(stream.read_u8().await.map_err(io_failed)?);
+        }
+        let line = String::from_utf8_lossy(response.split(|byte| *byte == b'\r').next().unwrap_or_default())
+            .into_owned();
+        let status = line.split_once(' ').map(|(_, status)| status).unwrap_or_default();
+        if status.starts_with("200") {
+            return Ok(stream);
+        }
+        Err(ConnectError::new(status.split_once(' ').map_or("unknown status code", |(_, text)| text)))
+    }
+
+    fn connect_request(&self, target: &Target) -> String {
+        let mut request = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n");
+        if let Some((name, password)) = self.credentials() {
+            let pair = STANDARD.encode(format!("{name}:{password}"));
+            request.push_str(&format!("Proxy-Authorization: Basic {pair}\r\n"));
+        }
+        request.push_str("\r\n");
+        request
+    }
+
+    /// Requests a connection with SOCKS5 (RFC 1928). The proxy resolves names, for `socks5` and for
+    /// `socks5h`, as in Go.
+    async fn socks5(&self, stream: TcpStream, target: &Target) -> Result<TcpStream, ConnectError> {
+        let proxy = stream.peer_addr().map_or_else(|_| String::new(), |address| address.to_string());
+        let refused = |reason: &dyn fmt::Display| {
+            let reason = reason.to_string();
+            let reason = reason.trim_start_matches("SOCKS error: ");
+            ConnectError::new(format!("socks connect tcp {proxy}->{target}: {reason}"))
+        };
+        let destination = Uri::builder().scheme("https").authority(target.to_string()).path_and_query("/");
+        let destination = destination.build().map_err(|error| refused(&error))?;
+        let mut stream = Some(TokioIo::new(stream));
+        let connected = service_fn(move |_proxy: Uri| {
+            ready(stream.take().ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected)))
+        });
+        let mut handshake = SocksV5::new(Uri::from_static("socks5://proxy"), connected);
+        if let Some((name, password)) = self.credentials() {
+            handshake = handshake.with_auth(name, password);
+        }
+        let stream = handshake.oneshot(destination).await.map_err(|error| refused(&error))?;
+        Ok(stream.into_inner())
+    }
+
+    /// Returns the decoded name and password of the URL.
+    fn credentials(&self) -> Option<(String, String)> {
+        let (name, password) = (self.0.username(), self.0.password());
+        let decode = |text| percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned();
+        (!name.is_empty() || password.is_some()).then(|| (decode(name), decode(password.unwrap_or_default())))
+    }
+}
+
+fn failed(reason: &str) -> ConnectError {
+    ConnectError::new(format!("proxyconnect tcp: {reason}"))
+}
+
+impl Dial for Proxy {
+    fn dial<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, Result<TcpStream, ConnectError>> {
+        Box::pin(self.connect(host, port))
+    }
+}
+
+#[cfg(test)]
+mod tests;

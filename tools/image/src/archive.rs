@@ -4,6 +4,7 @@
 use std::io::Write as _;
 use std::path::Path;
 
+use data_encoding::HEXLOWER;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -118,12 +119,7 @@ fn descriptor(media_type: &str, digest: &str, bytes: &[u8]) -> Value {
 
 /// Returns the digest `sha256:..` of some bytes.
 fn digest(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    let mut text = String::from("sha256:");
-    for byte in Sha256::digest(bytes) {
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
+    format!("sha256:{}", HEXLOWER.encode(&Sha256::digest(bytes)))
 }
 
 fn blob_path(digest: &str) -> String {

@@ -9,6 +9,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
+use data_encoding::HEXLOWER;
 use pinniped_concierge_api::login::ImpersonatedUser;
 use serde::Serialize;
 
@@ -64,7 +65,7 @@ fn sorted(values: &[String]) -> Vec<&str> {
 
 impl fmt::Display for IdentityDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        fmt::Display::fmt(&HEXLOWER.encode_display(&self.0), f)
     }
 }
 
@@ -116,8 +117,7 @@ mod tests {
         let mut pinny = user("pinny", &["b", "a"]);
         pinny.extra.insert("k".into(), vec!["y".into(), "x".into()]);
         let text = r#"{"username":"pinny","uid":"","groups":["a","b"],"extra":{"k":["x","y"]}}"#;
-        let expected: String =
-            digest(&SHA256, text.as_bytes()).as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+        let expected = HEXLOWER.encode(digest(&SHA256, text.as_bytes()).as_ref());
         let found = IdentityDigest::of(&pinny);
         assert_eq!(found.to_string(), expected);
         assert_eq!(found.short(), expected[..32]);

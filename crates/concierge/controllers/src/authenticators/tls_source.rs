@@ -162,7 +162,7 @@ pub fn resolve(tls: Option<&TlsSpec>, objects: &impl CaObjects) -> (DesiredCondi
             (DesiredCondition::success(CONDITION, message), Some(trusted))
         }
         Ok(Some(bundle)) => {
-            let fingerprint = bundle.sha256().iter().map(|byte| format!("{byte:02x}")).collect();
+            let fingerprint = bundle.sha256_hex();
             let trusted = Trusted { roots: Roots::Bundle(bundle), fingerprint };
             (
                 DesiredCondition::success(CONDITION, "spec.tls is valid: using configured CA bundle"),

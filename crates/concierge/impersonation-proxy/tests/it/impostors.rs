@@ -16,9 +16,10 @@ use crate::api_server::{Script, Seen, describe};
 use crate::world::{Client, OUR_TOKEN, Options, World};
 
 use model::Identity;
+use random_headers::{RandomHeaders, in_base64};
 
-mod chance;
 mod model;
+mod random_headers;
 
 /// The client of a request, by certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +107,7 @@ fn check(seen: Option<&Seen>, expected: Option<&Identity>, what: &str) {
     for (name, value) in &seen.headers {
         let value = String::from_utf8_lossy(value.as_bytes());
         let leaks = TOKENS.iter().any(|token| {
-            name != "authorization" && (value.contains(token) || value.contains(&chance::in_base64(token)))
+            name != "authorization" && (value.contains(token) || value.contains(&in_base64(token)))
         });
         assert!(!leaks, "{what}\nheader {name}: {value}");
     }
@@ -143,12 +144,12 @@ fn check_all(world: &World, sent: &[(Actor, Vec<Header>)]) -> usize {
 #[tokio::test]
 async fn no_headers_change_the_identity_over_http2() {
     let world = world().await;
-    let mut chance = chance::Chance::new(0x1dea);
+    let mut random = RandomHeaders::new(0x1dea);
     let mut sent = Vec::new();
     for actor in ACTORS {
         let mut sender = client(&world, actor).h2::<Empty<Bytes>>().await;
         for _ in 0..400 {
-            let headers = chance.headers(false);
+            let headers = random.next(false);
             let path = format!("https://proxy.example/api/v1/namespaces/case-{}", sent.len());
             let request = request(&path, &headers).body(Empty::new()).unwrap();
             let _answer = sender.send_request(request).await.unwrap();
@@ -162,13 +163,13 @@ async fn no_headers_change_the_identity_over_http2() {
 #[tokio::test]
 async fn no_headers_change_the_identity_over_http1() {
     let world = world().await;
-    let mut chance = chance::Chance::new(0xface);
+    let mut random = RandomHeaders::new(0xface);
     let mut sent = Vec::new();
     for actor in ACTORS {
         let client = client(&world, actor);
         let mut sender = client.h1().await;
         for _ in 0..200 {
-            let headers = chance.headers(true);
+            let headers = random.next(true);
             let path = format!("/api/v1/namespaces/case-{}", sent.len());
             let request = request(&path, &headers).header("host", "proxy.example");
             let request = request.body(pinniped_http_server::body::empty()).unwrap();

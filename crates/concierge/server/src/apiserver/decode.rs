@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::fmt;
 
+use data_encoding::HEXLOWER;
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use pinniped_concierge_api::names::VERSION;
@@ -158,7 +159,7 @@ fn summary(body: &[u8]) -> String {
     let text = match body.first() {
         None => return "<empty>".to_owned(),
         Some(b'{') => String::from_utf8_lossy(head).into_owned(),
-        Some(_) => head.iter().map(|byte| format!("{byte:02x}")).collect(),
+        Some(_) => HEXLOWER.encode(head),
     };
     if body.len() > MOST { text + " ..." } else { text }
 }

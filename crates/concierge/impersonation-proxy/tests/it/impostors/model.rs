@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::{Actor, Header};
-use crate::impostors::chance::in_base64;
+use crate::impostors::random_headers::in_base64;
 
 pub(super) const CREDENTIAL_ID: &str = "impersonate-extra-authentication.kubernetes.io%2fcredential-id";
 pub(super) const ORIGINAL_USER: &str =

@@ -1,49 +1,34 @@
 //! Random headers, composed of relevant parts.
 
+use data_encoding::BASE64URL_NOPAD;
+use pinniped_test_support::chance::Chance;
+
 use super::{Header, TOKENS};
 
-/// A simple random number generator (SplitMix64).
-pub(super) struct Chance(u64);
+/// A generator of headers. Equal seeds give equal headers.
+pub(super) struct RandomHeaders(Chance);
 
-impl Chance {
+impl RandomHeaders {
     pub(super) fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    fn number(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// Returns true in `count` of 100 cases.
-    fn in_hundred(&mut self, count: u64) -> bool {
-        self.number() % 100 < count
-    }
-
-    fn one_of<'a, T: ?Sized>(&mut self, all: &[&'a T]) -> &'a T {
-        let count = u64::try_from(all.len()).unwrap();
-        all[usize::try_from(self.number() % count).unwrap()]
+        Self(Chance::new(seed))
     }
 
     /// Returns the headers of one request.
-    pub(super) fn headers(&mut self, http1: bool) -> Vec<Header> {
+    pub(super) fn next(&mut self, http1: bool) -> Vec<Header> {
         let mut headers = Vec::new();
         for _ in 0..2 {
-            if self.in_hundred(40) {
-                headers.push(("authorization".to_owned(), self.one_of(AUTHORIZATION).to_vec()));
+            if self.0.in_hundred(40) {
+                headers.push(("authorization".to_owned(), self.0.one_of(AUTHORIZATION).to_vec()));
             }
         }
         // Most requests impersonate a user, and then mostly with known values.
-        if self.in_hundred(50) {
+        if self.0.in_hundred(50) {
             self.add(&mut headers, 100, &["impersonate-user"], USERS);
             self.add(&mut headers, 8, &["impersonate-user"], USERS);
         }
         self.add(&mut headers, 10, &["impersonate-uid"], UIDS);
-        for chance in [20, 10, 10, 10, 10] {
-            self.add(&mut headers, chance, &["impersonate-group"], GROUPS);
+        for percent in [20, 10, 10, 10, 10] {
+            self.add(&mut headers, percent, &["impersonate-group"], GROUPS);
         }
         self.add(&mut headers, 15, EXTRAS, EXTRA_VALUES);
         self.add(&mut headers, 10, EXTRAS, EXTRA_VALUES);
@@ -60,21 +45,21 @@ impl Chance {
         headers
     }
 
-    fn add(&mut self, headers: &mut Vec<Header>, chance: u64, names: &[&str], values: &[&[u8]]) {
-        if self.in_hundred(chance) {
-            headers.push((self.one_of(names).to_owned(), self.one_of(values).to_vec()));
+    fn add(&mut self, headers: &mut Vec<Header>, percent: u64, names: &[&str], values: &[&[u8]]) {
+        if self.0.in_hundred(percent) {
+            headers.push((self.0.one_of(names).to_owned(), self.0.one_of(values).to_vec()));
         }
     }
 
     fn upgrade(&mut self, headers: &mut Vec<Header>) {
-        if self.in_hundred(40) {
+        if self.0.in_hundred(40) {
             headers.push(("connection".to_owned(), b"Upgrade".to_vec()));
-            headers.push(("upgrade".to_owned(), self.one_of(&[&b"websocket"[..], b"SPDY/3.1"]).to_vec()));
+            headers.push(("upgrade".to_owned(), self.0.one_of(&[&b"websocket"[..], b"SPDY/3.1"]).to_vec()));
         }
         for _ in 0..2 {
-            if self.in_hundred(30) {
-                let token = if self.in_hundred(80) { self.one_of(&TOKENS) } else { "token-of-nobody" };
-                let others = self.one_of(&["", "v5.channel.k8s.io, "]);
+            if self.0.in_hundred(30) {
+                let token = if self.0.in_hundred(80) { self.0.one_of(&TOKENS) } else { "token-of-nobody" };
+                let others = self.0.one_of(&["", "v5.channel.k8s.io, "]);
                 let protocols = format!("{others}base64url.bearer.authorization.k8s.io.{}", in_base64(token));
                 headers.push(("sec-websocket-protocol".to_owned(), protocols.into_bytes()));
             }
@@ -84,17 +69,7 @@ impl Chance {
 
 /// Returns the text in unpadded base64url.
 pub(super) fn in_base64(text: &str) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-    let mut encoded = String::new();
-    for group in text.as_bytes().chunks(3) {
-        let bits = group.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte));
-        let bits = bits << (8 * (3 - group.len()));
-        for digit in 0..=group.len() {
-            let index = usize::try_from(bits >> (18 - 6 * digit) & 63).unwrap();
-            encoded.push(char::from(DIGITS[index]));
-        }
-    }
-    encoded
+    BASE64URL_NOPAD.encode(text.as_bytes())
 }
 
 const AUTHORIZATION: &[&[u8]] = &[

@@ -63,16 +63,7 @@ impl Dialer {
             Some(fixed) => fixed.clone().map(Some).map_err(ProxyEnvironmentError::from),
             None => self.environment.proxy_for_host(https, host, port),
         };
-        proxy.map_err(|error| {
-            let reason = match error {
-                // Without the address, which may contain a password.
-                ProxyEnvironmentError::Address(error) => {
-                    format!("invalid proxy address: {}", error.problem())
-                }
-                error @ ProxyEnvironmentError::Cgi => error.to_string(),
-            };
-            ConnectError { message: format!("proxyconnect tcp: {reason}"), source: None }
-        })
+        proxy.map_err(|error| ConnectError { message: format!("proxyconnect tcp: {error}"), source: None })
     }
 }
 

@@ -22,20 +22,11 @@ use crate::upstream::Dial;
 /// Maximum number of bytes that are read of a proxy's response to CONNECT.
 const MAX_RESPONSE: usize = 16 * 1024;
 
-/// The error for the address of a proxy that is not a URL.
+/// The error for the address of a proxy that is not a URL. Unlike Go, it does not contain the
+/// address, because that may contain a password, and the error is logged and part of statuses.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid proxy address {}: {problem}", pinniped_go_compat::json::quote(address))]
-pub struct ProxyAddressError {
-    address: String,
-    problem: String,
-}
-
-impl ProxyAddressError {
-    /// Returns the problem without the address, which may contain a password.
-    pub fn problem(&self) -> &str {
-        &self.problem
-    }
-}
+#[error("invalid proxy address: {0}")]
+pub struct ProxyAddressError(#[source] url::ParseError);
 
 /// A proxy that opens connections to servers.
 ///
@@ -75,7 +66,7 @@ impl Proxy {
                 Err(error) => error,
             },
         };
-        Err(ProxyAddressError { address: address.to_owned(), problem: problem.to_string() })
+        Err(ProxyAddressError(problem))
     }
 
     /// Opens a connection to `host` (an address without brackets) through the proxy. The caller

@@ -10,18 +10,10 @@ use http::{Response, StatusCode};
 use tokio::task::futures::TaskLocalFuture;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// A response extension with the time by which the client must have read the body. After it, the
-/// HTTP/2 stream is reset, or the HTTP/1.1 connection is closed. The body cannot enforce this
-/// itself, because it is not polled while the client does not read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EndBy(pub Instant);
-
-impl EndBy {
-    /// Sets the deadline for the response that the running task is about to return, without a
-    /// response extension.
-    pub fn set(self) {
-        let _outside_of_a_scope = DELIVERY.try_with(|delivery| delivery.end_by.set(Some(self.0)));
-    }
+/// Sets the deadline of the response that the running task is about to return
+/// ([`Body::deadline`](crate::Body::deadline)).
+pub fn set_deadline(deadline: Instant) {
+    let _outside_of_a_scope = DELIVERY.try_with(|delivery| delivery.deadline.set(Some(deadline)));
 }
 
 /// Sends an interim response (status 1xx, RFC 9110, section 15.2) before the response that the
@@ -53,7 +45,7 @@ tokio::task_local! {
 
 /// The data that the task of a response shares with its connection.
 pub struct Delivery {
-    end_by: Cell<Option<Instant>>,
+    deadline: Cell<Option<Instant>>,
     interim_left: Cell<usize>,
     interim: Cell<Vec<Response<()>>>,
 }
@@ -62,7 +54,7 @@ pub struct Delivery {
 /// stream, which can send [`interim`] responses.
 pub fn scope<F: Future>(takes_interim: bool, deliver: F) -> TaskLocalFuture<Delivery, F> {
     let interim_left = Cell::new(if takes_interim { MAX_INTERIM } else { 0 });
-    let delivery = Delivery { end_by: Cell::new(None), interim_left, interim: Cell::default() };
+    let delivery = Delivery { deadline: Cell::new(None), interim_left, interim: Cell::default() };
     DELIVERY.scope(delivery, deliver)
 }
 
@@ -74,13 +66,13 @@ pub struct ResponseTimer(Option<Pin<Box<Sleep>>>);
 impl ResponseTimer {
     /// Ready when the response is late. Poll it whenever the task has run.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(end) = DELIVERY.with(|delivery| delivery.end_by.get()) else {
+        let Some(deadline) = DELIVERY.with(|delivery| delivery.deadline.get()) else {
             self.0 = None;
             return Poll::Pending;
         };
-        let timer = self.0.get_or_insert_with(|| Box::pin(sleep_until(end)));
-        if timer.deadline() != end {
-            timer.as_mut().reset(end);
+        let timer = self.0.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+        if timer.deadline() != deadline {
+            timer.as_mut().reset(deadline);
         }
         timer.as_mut().poll(cx)
     }
@@ -88,7 +80,7 @@ impl ResponseTimer {
 
 /// Clears the deadline, because the response is complete.
 pub fn clear_deadline() {
-    let _outside_of_a_scope = DELIVERY.try_with(|delivery| delivery.end_by.set(None));
+    let _outside_of_a_scope = DELIVERY.try_with(|delivery| delivery.deadline.set(None));
 }
 
 /// Returns the interim responses that were added since the last call.

@@ -38,6 +38,6 @@ pub mod tunnels;
 pub mod workers;
 
 pub use body::{Body, BoxError};
-pub use delivery::{EndBy, interim};
+pub use delivery::interim;
 pub use incoming::{Incoming, ReceivedBytes, StreamBody};
 pub use plain_write::PlainWrite;

@@ -126,7 +126,7 @@ pub enum ConnectionError {
     /// The client exceeded [`Limits::header_read_timeout`].
     #[error("the client did not finish its request headers in time")]
     HeaderTimeout,
-    /// The client exceeded the deadline of an [`EndBy`](crate::EndBy).
+    /// The client did not read a response before the deadline of its [`Body`](crate::Body).
     #[error("the client did not read the response in time")]
     ResponseTimeout,
     /// The client did not react to GOAWAY within [`Limits::idle_timeout`].

@@ -88,7 +88,7 @@ pub use limits::{Limits, ResetLimits};
 pub use listener::Listener;
 // The types in the signatures of a service and of the functions that serve it.
 pub use pinniped_http_core::workers::{self, Workers};
-pub use pinniped_http_core::{Body, BoxError, EndBy, Incoming, body, interim, tunnels};
+pub use pinniped_http_core::{Body, BoxError, Incoming, body, interim, tunnels};
 pub use request_id::random_id;
 pub use server::{Handler, ServerHandle, Shared, Stats, serve, serve_on, serve_with};
 pub use service::{Answer, Service};

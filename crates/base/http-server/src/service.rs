@@ -13,7 +13,7 @@ use http::header::{CONTENT_LENGTH, RETRY_AFTER};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body as _;
 use pin_project_lite::pin_project;
-use pinniped_http_core::{Body, EndBy, Incoming, body};
+use pinniped_http_core::{Body, Incoming, body, delivery};
 use tokio::time::Instant;
 
 use crate::activity::{Activity, CountedBody, Running};
@@ -109,7 +109,7 @@ impl PerConnection {
             "the server is overloaded, please try again later",
         );
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
-        response.extensions_mut().insert(EndBy(Instant::now() + REFUSAL_TIMEOUT));
+        let response = response.map(|body| body.with_deadline(Instant::now() + REFUSAL_TIMEOUT));
         PendingResponse {
             answer: Box::pin(ready(response)),
             running: Some(Running::refused(&self.activity)),
@@ -155,13 +155,13 @@ impl Future for PendingResponse {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let mut response = task::ready!(this.answer.poll(cx));
-        if *this.is_head {
-            drop_body(&mut response);
-        }
         // The task that polls this enforces the deadline: the stream's task, or the connection's
         // task for HTTP/1.1.
-        if let Some(end_by) = response.extensions().get::<EndBy>() {
-            end_by.set();
+        if let Some(deadline) = response.body().deadline() {
+            delivery::set_deadline(deadline);
+        }
+        if *this.is_head {
+            drop_body(&mut response);
         }
         let mut running = this.running.take().expect("a future is not polled after its end");
         running.begins_response();

@@ -4,7 +4,7 @@ use http::header::HeaderValue;
 use http::{Request, Response, StatusCode};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
-use pinniped_http_core::{Body, EndBy};
+use pinniped_http_core::Body;
 use pinniped_http_headers::hop_by_hop;
 use pinniped_http_headers::precomputed::PrecomputedHeaders;
 use tokio::time::Instant;
@@ -35,7 +35,7 @@ impl ResponseDeadline {
 /// The HTTP versions that may carry a request that is not an [`upgrade`](crate::upgrade()).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtocolPolicy {
-    /// The cheapest one. HTTP/1.1 may remove slimitss around header values.
+    /// The cheapest one. HTTP/1.1 may remove spaces around header values.
     Any,
     /// HTTP/2, which carries every byte.
     Http2,
@@ -154,8 +154,10 @@ where
     hop_by_hop::strip_response(&mut parts.headers);
     parts.extensions.clear();
     parts.version = http::Version::HTTP_11;
-    if let Some(deadline) = limits.deadline {
-        EndBy(deadline).set();
+    let deadline = limits.deadline;
+    let mut body = Body::new(ForwardedBody::new(body, first, limits, guard));
+    if let Some(deadline) = deadline {
+        body = body.with_deadline(deadline);
     }
-    Response::from_parts(parts, ForwardedBody::new(body, first, limits, guard).boxed_unsync())
+    Response::from_parts(parts, body)
 }

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use pinniped_http_server::{Body, BoxError, EndBy};
+use pinniped_http_server::{Body, BoxError};
 use tokio::{sync::Semaphore, time::Instant};
 
 use super::{
@@ -47,9 +47,8 @@ impl Authenticator {
         B::Data: Send,
         B::Error: Into<BoxError>,
     {
-        let mut response = protocol::respond(self.review(request).await);
-        response.extensions_mut().insert(EndBy(Instant::now() + ANSWER_TIMEOUT));
-        response
+        let response = protocol::respond(self.review(request).await);
+        response.map(|body| body.with_deadline(Instant::now() + ANSWER_TIMEOUT))
     }
 
     async fn review<B>(&self, request: Request<B>) -> Result<Verdict, StatusCode>
@@ -227,7 +226,7 @@ mod tests {
         for path in ["/authenticate", "/elsewhere"] {
             let request = Request::post(path).body(Full::new(Bytes::new())).unwrap();
             let response = authenticator().handle(request).await;
-            let EndBy(end) = *response.extensions().get().expect("an end");
+            let end = response.body().deadline().expect("a deadline");
             assert!(end > Instant::now() && end <= Instant::now() + ANSWER_TIMEOUT, "{path}");
         }
     }

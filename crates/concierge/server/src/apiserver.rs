@@ -40,7 +40,7 @@ use pinniped_go_compat::url;
 use pinniped_http_server::Incoming;
 use pinniped_http_server::metrics::{self, Metrics};
 use pinniped_http_server::{
-    Answer, Body, BoxError, Connection, EndBy, Limits, Listener, ServerHandle, Service, body, layers,
+    Answer, Body, BoxError, Connection, Limits, Listener, ServerHandle, Service, body, layers,
 };
 use pinniped_kube_request::anonymous::is_health;
 use pinniped_kube_request::client_impersonation::intake::leftover;
@@ -158,6 +158,8 @@ pub fn serve(listener: Listener, params: Params) -> ApiServer {
         &[b"h2", b"http/1.1"],
     );
     let metrics = params.metrics.clone();
+    let requests = InFlightMetrics::default();
+    metrics.register(|registry| requests.register(registry.sub_registry_with_prefix("aggregated_api")));
     let handler = ApiHandler::new(HandlerParams {
         registry: params.registry,
         issuers: params.issuers,
@@ -170,13 +172,13 @@ pub fn serve(listener: Listener, params: Params) -> ApiServer {
         clock: Timestamp::now,
     });
     let draining = Draining::default();
-    let chain = chain(authenticator, params.authorizer, in_flight(), draining.clone(), handler);
+    let chain = chain(authenticator, params.authorizer, in_flight(requests), draining.clone(), handler);
     let handle = pinniped_http_server::serve(listener, tls, Api(Arc::new(chain)), params.limits);
     metrics.register_server("aggregated_api", handle.stats_source());
     ApiServer { handle, draining }
 }
 
-fn in_flight() -> InFlight {
+fn in_flight(metrics: InFlightMetrics) -> InFlight {
     let limits = InFlightLimits {
         short: READS_IN_FLIGHT,
         mutating: Some(WRITES_IN_FLIGHT),
@@ -184,7 +186,7 @@ fn in_flight() -> InFlight {
         patience: Duration::ZERO,
         long: LONG_IN_FLIGHT,
     };
-    InFlight::new(&limits, InFlightMetrics::default())
+    InFlight::new(&limits, metrics)
 }
 
 fn chain(
@@ -275,10 +277,13 @@ where
                 .unwrap_or_default(),
             now: (self.clock)(),
         };
-        let mut response = self.route(&authorized, request.body_mut()).await?;
+        let response = self.route(&authorized, request.body_mut()).await?;
         // No response of this server is long-running.
-        response.extensions_mut().insert(EndBy(Instant::now() + deadline::LONGEST));
-        Ok(response)
+        Ok(response.map(|body| body.with_deadline(Instant::now() + deadline::LONGEST)))
+    }
+
+    fn serves_long_running(&self) -> bool {
+        false
     }
 
     fn is_exempt_from_limits(&self, info: &RequestInfo, headers: &HeaderMap) -> bool {

@@ -11,7 +11,7 @@ use pinniped_http_server::Incoming;
 use pinniped_http_server::connection;
 use pinniped_http_server::metrics::{self, Metrics};
 use pinniped_http_server::{
-    Answer, Body, Connection, ConnectionError, EndBy, Handler, Limits, Listener, Peer, ServerHandle, Service,
+    Answer, Body, Connection, ConnectionError, Handler, Limits, Listener, Peer, ServerHandle, Service,
     Shared, body, layers, serve_with,
 };
 use tokio::net::TcpStream;
@@ -57,9 +57,8 @@ impl Handler for AdminPort {
 
 impl Service for AdminPort {
     fn call(&self, _: &Arc<Connection>, request: Request<Incoming>) -> Answer {
-        let mut response = self.0.answer(&request);
-        response.extensions_mut().insert(EndBy(Instant::now() + ANSWER_TIMEOUT));
-        Box::pin(ready(response))
+        let response = self.0.answer(&request);
+        Box::pin(ready(response.map(|body| body.with_deadline(Instant::now() + ANSWER_TIMEOUT))))
     }
 }
 

@@ -33,7 +33,7 @@ use http::{HeaderMap, Request, Response};
 use pinniped_delegated_auth::bearer::EXTRA_SPACE_WARNING;
 use pinniped_delegated_auth::client_key::ClientKey;
 use pinniped_delegated_auth::request::RequestAuthenticator;
-use pinniped_http_server::{Body, Connection, EndBy, layers};
+use pinniped_http_server::{Body, Connection, layers};
 use pinniped_kube_request::attributes::Attributes;
 use pinniped_kube_request::identity::{KnownUser, User};
 use pinniped_kube_request::request_info::RequestInfo;
@@ -64,6 +64,12 @@ pub trait Handler<B>: Send + Sync {
 
     /// Returns whether a request without credentials continues as the anonymous user.
     fn admits_anonymous(&self, _info: &RequestInfo) -> bool {
+        true
+    }
+
+    /// Returns whether long-running requests have no deadline. `false` for a server that serves no
+    /// watch and no stream: a request of such a form is only refused.
+    fn serves_long_running(&self) -> bool {
         true
     }
 
@@ -202,10 +208,10 @@ impl<H> Chain<H> {
         self.handler.observe(result, received.elapsed());
         let mut response = match served {
             Ok(Ok(response)) => response,
-            Ok(Err(refusal)) => with_end(refusal.into_response(&presentation)),
+            Ok(Err(refusal)) => with_deadline(refusal.into_response(&presentation)),
             Err(panicked) => {
                 tracing::error!(error = %panicked, auditID = ?audit_id, "request handler panicked");
-                with_end(response_headers::panic_response())
+                with_deadline(response_headers::panic_response())
             }
         };
 
@@ -240,10 +246,11 @@ impl<H> Chain<H> {
         // 4. Request info, from which all further steps derive their rules.
         let info = RequestInfo::parse(request.method(), request.uri())?;
         // 5. Shutdown, before any work for the request.
-        self.draining.check(received)?;
+        self.draining.check(received, &info)?;
         // 6. Deadline, which covers all further steps.
         let class = RequestClass::of(&info);
-        let deadline = deadline::of(class == RequestClass::LongRunning, request.uri().query(), received)?;
+        let has_deadline = class != RequestClass::LongRunning || !self.handler.serves_long_running();
+        let deadline = deadline::of(has_deadline, request.uri().query(), received)?;
         let admits_anonymous = self.handler.admits_anonymous(&info);
         let is_exempt = self.handler.is_exempt_from_limits(&info, request.headers());
         let attributes = &Attributes::from(info);
@@ -309,7 +316,6 @@ impl RequestContext<'_> {
 }
 
 /// Even a small response must not keep a connection open for ever when the client does not read it.
-fn with_end(mut response: Response<Body>) -> Response<Body> {
-    response.extensions_mut().insert(EndBy(Instant::now() + deadline::LONGEST));
-    response
+fn with_deadline(response: Response<Body>) -> Response<Body> {
+    response.map(|body| body.with_deadline(Instant::now() + deadline::LONGEST))
 }

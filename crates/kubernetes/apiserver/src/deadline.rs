@@ -13,17 +13,17 @@ use crate::refusal::Refusal;
 /// The default time limit.
 pub const LONGEST: Duration = Duration::from_secs(60);
 
-/// Returns the deadline; `None` for long-running requests, whose `timeout` parameter is left to
-/// the handler.
+/// Returns the deadline of a request that has one; `None` for a long-running request, whose
+/// `timeout` parameter is left to the handler.
 ///
 /// # Errors
 /// [`Refusal::BadTimeout`] when the `timeout` parameter is not a duration.
 pub(crate) fn of(
-    long_running: bool,
+    has_deadline: bool,
     query: Option<&str>,
     received: Instant,
 ) -> Result<Option<Instant>, Refusal> {
-    if long_running {
+    if !has_deadline {
         return Ok(None);
     }
     let limit = deadline::limit(query, LONGEST).map_err(Refusal::BadTimeout)?;
@@ -56,9 +56,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn only_short_requests_have_a_deadline_which_the_client_can_shorten() {
         let now = Instant::now();
-        assert_eq!(of(false, Some("timeout=10s"), now).unwrap(), Some(now + Duration::from_secs(10)));
-        assert_eq!(of(true, Some("timeout=abc"), now).unwrap(), None);
-        let Err(Refusal::BadTimeout(text)) = of(false, Some("timeout=abc"), now) else { panic!("refused") };
+        assert_eq!(of(true, Some("timeout=10s"), now).unwrap(), Some(now + Duration::from_secs(10)));
+        assert_eq!(of(false, Some("timeout=abc"), now).unwrap(), None);
+        let Err(Refusal::BadTimeout(text)) = of(true, Some("timeout=abc"), now) else { panic!("refused") };
         assert_eq!(text, r#"invalid timeout specified in the request URL - time: invalid duration "abc""#);
     }
 

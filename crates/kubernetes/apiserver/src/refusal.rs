@@ -11,7 +11,7 @@ use pinniped_kube_request::request_info::RequestInfoError;
 use pinniped_kube_types::status::Status;
 
 use crate::presentation::Presentation;
-use crate::respond::{self, Negotiated};
+use crate::respond;
 
 /// The text of a 429 response.
 pub const TOO_MANY_REQUESTS: &str = "Too many requests, please try again later.";
@@ -110,10 +110,14 @@ impl Refusal {
                 plain_error(StatusCode::INTERNAL_SERVER_ERROR, &text)
             }
             Self::ShuttingDown => {
-                let refused = Status::service_unavailable(self.to_string());
-                // The API server does not negotiate the format of this response.
-                let mut response = respond::status(&refused, &Negotiated::JSON);
-                response.headers_mut().insert(RETRY_AFTER, RETRY_AFTER_SECONDS);
+                // The API server does not negotiate the format of this response, and ends it with
+                // two line breaks.
+                let refused = Status::service_unavailable(self.to_string()).to_json();
+                let mut response = Response::new(body::full(refused + "\n\n"));
+                *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+                let headers = response.headers_mut();
+                headers.insert(RETRY_AFTER, RETRY_AFTER_SECONDS);
+                headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
                 response
             }
             Self::BadTimeout(message) => status(&Status::bad_request(message)),
@@ -194,7 +198,7 @@ mod tests {
         assert_eq!((status, &*media_type, &*retry_after), (503, "application/json", "1"));
         assert_eq!(
             body,
-            "{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},\"status\":\"Failure\",\"message\":\"apiserver is shutting down\",\"reason\":\"ServiceUnavailable\",\"code\":503}\n"
+            "{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},\"status\":\"Failure\",\"message\":\"apiserver is shutting down\",\"reason\":\"ServiceUnavailable\",\"code\":503}\n\n"
         );
         let (status, media_type, _, body) = response(Refusal::Unauthenticated).await;
         assert_eq!((status, &*media_type), (401, "application/yaml"), "{body}");

@@ -20,7 +20,7 @@ use crate::service::PendingResponse;
 
 pin_project! {
     /// Waits for a response and delivers it, unless the client cancels the request or exceeds the
-    /// deadline of an [`EndBy`](crate::EndBy). A stream that is dropped before its end is reset.
+    /// deadline of its [`Body`](crate::Body). A stream that is dropped before its end is reset.
     ///
     /// Written by hand, because one exists for each request and an `async` function would be
     /// several times as large.

@@ -152,7 +152,7 @@ impl Service for TestService {
                             Some((Ok::<_, pinniped_http_server::BoxError>(frame), (service, ended, true)))
                         },
                     );
-                    Response::new(http_body_util::StreamBody::new(lines).boxed_unsync())
+                    Response::new(Body::new(http_body_util::StreamBody::new(lines)))
                 }
                 "/login" => {
                     connection.permit.confirm();
@@ -220,7 +220,7 @@ impl Service for TestService {
                         Err(pinniped_http_server::BoxError::from("the rest is gone"))
                     };
                     let frames = futures::stream::iter([half]).chain(futures::stream::once(broken));
-                    Response::new(http_body_util::StreamBody::new(frames).boxed_unsync())
+                    Response::new(Body::new(http_body_util::StreamBody::new(frames)))
                 }
                 "/trailers" => {
                     let trailers = http::HeaderMap::from_iter([(
@@ -229,7 +229,7 @@ impl Service for TestService {
                     )]);
                     let frames = [Frame::data(Bytes::from_static(b"data")), Frame::trailers(trailers)];
                     let frames = futures::stream::iter(frames.map(Ok::<_, pinniped_http_server::BoxError>));
-                    Response::new(http_body_util::StreamBody::new(frames).boxed_unsync())
+                    Response::new(Body::new(http_body_util::StreamBody::new(frames)))
                 }
                 _ => {
                     let alpn = connection.alpn.as_deref().map(String::from_utf8_lossy);

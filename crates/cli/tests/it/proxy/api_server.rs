@@ -182,7 +182,7 @@ impl Inner {
             events.changed().await.ok()?;
             Some((Ok::<_, pinniped_http_server::BoxError>(Frame::data(Bytes::from("event\n"))), events))
         });
-        Response::new(StreamBody::new(lines).boxed_unsync())
+        Response::new(Body::new(StreamBody::new(lines)))
     }
 
     fn echo(&self, mut request: Request<Incoming>) -> Response<Body> {

@@ -24,7 +24,7 @@ fn echo() -> Handler {
     Arc::new(|request: Request<Incoming>| {
         Box::pin(async move {
             let trailer = request.headers().get("trailer").cloned();
-            let mut response = Response::new(request.into_body().map_err(BoxError::from).boxed_unsync());
+            let mut response = Response::new(Body::new(request.into_body()));
             if let Some(names) = trailer {
                 response.headers_mut().insert("trailer", names);
             }
@@ -177,7 +177,7 @@ async fn a_broken_response_with_a_content_length_is_truncated() {
                 Ok(Frame::data(Bytes::from_static(b"begin"))),
                 Err(BoxError::from("broken")),
             ]);
-            let mut response = Response::new(http_body_util::StreamBody::new(frames).boxed_unsync());
+            let mut response = Response::new(Body::new(http_body_util::StreamBody::new(frames)));
             response.headers_mut().insert("content-length", http::HeaderValue::from_static("100"));
             response
         })

@@ -29,7 +29,7 @@ fn streamed(frames: Frames) -> Response<Body> {
     let stream = futures::stream::unfold(frames, |mut frames| async move {
         frames.recv().await.map(|frame| (frame, frames))
     });
-    Response::new(StreamBody::new(stream.boxed()).boxed_unsync())
+    Response::new(Body::new(StreamBody::new(stream.boxed())))
 }
 
 #[tokio::test]
@@ -186,7 +186,7 @@ async fn bodies_and_trailers_stream_in_both_directions() {
     let script = Script {
         handler: handler(|request: Request<Incoming>| async move {
             // Echoes the body, including trailers.
-            Response::new(request.into_body().map_err(BoxError::from).boxed_unsync())
+            Response::new(Body::new(request.into_body()))
         }),
         ..Script::default()
     };

@@ -8,7 +8,7 @@ use futures::StreamExt as _;
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, Empty, StreamBody};
-use pinniped_http_server::body;
+use pinniped_http_server::{Body, BoxError, body};
 use serde_json::json;
 
 use crate::api_server::{Handler, Script, json_response};
@@ -167,8 +167,9 @@ async fn an_endless_head_of_a_proxied_server_terminates_no_watch() {
                 }
                 return response;
             }
-            let first = futures::stream::once(async { Ok(Frame::data(Bytes::from_static(b"{}\n"))) });
-            Response::new(StreamBody::new(first.chain(futures::stream::pending())).boxed_unsync())
+            let first =
+                futures::stream::once(async { Ok::<_, BoxError>(Frame::data(Bytes::from_static(b"{}\n"))) });
+            Response::new(Body::new(StreamBody::new(first.chain(futures::stream::pending()))))
         })
     });
     let world = World::start(Script { handler, ..Script::default() }).await;

@@ -99,7 +99,7 @@ fn bad_server() -> Handler {
                         tokio::task::yield_now().await;
                         frame
                     });
-                    Response::new(StreamBody::new(frames.boxed()).boxed_unsync())
+                    Response::new(Body::new(StreamBody::new(frames.boxed())))
                 }
                 "/silent" => std::future::pending().await,
                 "/switches" => {

@@ -66,7 +66,7 @@ async fn a_reset_of_a_forwarded_request_retains_its_permit_for_a_while() {
 async fn a_cancelled_body_retains_its_permit_for_a_while() {
     nine_resets(|client| {
         let endless = futures::stream::pending::<Result<Frame<Bytes>, BoxError>>();
-        let mut request = client.request("/x").body(StreamBody::new(endless).boxed_unsync()).unwrap();
+        let mut request = client.request("/x").body(Body::new(StreamBody::new(endless))).unwrap();
         *request.method_mut() = Method::POST;
         request
     })

@@ -34,7 +34,7 @@ fn watch_handler() -> Handler {
             let event = futures::stream::once(async { Ok::<_, BoxError>(Frame::data(Bytes::from("event"))) });
             let silence = futures::stream::pending();
             let stream = futures::StreamExt::chain(event, silence);
-            http::Response::new(StreamBody::new(stream).boxed_unsync())
+            http::Response::new(Body::new(StreamBody::new(stream)))
         })
     })
 }
@@ -83,7 +83,7 @@ async fn a_slow_reader_does_not_block_other_clients() {
                         Some((Ok::<_, BoxError>(Frame::data(Bytes::from(vec![0; 16 << 10]))), ()))
                     };
                     let flood = futures::stream::unfold((), move |()| chunk());
-                    return http::Response::new(StreamBody::new(flood).boxed_unsync());
+                    return http::Response::new(Body::new(StreamBody::new(flood)));
                 }
                 http::Response::new(body::full("quick"))
             })
@@ -324,7 +324,7 @@ fn flood_handler() -> Handler {
             let chunk =
                 || async { Some((Ok::<_, BoxError>(Frame::data(Bytes::from(vec![0; 16 << 10]))), ())) };
             let flood = futures::stream::unfold((), move |()| chunk());
-            http::Response::new(StreamBody::new(flood).boxed_unsync())
+            http::Response::new(Body::new(StreamBody::new(flood)))
         })
     })
 }

@@ -83,7 +83,7 @@ impl World {
             credential_lifetime: Duration::from_secs(300),
             clock: now,
         });
-        let (in_flight, draining) = (in_flight(), Draining::default());
+        let (in_flight, draining) = (in_flight(InFlightMetrics::default()), Draining::default());
         let authorizer = Authorizer::new(client);
         let chain = chain(authenticator, authorizer, in_flight.clone(), draining.clone(), handler);
         Self { chain, in_flight, draining, audit }
@@ -96,7 +96,7 @@ impl World {
         }
         let body = Full::<bytes::Bytes>::from(body.to_owned());
         let response = self.chain.respond(None, &mut request.body(body).expect("a request")).await;
-        assert!(response.extensions().get::<EndBy>().is_some(), "every answer has an end");
+        assert!(response.body().deadline().is_some(), "every answer has an end");
         let (parts, body) = response.into_parts();
         let bytes = body.collect().await.expect("a body").to_bytes();
         let body = String::from_utf8_lossy(&bytes).into_owned();

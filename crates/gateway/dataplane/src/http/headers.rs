@@ -60,7 +60,6 @@ pub(super) fn rewrite(headers: &mut HeaderMap, way: ClientConnection) {
         append_client(headers, client);
     }
     if let Entry::Vacant(id) = headers.entry(X_REQUEST_ID) {
-        // The audit ID of an empty header map is a random UUID.
         id.insert(random_id());
     }
 }

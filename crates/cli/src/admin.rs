@@ -121,15 +121,15 @@ impl Admin {
         }
         let mut impersonated = None;
         if let Some(user) = user_of(&config, context) {
-            let nobody = AuthInfo::default();
-            let entry = user.auth_info.as_ref().unwrap_or(&nobody);
+            let no_credentials = AuthInfo::default();
+            let entry = user.auth_info.as_ref().unwrap_or(&no_credentials);
             kubeconfig::check_certificate(&user.name, entry)?;
             impersonated = kubeconfig::identity::read_user(&user.name, entry)?;
         }
         let mut config = kube::Config::from_custom_kubeconfig(config, &options).await?;
-        let told = exec_plugin::resolve(&mut config.auth_info)?;
+        let plugin_headers = exec_plugin::resolve(&mut config.auth_info)?;
         check_header(&config.auth_info)?;
-        impersonate(&mut config, impersonated.as_ref(), told)?;
+        impersonate(&mut config, impersonated.as_ref(), plugin_headers)?;
         Self::from_config(config, dialer.with_proxy(proxy.as_deref()))
     }
 
@@ -203,7 +203,7 @@ impl Admin {
 fn impersonate(
     config: &mut kube::Config,
     user: Option<&ImpersonatedUser>,
-    told: Vec<(http::HeaderName, http::HeaderValue)>,
+    plugin_headers: Vec<(http::HeaderName, http::HeaderValue)>,
 ) -> Result<(), HeaderError> {
     let entry = &mut config.auth_info;
     entry.impersonate = None;
@@ -211,7 +211,7 @@ fn impersonate(
     entry.impersonate_groups = None;
     entry.impersonate_user_extra = None;
     let Some(user) = user else {
-        config.headers.extend(told);
+        config.headers.extend(plugin_headers);
         return Ok(());
     };
     let headers = impersonation_headers(user)?;
@@ -252,11 +252,11 @@ fn api_text(status: &kube::core::Status, subject: Subject<'_>) -> String {
     if status.reason != "Failed to parse error data" {
         return status.message.clone();
     }
-    generic_answer(status.code, &status.message, subject)
+    generic_response(status.code, &status.message, subject)
 }
 
 /// Returns the text of client-go for a response that is not a `Status`.
-pub fn generic_answer(code: u16, body: &str, subject: Subject<'_>) -> String {
+pub fn generic_response(code: u16, body: &str, subject: Subject<'_>) -> String {
     let internal = || format!("an error on the server ({body:?}) has prevented the request from succeeding");
     let message = match code {
         409 if subject.verb == "create" => "the server reported a conflict".to_owned(),
@@ -311,7 +311,7 @@ mod tests {
                 "an error on the server (\"oops\") has prevented the request from succeeding (get credentialissuers.config.concierge.pinniped.dev)",
             ),
         ] {
-            assert_eq!(generic_answer(code, body, list), text);
+            assert_eq!(generic_response(code, body, list), text);
         }
     }
 }

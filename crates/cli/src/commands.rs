@@ -5,7 +5,7 @@ pub mod doctor;
 pub mod get_kubeconfig;
 pub mod kubectl;
 pub mod login_static;
-mod plugin_answer;
+mod plugin_response;
 pub mod proxy;
 pub mod version;
 pub mod whoami;
@@ -20,7 +20,7 @@ use self::proxy::ProxyError;
 use self::version::VersionError;
 use self::whoami::WhoAmIError;
 use crate::environment::Environment;
-use crate::flags::parse::{Outcome, Parsed, find};
+use crate::flags::parse::{ParseResult, Parsed, find};
 use crate::flags::tree::{Action, ROOT};
 use crate::flags::{completion, help, markdown};
 use crate::printer::{Level, Printer};
@@ -103,7 +103,7 @@ pub fn run(parsed: &Parsed, environment: &Environment, printer: Printer) -> Resu
             Ok((path, rest)) if rest.is_empty() || path.len() > 1 => {
                 write(printer, help::help(&path, environment).as_bytes())?;
             }
-            Ok(_) | Err(Outcome::Wrong { .. } | Outcome::Help(_) | Outcome::Run(_)) => {
+            Ok(_) | Err(ParseResult::Wrong { .. } | ParseResult::Help(_) | ParseResult::Run(_)) => {
                 printer.line(&format!("Unknown help topic [`{}`]", parsed.words.join("` `")));
                 printer.line(help::usage(&[&ROOT], environment).trim_end());
             }

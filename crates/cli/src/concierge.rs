@@ -19,7 +19,7 @@ use pinniped_kube_types::suffix::{GroupSuffix, SuffixError};
 use pinniped_pki::CaBundle;
 use pinniped_pki::tls::{Profile, Roots, TlsError};
 
-use crate::admin::{Subject, generic_answer};
+use crate::admin::{Subject, generic_response};
 use crate::dial::Dialer;
 use crate::https::{HttpsClient, SendError};
 use crate::login::{HeaderError, Login, impersonation_headers};
@@ -117,7 +117,7 @@ pub enum ExchangeError {
     #[error("could not login: {0}")]
     Response(String),
     /// The response is not a `TokenCredentialRequest`.
-    #[error("could not login: could not read the answer of the Concierge")]
+    #[error("could not login: could not read the response of the Concierge")]
     Decode(#[source] serde_json::Error),
     /// There is no response within the time limit.
     #[error("could not login: context deadline exceeded")]
@@ -133,12 +133,12 @@ pub enum ExchangeError {
     RefusedSilently,
     /// A token without the user to impersonate.
     #[error(
-        "login failed: the Concierge gave a service account's token, but not the user to impersonate \
+        "login failed: the Concierge returned a service account token, but not the user to impersonate \
          with it"
     )]
     NoUser,
     /// A user to impersonate without a token.
-    #[error("login failed: the Concierge said to impersonate {}, but gave no token", quote(.0))]
+    #[error("login failed: the Concierge returned user {} to impersonate, but no token", quote(.0))]
     NoToken(String),
     /// The user to impersonate does not fit into headers.
     #[error("login failed")]
@@ -208,39 +208,42 @@ impl Concierge {
         body.push(b'\n');
         let json = HeaderValue::from_static("application/json");
         let headers = [(header::CONTENT_TYPE, json.clone()), (header::ACCEPT, json)];
-        let answer = client.send("POST", &url, &headers, Bytes::from_owner(body)).await?;
+        let response = client.send("POST", &url, &headers, Bytes::from_owner(body)).await?;
 
-        if let Some(id) = answer.headers.get("audit-id").and_then(|id| id.to_str().ok()) {
+        if let Some(id) = response.headers.get("audit-id").and_then(|id| id.to_str().ok()) {
             printer.info(
                 "Received auditID for failed request",
                 &[
                     ("path", json!(url.path())),
-                    ("statusCode", json!(answer.status.as_u16())),
+                    ("statusCode", json!(response.status.as_u16())),
                     ("auditID", json!(id)),
                 ],
             );
         }
-        if !answer.status.is_success() {
+        if !response.status.is_success() {
             let resource = format!(
                 "{}.{}",
                 TokenCredentialRequest::PLURAL,
                 self.suffix.replace(TokenCredentialRequest::GROUP)
             );
             let subject = Subject { verb: "create", resource: &resource, name: "", path: &path };
-            let text = failure_text(answer.status.as_u16(), &answer.body, subject);
+            let text = failure_text(response.status.as_u16(), &response.body, subject);
             return Err(ExchangeError::Response(text));
         }
-        let answer: TokenCredentialRequest =
-            serde_json::from_slice(&answer.body).map_err(ExchangeError::Decode)?;
-        read_answer(answer.status, &self.credential_type)
+        let response: TokenCredentialRequest =
+            serde_json::from_slice(&response.body).map_err(ExchangeError::Decode)?;
+        read_response(response.status, &self.credential_type)
     }
 }
 
 /// Converts the response. A certificate is accepted for any requested type, because upstream's
 /// servers return nothing else. A token is only accepted together with the user to impersonate.
-fn read_answer(status: TokenCredentialRequestStatus, asked: &CredentialType) -> Result<Login, ExchangeError> {
+fn read_response(
+    status: TokenCredentialRequestStatus,
+    requested: &CredentialType,
+) -> Result<Login, ExchangeError> {
     let TokenCredentialRequestStatus { credential, message, impersonate } = status;
-    let wants_token = *asked == CredentialType::ServiceAccountToken;
+    let wants_token = *requested == CredentialType::ServiceAccountToken;
     let Some(credential) = credential else {
         return Err(match message {
             Some(message) if wants_token && message == AUTHENTICATION_FAILED => {
@@ -260,8 +263,8 @@ fn read_answer(status: TokenCredentialRequestStatus, asked: &CredentialType) -> 
         },
         impersonate,
     };
-    let nobody = login.impersonate.as_ref().is_none_or(|user| user.username.is_empty());
-    if !login.credential.token.is_empty() && nobody && (wants_token || login.impersonate.is_some()) {
+    let no_user = login.impersonate.as_ref().is_none_or(|user| user.username.is_empty());
+    if !login.credential.token.is_empty() && no_user && (wants_token || login.impersonate.is_some()) {
         return Err(ExchangeError::NoUser);
     }
     if let (true, Some(user)) = (login.credential.token.is_empty(), &login.impersonate) {
@@ -282,7 +285,7 @@ fn failure_text(code: u16, body: &[u8], subject: Subject<'_>) -> String {
     }
     match serde_json::from_slice::<Status>(body) {
         Ok(status) if status.kind == "Status" && !status.message.is_empty() => status.message,
-        _ => generic_answer(code, String::from_utf8_lossy(body).trim(), subject),
+        _ => generic_response(code, String::from_utf8_lossy(body).trim(), subject),
     }
 }
 

@@ -57,7 +57,7 @@ pub enum ExecPluginError {
         code: i32,
     },
     /// A signal terminated the program.
-    #[error("exec: executable {0} was ended by a signal")]
+    #[error("exec: executable {0} was terminated by a signal")]
     Signal(String),
     /// The output is not a credential. The parser's error is dropped, because it may quote the
     /// output.
@@ -169,12 +169,12 @@ fn run(exec: &ExecConfig) -> Result<ExecCredentialStatus, ExecPluginError> {
             None => ExecPluginError::Signal(name),
         });
     }
-    let answer: ExecCredential =
+    let response: ExecCredential =
         serde_saphyr::from_slice(&output.stdout).map_err(|_| ExecPluginError::Decode(name))?;
-    if answer.api_version != version {
-        return Err(ExecPluginError::Version { configured: version, returned: answer.api_version });
+    if response.api_version != version {
+        return Err(ExecPluginError::Version { configured: version, returned: response.api_version });
     }
-    let status = answer.status.ok_or(ExecPluginError::NoStatus)?;
+    let status = response.status.ok_or(ExecPluginError::NoStatus)?;
     let (certificate, key) = (&status.client_certificate_data, &status.client_key_data);
     if status.token.is_empty() && certificate.is_empty() && key.is_empty() {
         return Err(ExecPluginError::NoCredential);
@@ -219,8 +219,8 @@ mod tests {
 
     #[test]
     fn a_plugin_receives_the_version_and_returns_a_credential() {
-        let told = r#"[ "$KUBERNETES_EXEC_INFO" = '{"apiVersion":"client.authentication.k8s.io/v1beta1","kind":"ExecCredential","spec":{"interactive":true}}' ] || exit 9"#;
-        let script = format!("{told}; {}", print(r#"{"token":"t"}"#));
+        let reported = r#"[ "$KUBERNETES_EXEC_INFO" = '{"apiVersion":"client.authentication.k8s.io/v1beta1","kind":"ExecCredential","spec":{"interactive":true}}' ] || exit 9"#;
+        let script = format!("{reported}; {}", print(r#"{"token":"t"}"#));
         assert_eq!(shell(&script).unwrap().token.expose(), "t");
     }
 

@@ -40,7 +40,7 @@ impl std::fmt::Debug for HttpsClient {
 
 /// A complete response.
 #[derive(Debug)]
-pub struct Answer {
+pub struct FullResponse {
     /// Status code.
     pub status: StatusCode,
     /// Header.
@@ -49,7 +49,7 @@ pub struct Answer {
     pub body: Bytes,
 }
 
-impl Answer {
+impl FullResponse {
     /// Returns the status like Go's `Response.Status`, such as `400 Bad Request`.
     pub fn status_line(&self) -> String {
         format!("{} {}", self.status.as_u16(), self.status.canonical_reason().unwrap_or_default())
@@ -115,7 +115,7 @@ impl HttpsClient {
     /// # Errors
     ///
     /// Returns an error without a connection, a TLS handshake, or a complete response.
-    pub async fn get(&self, url: &Url) -> Result<Answer, SendError> {
+    pub async fn get(&self, url: &Url) -> Result<FullResponse, SendError> {
         self.send("GET", url, &[], Bytes::new()).await
     }
 
@@ -130,7 +130,7 @@ impl HttpsClient {
         url: &Url,
         headers: &[(header::HeaderName, HeaderValue)],
         body: Bytes,
-    ) -> Result<Answer, SendError> {
+    ) -> Result<FullResponse, SendError> {
         self.attempt(method, url, headers, body).await.map_err(|source| {
             let mut method = method.to_lowercase();
             if let Some(first) = method.get_mut(..1) {
@@ -146,7 +146,7 @@ impl HttpsClient {
         url: &Url,
         headers: &[(header::HeaderName, HeaderValue)],
         body: Bytes,
-    ) -> Result<Answer, AttemptError> {
+    ) -> Result<FullResponse, AttemptError> {
         if url.scheme() != "https" {
             return Err(AttemptError::Scheme(url.scheme().to_owned()));
         }
@@ -189,15 +189,15 @@ impl HttpsClient {
             let exchange = async move { collect(sender.send_request(request).await).await };
             drive(connection, exchange).await?
         };
-        Ok(Answer { status: parts.status, headers: parts.headers, body })
+        Ok(FullResponse { status: parts.status, headers: parts.headers, body })
     }
 }
 
-type Whole = (http::response::Parts, Bytes);
+type CollectedResponse = (http::response::Parts, Bytes);
 
 async fn collect(
     response: hyper::Result<hyper::Response<hyper::body::Incoming>>,
-) -> Result<Whole, AttemptError> {
+) -> Result<CollectedResponse, AttemptError> {
     let (parts, body) = response?.into_parts();
     let body = Limited::new(body, MAX_BODY).collect().await.map_err(AttemptError::Body)?;
     Ok((parts, body.to_bytes()))
@@ -206,12 +206,12 @@ async fn collect(
 /// Runs `connection` until `exchange` is complete.
 async fn drive(
     connection: impl Future<Output = hyper::Result<()>>,
-    exchange: impl Future<Output = Result<Whole, AttemptError>>,
-) -> Result<Whole, AttemptError> {
+    exchange: impl Future<Output = Result<CollectedResponse, AttemptError>>,
+) -> Result<CollectedResponse, AttemptError> {
     tokio::pin!(exchange, connection);
     tokio::select! {
         biased;
-        answer = &mut exchange => answer,
+        response = &mut exchange => response,
         // The end of the connection also ends the exchange, which returns the better error.
         _ = &mut connection => exchange.await,
     }

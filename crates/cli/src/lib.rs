@@ -37,7 +37,7 @@ use pinniped_go_compat::io::GoIoError;
 
 use crate::commands::CommandError;
 use crate::environment::Environment;
-use crate::flags::parse::Outcome;
+use crate::flags::parse::ParseResult;
 use crate::flags::tree::ROOT;
 use crate::flags::{help, parse};
 use crate::printer::{Level, Printer};
@@ -47,17 +47,17 @@ use crate::printer::{Level, Printer};
 pub fn run(environment: &Environment) -> u8 {
     let printer = Printer::new(Level::Warning);
     let result = match parse(&ROOT, &environment.args) {
-        Outcome::Help(path) => {
+        ParseResult::Help(path) => {
             write(printer, help::help(&path, environment).as_bytes()).map(|()| 0).map_err(CommandError::from)
         }
-        Outcome::Wrong { message, hint } => {
+        ParseResult::Wrong { message, hint } => {
             printer.line(&format!("Error: {message}"));
             if let Some(hint) = hint {
                 printer.line(&hint);
             }
             return 1;
         }
-        Outcome::Run(parsed) => {
+        ParseResult::Run(parsed) => {
             for warning in &parsed.warnings {
                 printer.line(warning);
             }

@@ -42,7 +42,9 @@ pub struct Login {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
     /// A name or value is not a valid header.
-    #[error("the user name, UID, a group or an extra value holds characters that no HTTP header can carry")]
+    #[error(
+        "the user name, UID, a group or an extra value contains characters that are not valid in an HTTP header"
+    )]
     Unfit,
     /// Usually caused by too many groups.
     #[error(transparent)]

@@ -23,7 +23,7 @@ use h2::RecvStream;
 use h2::client::{ResponseFuture, SendRequest};
 use http::{Request, Response};
 use pinniped_test_support::certs::Pair;
-use pinniped_test_support::chance::Chance;
+use pinniped_test_support::rng::Rng;
 use pinniped_test_support::{wait, wire};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -96,8 +96,8 @@ impl Client {
 
     async fn get(&mut self, path: &str) -> anyhow::Result<Response<RecvStream>> {
         let request = Request::get(format!("https://{EXTERNAL_NAME}{path}")).body(())?;
-        let (answer, _) = self.begin(request, true).await?;
-        Ok(tokio::time::timeout(PATIENCE, answer).await.context("no answer")??)
+        let (response, _) = self.begin(request, true).await?;
+        Ok(tokio::time::timeout(PATIENCE, response).await.context("no answer")??)
     }
 }
 
@@ -118,7 +118,7 @@ pub struct Bystanders {
     /// One task per watch. A task returns only when its watch ends.
     watches: JoinSet<String>,
     /// The number of chunks received by each watch.
-    heard: Arc<[AtomicUsize]>,
+    received: Arc<[AtomicUsize]>,
 }
 
 impl Bystanders {
@@ -133,45 +133,45 @@ impl Bystanders {
         connections: usize,
         each: usize,
     ) -> anyhow::Result<Self> {
-        let heard: Arc<[AtomicUsize]> = (0..connections * each).map(|_| AtomicUsize::new(0)).collect();
+        let received: Arc<[AtomicUsize]> = (0..connections * each).map(|_| AtomicUsize::new(0)).collect();
         let mut watches = JoinSet::new();
         for connection in 0..connections {
             let mut client = Client::open(target, Some(user)).await?;
             let mut open = Vec::new();
             for _ in 0..each {
-                let answer = client.get(path).await?;
-                ensure!(answer.status() == 200, "a watch was answered {}", answer.status());
-                open.push(answer.into_body());
+                let response = client.get(path).await?;
+                ensure!(response.status() == 200, "a watch received status {}", response.status());
+                open.push(response.into_body());
             }
             let client = Arc::new(client);
             for (index, body) in open.into_iter().enumerate() {
-                let (heard, client) = (Arc::clone(&heard), Arc::clone(&client));
+                let (received, client) = (Arc::clone(&received), Arc::clone(&client));
                 watches.spawn(async move {
                     let index = connection * each + index;
-                    let why = follow(body, &heard[index]).await;
+                    let why = follow(body, &received[index]).await;
                     drop(client);
                     format!("watch {index} of connection {connection}: {why}")
                 });
             }
         }
-        let bystanders = Self { watches, heard };
-        bystanders.all_hear("their first event", &vec![0; connections * each]).await?;
+        let bystanders = Self { watches, received };
+        bystanders.all_receive("their first event", &vec![0; connections * each]).await?;
         Ok(bystanders)
     }
 
     /// Returns the number of chunks received by each watch.
     #[must_use]
-    pub fn heard(&self) -> Vec<usize> {
-        self.heard.iter().map(|count| count.load(Ordering::Relaxed)).collect()
+    pub fn received(&self) -> Vec<usize> {
+        self.received.iter().map(|count| count.load(Ordering::Relaxed)).collect()
     }
 
     /// Waits until each watch has received more chunks than in `before`.
     ///
     /// # Errors
     /// Returns an error when one does not.
-    pub async fn all_hear(&self, what: &str, before: &[usize]) -> anyhow::Result<()> {
-        wait::until_ok(PATIENCE, format!("all bystanders to hear {what}"), async || {
-            let deaf = self.heard().iter().zip(before).filter(|(now, before)| now <= before).count();
+    pub async fn all_receive(&self, what: &str, before: &[usize]) -> anyhow::Result<()> {
+        wait::until_ok(PATIENCE, format!("all bystanders to receive {what}"), async || {
+            let deaf = self.received().iter().zip(before).filter(|(now, before)| now <= before).count();
             ensure!(deaf == 0, "{deaf} of {} have heard nothing", before.len());
             Ok(())
         })
@@ -192,12 +192,12 @@ impl Bystanders {
     }
 }
 
-async fn follow(mut body: RecvStream, heard: &AtomicUsize) -> String {
+async fn follow(mut body: RecvStream, received: &AtomicUsize) -> String {
     loop {
         match next_chunk(&mut body).await {
-            Some(Ok(_)) => heard.fetch_add(1, Ordering::Relaxed),
+            Some(Ok(_)) => received.fetch_add(1, Ordering::Relaxed),
             Some(Err(error)) => return format!("{error}"),
-            None => return "ended by the server".to_owned(),
+            None => return "closed by the server".to_owned(),
         };
     }
 }
@@ -208,19 +208,19 @@ pub struct Report(BTreeMap<String, BTreeMap<String, usize>>);
 
 impl Report {
     /// Counts a response.
-    pub fn note(&mut self, attack: &str, answer: &anyhow::Result<u16>) {
-        let answer = match answer {
+    pub fn note(&mut self, attack: &str, response: &anyhow::Result<u16>) {
+        let response = match response {
             Ok(status) => status.to_string(),
             Err(error) => format!("{error:#}"),
         };
-        *self.0.entry(attack.to_owned()).or_default().entry(answer).or_default() += 1;
+        *self.0.entry(attack.to_owned()).or_default().entry(response).or_default() += 1;
     }
 
     /// Returns how often an attack got this status.
     #[must_use]
     pub fn count(&self, attack: &str, status: u16) -> usize {
-        let answers = self.0.get(attack).and_then(|answers| answers.get(&status.to_string()));
-        answers.copied().unwrap_or_default()
+        let responses = self.0.get(attack).and_then(|responses| responses.get(&status.to_string()));
+        responses.copied().unwrap_or_default()
     }
 
     /// Returns the number of requests.
@@ -232,10 +232,10 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (attack, answers) in &self.0 {
+        for (attack, responses) in &self.0 {
             writeln!(f, "{attack}:")?;
-            for (answer, count) in answers {
-                writeln!(f, "  {count} times {answer}")?;
+            for (response, count) in responses {
+                writeln!(f, "  {count} times {response}")?;
             }
         }
         Ok(())
@@ -272,18 +272,18 @@ pub async fn fuzz(
     at_once: usize,
     report: &mut Report,
 ) -> anyhow::Result<()> {
-    let mut seeds = Chance::new(target.seed);
+    let mut seeds = Rng::new(target.seed);
     let mut sent = 0;
     while sent < count {
         let batch: Vec<u64> = (0..at_once.min(count - sent)).map(|_| seeds.number()).collect();
         sent += batch.len();
-        let answers = futures::future::join_all(batch.iter().map(|seed| {
+        let responses = futures::future::join_all(batch.iter().map(|seed| {
             let shape = generated(*seed);
             async move { shape.send(target).await }
         }));
-        for answer in answers.await {
+        for response in responses.await {
             // The error texts differ too much to be counted separately.
-            report.note("generated", &answer.map_err(|_| anyhow::anyhow!("no answer")));
+            report.note("generated", &response.map_err(|_| anyhow::anyhow!("no answer")));
         }
         bystanders.check().with_context(|| format!("after generated requests of the seeds {batch:?}"))?;
     }

@@ -18,8 +18,8 @@ use pinniped_test_support::control_plane::free_port;
 use pinniped_test_support::wait;
 use serde_json::json;
 
-use crate::environment::{Place, Running};
-use crate::foreign::{MADE_BY_WALK, define, kubectl, refuse_another};
+use crate::environment::{Environment, Running};
+use crate::third_party::{MADE_BY_WALK, define, kubectl, refuse_another};
 
 /// Environment variable with the folder of the programs; `cargo xtask test` and `cargo xtask demo
 /// --with-cert-manager` build them and set it.
@@ -50,9 +50,9 @@ impl CertManager {
     /// # Errors
     /// Returns an error that contains the end of the logs when a program is missing or does not
     /// work in time, and an error when the cluster already has another cert-manager.
-    pub async fn start(place: &dyn Place, programs: &Path) -> anyhow::Result<Self> {
-        refuse_another(place, &format!("namespace/{NAMESPACE}"), "--with-cert-manager").await?;
-        define(place, &programs.join("crds.yaml")).await?;
+    pub async fn start(environment: &dyn Environment, programs: &Path) -> anyhow::Result<Self> {
+        refuse_another(environment, &format!("namespace/{NAMESPACE}"), "--with-cert-manager").await?;
+        define(environment, &programs.join("crds.yaml")).await?;
         let (port, healthz) = (free_port()?, free_port()?);
         let mut running = Vec::new();
         for (program, flags) in [
@@ -64,29 +64,29 @@ impl CertManager {
             anyhow::ensure!(file.is_file(), "{} is missing: run `cargo xtask test`", file.display());
             let mut command = Command::new(file);
             command.args(flags);
-            command.arg("--kubeconfig").arg(place.admin_kubeconfig());
-            running.push(place.start(&format!("cert-manager-{program}"), command)?);
+            command.arg("--kubeconfig").arg(environment.admin_kubeconfig());
+            running.push(environment.start(&format!("cert-manager-{program}"), command)?);
         }
-        kubectl(place, &["apply", "--filename", "-"], Some(&installed(port).to_string())).await?;
-        Self::await_admission(place).await?;
+        kubectl(environment, &["apply", "--filename", "-"], Some(&installed(port).to_string())).await?;
+        Self::await_admission(environment).await?;
         Ok(Self { _programs: running })
     }
 
     /// Waits until issuers are admitted. Before that they are rejected: the webhook creates its own
     /// certificate, and the injector distributes its CA.
-    async fn await_admission(place: &dyn Place) -> anyhow::Result<()> {
+    async fn await_admission(environment: &dyn Environment) -> anyhow::Result<()> {
         let probe = json!({"apiVersion": "cert-manager.io/v1", "kind": "ClusterIssuer",
             "metadata": {"name": "probe"}, "spec": {"selfSigned": {}}});
         let args = ["apply", "--dry-run=server", "--filename", "-"];
         wait::until_ok(SOON, "cert-manager to admit an issuer", async || {
-            kubectl(place, &args, Some(&probe.to_string())).await
+            kubectl(environment, &args, Some(&probe.to_string())).await
         })
         .await
         .map(drop)
         .map_err(|error| {
             let tails = ["controller", "webhook", "cainjector"].map(|program| {
                 let name = format!("cert-manager-{program}");
-                format!("\n{name}'s log ends:\n{}", place.log_tail(&name))
+                format!("\n{name}'s log ends:\n{}", environment.log_tail(&name))
             });
             error.context(tails.concat())
         })

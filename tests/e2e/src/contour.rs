@@ -17,8 +17,8 @@ use pinniped_test_support::control_plane::free_port;
 use pinniped_test_support::wait;
 use serde_json::json;
 
-use crate::environment::{Place, Running, Step};
-use crate::foreign::{MADE_BY_WALK, define, kubectl, refuse_another};
+use crate::environment::{Environment, Running, Step};
+use crate::third_party::{MADE_BY_WALK, define, kubectl, refuse_another};
 
 /// Environment variable with the folder of Contour and its definitions; `cargo xtask test` and
 /// `cargo xtask demo --with-contour` set it.
@@ -67,27 +67,31 @@ impl Contour {
     /// # Errors
     /// Returns an error that contains the end of the logs when a program is missing or does not
     /// work in time, and an error when the cluster already has the kinds of another Contour.
-    pub async fn start(place: &dyn Place, programs: &Programs) -> anyhow::Result<Self> {
+    pub async fn start(environment: &dyn Environment, programs: &Programs) -> anyhow::Result<Self> {
         for object in [HTTP_PROXIES, &format!("namespace/{NAMESPACE}")] {
-            refuse_another(place, object, "--with-contour").await?;
+            refuse_another(environment, object, "--with-contour").await?;
         }
-        define(place, &programs.contour.join("crds.yaml")).await?;
+        define(environment, &programs.contour.join("crds.yaml")).await?;
         let (key, value) = MADE_BY_WALK.split_once('=').unwrap_or_default();
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace",
             "metadata": {"name": NAMESPACE, "labels": {key: value}}});
-        kubectl(place, &["apply", "--filename", "-"], Some(&namespace.to_string())).await?;
+        kubectl(environment, &["apply", "--filename", "-"], Some(&namespace.to_string())).await?;
 
-        let dir = place.dir().join("contour");
+        let dir = environment.dir().join("contour");
         std::fs::create_dir_all(&dir).context("could not make a folder for Contour")?;
         let ports = Ports::free()?;
         let contour = programs.contour.join("contour");
         anyhow::ensure!(contour.is_file(), "{} is missing: run `cargo xtask test`", contour.display());
         let envoy = programs.envoy.join("envoy");
         anyhow::ensure!(envoy.is_file(), "{} is missing: run `cargo xtask test`", envoy.display());
-        bootstrap(place, &contour, &dir, &ports).await?;
+        bootstrap(environment, &contour, &dir, &ports).await?;
         let mut serve = Command::new(contour);
-        serve.args(serve_flags(&ports)).arg("--kubeconfig").arg(place.admin_kubeconfig()).current_dir(&dir);
-        let contour = place.start("contour", serve)?;
+        serve
+            .args(serve_flags(&ports))
+            .arg("--kubeconfig")
+            .arg(environment.admin_kubeconfig())
+            .current_dir(&dir);
+        let contour = environment.start("contour", serve)?;
         let mut proxy = Command::new(envoy);
         proxy.args([
             "--config-path",
@@ -100,8 +104,8 @@ impl Contour {
         proxy
             .args(["--concurrency", "1", "--disable-hot-restart", "--log-level", "warning"])
             .current_dir(&dir);
-        let envoy = place.start("envoy", proxy)?;
-        await_ready(place, &ports).await?;
+        let envoy = environment.start("envoy", proxy)?;
+        await_ready(environment, &ports).await?;
         Ok(Self { _programs: [contour, envoy] })
     }
 }
@@ -122,13 +126,18 @@ impl Ports {
 
 /// Lets Contour write Envoy's bootstrap configuration, which contains the address of Contour's xDS
 /// server.
-async fn bootstrap(place: &dyn Place, contour: &Path, dir: &Path, ports: &Ports) -> anyhow::Result<()> {
+async fn bootstrap(
+    environment: &dyn Environment,
+    contour: &Path,
+    dir: &Path,
+    ports: &Ports,
+) -> anyhow::Result<()> {
     let mut command = Command::new(contour);
     command.args(["bootstrap", "envoy.json", "--xds-address=127.0.0.1"]).current_dir(dir);
     command.arg(format!("--xds-port={}", ports.xds));
     // A Unix domain socket.
     command.arg("--admin-address").arg(dir.join("admin.sock"));
-    Step::inside(place, command).run(None).await?.success().map(drop)
+    Step::inside(environment, command).run(None).await?.success().map(drop)
 }
 
 fn serve_flags(ports: &Ports) -> Vec<String> {
@@ -155,16 +164,16 @@ fn serve_flags(ports: &Ports) -> Vec<String> {
 }
 
 /// Waits for Envoy's listener for statistics, which is part of Contour's configuration.
-async fn await_ready(place: &dyn Place, ports: &Ports) -> anyhow::Result<()> {
+async fn await_ready(environment: &dyn Environment, ports: &Ports) -> anyhow::Result<()> {
     let server = format!("http://{ADDRESS}:{}", ports.statistics);
     let args = ["get", "--raw", "/ready", "--server", &server, "--kubeconfig", "/dev/null"];
-    wait::until_ok(SOON, "Envoy to be ready", async || kubectl(place, &args, None).await)
+    wait::until_ok(SOON, "Envoy to be ready", async || kubectl(environment, &args, None).await)
         .await
         .map(drop)
-        .map_err(|error| error.context(log_tails(place)))
+        .map_err(|error| error.context(log_tails(environment)))
 }
 
 /// Returns the end of both logs, for messages.
-pub(crate) fn log_tails(place: &dyn Place) -> String {
-    ["contour", "envoy"].map(|name| format!("\n{name}'s log ends:\n{}", place.log_tail(name))).concat()
+pub(crate) fn log_tails(environment: &dyn Environment) -> String {
+    ["contour", "envoy"].map(|name| format!("\n{name}'s log ends:\n{}", environment.log_tail(name))).concat()
 }

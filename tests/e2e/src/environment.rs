@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use pinniped_test_support::control_plane::tail;
 use pinniped_test_support::guardian::{Ending, Process};
-use pinniped_test_support::kubectl::{Kubectl, Outcome, as_typed, run_as};
+use pinniped_test_support::kubectl::{CommandOutput, Kubectl, as_typed, run_as};
 use pinniped_test_support::wait;
 use pinniped_test_support::world::World;
 use rustix::process::{Pid, Signal, kill_process};
@@ -20,8 +20,8 @@ mod node;
 pub use node::OnNode;
 
 /// A cluster with a network for commands.
-pub trait Place: Debug + Sync {
-    /// kubectl as administrator. [`Place::enter`] moves it into the network.
+pub trait Environment: Debug + Sync {
+    /// kubectl as administrator. [`Environment::enter`] moves it into the network.
     fn kubectl(&self) -> Kubectl;
 
     /// The path of the administrator's kubeconfig.
@@ -112,8 +112,8 @@ pub struct Step {
 
 impl Step {
     /// Creates a command of an environment, shown as a user would type it there.
-    pub fn inside(place: &dyn Place, command: Command) -> Self {
-        Self { shown: as_typed(&command), command: place.enter(command) }
+    pub fn inside(environment: &dyn Environment, command: Command) -> Self {
+        Self { shown: as_typed(&command), command: environment.enter(command) }
     }
 
     /// Returns the same command, shown as another text.
@@ -133,13 +133,13 @@ impl Step {
     /// # Errors
     /// Returns an error when it cannot be started or does not exit, or when the environment has
     /// terminated.
-    pub async fn run(self, input: Option<&str>) -> anyhow::Result<Outcome> {
+    pub async fn run(self, input: Option<&str>) -> anyhow::Result<CommandOutput> {
         run_as(self.shown, self.command?, input).await
     }
 }
 
 /// Uses processes instead of pods, in the network of this process.
-impl Place for World {
+impl Environment for World {
     fn kubectl(&self) -> Kubectl {
         World::kubectl(self)
     }

@@ -5,12 +5,12 @@
 //! demo`) prints each step; the tests in `tests/it` run the same steps and check the results.
 #![forbid(unsafe_code)]
 
-pub mod attacked;
 pub mod bystanders;
 pub mod cert_manager;
 pub mod contour;
 pub mod environment;
-pub mod foreign;
+pub mod lists_under_attack;
 pub mod narrator;
-pub mod steady;
+pub mod steady_load;
+pub mod third_party;
 pub mod walkthrough;

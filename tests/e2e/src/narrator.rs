@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use pinniped_test_support::kubectl::Outcome;
+use pinniped_test_support::kubectl::CommandOutput;
 
 use crate::environment::Step;
 
@@ -38,7 +38,7 @@ impl Narrator {
     }
 
     /// Prints a remark.
-    pub fn say(self, text: &str) {
+    pub fn print(self, text: &str) {
         if self == Narrator::Loud {
             println!("   {text}");
         }
@@ -55,7 +55,7 @@ impl Narrator {
     ///
     /// # Errors
     /// Returns an error when it cannot be started or does not exit.
-    pub async fn run(self, command: Step, input: Option<&str>, show: Show) -> anyhow::Result<Outcome> {
+    pub async fn run(self, command: Step, input: Option<&str>, show: Show) -> anyhow::Result<CommandOutput> {
         if self == Narrator::Loud {
             let redirect =
                 if let Show::RedirectedTo(file) = show { format!(" > {file}") } else { String::new() };
@@ -65,26 +65,26 @@ impl Narrator {
                 println!("  | {}{end}", line.chars().take(WIDTH).collect::<String>());
             }
         }
-        let outcome = command.run(input).await?;
-        self.show(&outcome, show);
-        Ok(outcome)
+        let output = command.run(input).await?;
+        self.show(&output, show);
+        Ok(output)
     }
 
-    fn show(self, outcome: &Outcome, show: Show) {
+    fn show(self, output: &CommandOutput, show: Show) {
         if self == Narrator::Silent {
             return;
         }
         match show {
-            Show::Output if outcome.stdout.ends_with('\n') => print!("{}", outcome.stdout),
+            Show::Output if output.stdout.ends_with('\n') => print!("{}", output.stdout),
             // jsonpath output does not end with a newline.
-            Show::Output if !outcome.stdout.is_empty() => println!("{}", outcome.stdout),
+            Show::Output if !output.stdout.is_empty() => println!("{}", output.stdout),
             Show::Output => {}
             Show::RedirectedTo(_) => {}
-            Show::Size => println!("({} bytes)", outcome.stdout.len()),
+            Show::Size => println!("({} bytes)", output.stdout.len()),
         }
-        print!("{}", outcome.stderr);
-        let code = if outcome.code == 0 { String::new() } else { format!("exit code {}, ", outcome.code) };
-        println!("   ({code}{})", seconds(outcome.took));
+        print!("{}", output.stderr);
+        let code = if output.code == 0 { String::new() } else { format!("exit code {}, ", output.code) };
+        println!("   ({code}{})", seconds(output.took));
     }
 
     /// Repeats a command until its output `fits`, at most for `deadline`. Prints the first and, if
@@ -97,28 +97,28 @@ impl Narrator {
         deadline: Duration,
         command: impl Fn() -> Step,
         show: Show,
-        fits: impl Fn(&Outcome) -> bool,
-    ) -> anyhow::Result<Outcome> {
+        fits: impl Fn(&CommandOutput) -> bool,
+    ) -> anyhow::Result<CommandOutput> {
         let start = Instant::now();
         let first = self.run(command(), None, show).await?;
         if fits(&first) {
             return Ok(first);
         }
-        self.say("not yet, asking again ...");
+        self.print("not yet, trying again ...");
         let last =
             pinniped_test_support::wait::until_ok(deadline, command().shown().to_owned(), async || {
-                let outcome = command().run(None).await?;
+                let output = command().run(None).await?;
                 anyhow::ensure!(
-                    fits(&outcome),
-                    "its last outcome was exit code {}: {}{}",
-                    outcome.code,
-                    outcome.stdout,
-                    outcome.stderr
+                    fits(&output),
+                    "its last result was exit code {}: {}{}",
+                    output.code,
+                    output.stdout,
+                    output.stderr
                 );
-                Ok(outcome)
+                Ok(output)
             })
             .await?;
-        self.say(&format!("after {}:", seconds(start.elapsed())));
+        self.print(&format!("after {}:", seconds(start.elapsed())));
         self.show(&last, show);
         Ok(last)
     }

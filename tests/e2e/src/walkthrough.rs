@@ -19,10 +19,10 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use pinniped_test_support::kubectl::{Kubectl, Outcome};
+use pinniped_test_support::kubectl::{CommandOutput, Kubectl};
 use pinniped_test_support::tools;
 
-use crate::environment::{Place, Step};
+use crate::environment::{Environment, Step};
 use crate::narrator::{Narrator, Show};
 
 mod certificates;
@@ -53,7 +53,7 @@ const SOON_FLAG: &str = "--timeout=120s";
 /// One run of the walk-through.
 #[derive(Debug)]
 pub struct Walk<'p> {
-    place: &'p dyn Place,
+    environment: &'p dyn Environment,
     narrator: Narrator,
     start: Instant,
     /// HOME of the commands, so that caches and credentials are not written to the user's own home.
@@ -66,10 +66,10 @@ impl<'p> Walk<'p> {
     ///
     /// # Errors
     /// Returns an error when the product's programs are not built.
-    pub fn new(place: &'p dyn Place, narrator: Narrator, start: Instant) -> anyhow::Result<Self> {
-        let home = place.dir().join("home");
+    pub fn new(environment: &'p dyn Environment, narrator: Narrator, start: Instant) -> anyhow::Result<Self> {
+        let home = environment.dir().join("home");
         std::fs::create_dir_all(&home).context("could not make a home folder")?;
-        Ok(Self { place, narrator, start, home, pinniped: tools::binary("pinniped")? })
+        Ok(Self { environment, narrator, start, home, pinniped: tools::binary("pinniped")? })
     }
 
     /// The path of the kubeconfig that [`Walk::kubeconfig`] writes.
@@ -100,11 +100,11 @@ impl<'p> Walk<'p> {
     }
 
     fn admin(&self) -> Kubectl {
-        self.place.kubectl()
+        self.environment.kubectl()
     }
 
     fn settle(&self, command: Command) -> Step {
-        Step::inside(self.place, self.settled(command))
+        Step::inside(self.environment, self.settled(command))
     }
 
     /// Returns the same command with its own home.
@@ -120,7 +120,7 @@ impl<'p> Walk<'p> {
     }
 
     /// Runs and shows an administrator's kubectl; the command must succeed.
-    async fn kubectl(&self, args: &[&str], input: Option<&str>, show: Show) -> anyhow::Result<Outcome> {
+    async fn kubectl(&self, args: &[&str], input: Option<&str>, show: Show) -> anyhow::Result<CommandOutput> {
         self.narrator.run(self.admin_step(args), input, show).await?.success()
     }
 
@@ -143,7 +143,12 @@ impl<'p> Walk<'p> {
 
     /// Runs `pinniped get kubeconfig` for a user of the local-user-authenticator and writes its
     /// output to the file `name`.
-    async fn get_kubeconfig(&self, user: &str, more: &[&str], name: &'static str) -> anyhow::Result<Outcome> {
+    async fn get_kubeconfig(
+        &self,
+        user: &str,
+        more: &[&str],
+        name: &'static str,
+    ) -> anyhow::Result<CommandOutput> {
         let token = format!("{user}:password123");
         let args = [
             "get",
@@ -155,11 +160,11 @@ impl<'p> Walk<'p> {
             "--concierge-authenticator-name",
             "local-user-authenticator",
         ];
-        let step = self.pinniped(&[&args[..], more].concat(), &self.place.admin_kubeconfig());
-        let outcome = self.narrator.run(step, None, Show::RedirectedTo(name)).await?.success()?;
-        std::fs::write(self.home.join(name), &outcome.stdout)
+        let step = self.pinniped(&[&args[..], more].concat(), &self.environment.admin_kubeconfig());
+        let output = self.narrator.run(step, None, Show::RedirectedTo(name)).await?.success()?;
+        std::fs::write(self.home.join(name), &output.stdout)
             .context("could not write the user's kubeconfig")?;
-        Ok(outcome)
+        Ok(output)
     }
 
     /// Runs the release post in a process world, in order. With the folder of cert-manager's
@@ -170,7 +175,7 @@ impl<'p> Walk<'p> {
     pub async fn everything(&self, cert_manager: Option<&Path>) -> anyhow::Result<()> {
         self.install().await?;
         self.create_user().await?;
-        self.look_at_credential_issuer().await?;
+        self.show_credential_issuer().await?;
         self.create_authenticator().await?;
         self.create_workload().await?;
         let (_cert_manager, serving) = match cert_manager {
@@ -197,10 +202,10 @@ impl<'p> Walk<'p> {
     /// Returns the error of the first step that fails.
     pub async fn everything_on_a_node(&self, cert_manager: Option<&Path>) -> anyhow::Result<()> {
         self.install().await?;
-        self.look_at_pods().await?;
+        self.show_pods().await?;
         self.create_user().await?;
         self.await_cluster_key().await?;
-        self.look_at_credential_issuer().await?;
+        self.show_credential_issuer().await?;
         self.create_authenticator().await?;
         self.create_workload().await?;
         self.create_tutorial_user().await?;
@@ -239,7 +244,7 @@ impl<'p> Walk<'p> {
         if on_node {
             self.await_cluster_key().await?;
         }
-        self.look_at_credential_issuer().await?;
+        self.show_credential_issuer().await?;
         let _cert_manager = self.start_cert_manager(cert_manager).await?;
         let serving = self.issue_certificates().await?;
         self.turn_proxy_on(&serving).await?;

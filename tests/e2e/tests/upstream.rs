@@ -30,7 +30,7 @@ async fn await_proxy(world: &World, status: &str, reason: &str) -> anyhow::Resul
     .await
 }
 
-async fn story(world: &World) -> anyhow::Result<()> {
+async fn scenario(world: &World) -> anyhow::Result<()> {
     let kubectl = world.kubectl();
     for (name, file) in [
         ("local-user-authenticator", "upstream-local-user-authenticator.yaml"),
@@ -67,8 +67,8 @@ async fn story(world: &World) -> anyhow::Result<()> {
     let tls =
         pinniped_test_support::wire::connect_unverified(tcp, &ip.to_string(), &[b"http/1.1"], None).await?;
     let request = format!("GET /api/v1/pods HTTP/1.1\r\nHost: {ip}\r\n\r\n");
-    let answer = pinniped_test_support::wire::raw_request(tls, request.as_bytes()).await?;
-    assert_eq!(answer.status, 403, "{}", answer.head);
+    let response = pinniped_test_support::wire::raw_request(tls, request.as_bytes()).await?;
+    assert_eq!(response.status, 403, "{}", response.head);
 
     // It also works for a user: the webhook, the exchange, the proxy's decision, the identity.
     let walk = Walk::new(world, Narrator::Silent, Instant::now())?;
@@ -89,7 +89,7 @@ async fn the_programs_work_under_upstreams_manifests_unchanged() {
     for program in ["pinniped-concierge", "local-user-authenticator"] {
         tools::binary(program).unwrap();
     }
-    if let Err(error) = story(world).await {
+    if let Err(error) = scenario(world).await {
         let tails: String = ["pinniped-concierge", "local-user-authenticator"]
             .map(|namespace| pods.log_tails(namespace, 40))
             .concat();

@@ -157,10 +157,10 @@ async fn until_ended(stream: &mut TlsStream<TcpStream>) -> anyhow::Result<()> {
 }
 
 async fn trickle(stream: &mut TlsStream<TcpStream>) -> anyhow::Result<()> {
-    let mut answer = [0; 1];
+    let mut response = [0; 1];
     loop {
         stream.write_all(b"x").await?;
-        if tokio::time::timeout(PAUSE, stream.read(&mut answer)).await.is_ok() {
+        if tokio::time::timeout(PAUSE, stream.read(&mut response)).await.is_ok() {
             return Ok(());
         }
     }

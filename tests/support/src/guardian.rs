@@ -92,12 +92,12 @@ impl Guardian {
         let guardian = Self { watcher: Mutex::new(Some((child, stdin))) };
         if let Some(dir) = dir {
             let dir = dir.to_str().filter(|d| !d.contains(char::is_whitespace) && d.len() > 4);
-            guardian.tell(&format!("dir {}", dir.context("the temporary folder's name is not usable")?))?;
+            guardian.notify(&format!("dir {}", dir.context("the temporary folder's name is not usable")?))?;
         }
         Ok(guardian)
     }
 
-    fn tell(&self, line: &str) -> anyhow::Result<()> {
+    fn notify(&self, line: &str) -> anyhow::Result<()> {
         let mut watcher = self.watcher.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let (_, stdin) = watcher.as_mut().context("the guardian has ended")?;
         // A single write of less than PIPE_BUF bytes is atomic: the guardian reads the whole line
@@ -140,7 +140,7 @@ impl Guardian {
         }
         let mut child =
             held.spawn().with_context(|| format!("could not start {}", command.get_program().display()))?;
-        self.tell(&format!("add {} {}", child.id(), ending.signal_name()))?;
+        self.notify(&format!("add {} {}", child.id(), ending.signal_name()))?;
         let mut go = child.stdin.take().context("the child has no standard input")?;
         go.write_all(b"go\n").context("could not release the child")?;
         Ok(Process { child })
@@ -149,7 +149,7 @@ impl Guardian {
     /// Unregisters a child that has exited, so that its process id is not signalled after reuse.
     pub fn forget(&self, pid: u32) {
         // If the guardian has exited, there is nothing to unregister.
-        let _ = self.tell(&format!("del {pid}"));
+        let _ = self.notify(&format!("del {pid}"));
     }
 
     /// Terminates all children now and waits until they have exited. `drop` calls this.

@@ -11,7 +11,7 @@ use crate::wait;
 
 /// The output and exit code of a program.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct CommandOutput {
     /// The command as a user would type it, for messages.
     pub command: String,
     /// Exit code; -1 when a signal terminated the program.
@@ -24,7 +24,7 @@ pub struct Outcome {
     pub took: Duration,
 }
 
-impl Outcome {
+impl CommandOutput {
     /// Returns `self` if the exit code is 0.
     ///
     /// # Errors
@@ -49,7 +49,7 @@ const LONGEST: Duration = Duration::from_secs(120);
 ///
 /// # Errors
 /// Returns an error when the program cannot be started or has not exited after two minutes.
-pub async fn run(command: std::process::Command, input: Option<&str>) -> anyhow::Result<Outcome> {
+pub async fn run(command: std::process::Command, input: Option<&str>) -> anyhow::Result<CommandOutput> {
     run_within(LONGEST, command, input).await
 }
 
@@ -61,7 +61,7 @@ pub async fn run_within(
     limit: Duration,
     command: std::process::Command,
     input: Option<&str>,
-) -> anyhow::Result<Outcome> {
+) -> anyhow::Result<CommandOutput> {
     let shown = as_typed(&command);
     let ended = tokio::time::timeout(limit, to_end(&shown, tokio::process::Command::from(command), input));
     ended.await.with_context(|| format!("`{shown}` has not ended within {limit:?}"))?
@@ -75,7 +75,7 @@ pub async fn run_as(
     shown: String,
     command: tokio::process::Command,
     input: Option<&str>,
-) -> anyhow::Result<Outcome> {
+) -> anyhow::Result<CommandOutput> {
     let ended = tokio::time::timeout(LONGEST, to_end(&shown, command, input)).await;
     ended.with_context(|| format!("`{shown}` has not ended after two minutes"))?
 }
@@ -84,7 +84,7 @@ async fn to_end(
     shown: &str,
     mut command: tokio::process::Command,
     input: Option<&str>,
-) -> anyhow::Result<Outcome> {
+) -> anyhow::Result<CommandOutput> {
     let start = Instant::now();
     command
         .stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() })
@@ -101,7 +101,7 @@ async fn to_end(
     };
     let output = tokio::join!(feed, child.wait_with_output()).1;
     let output = output.with_context(|| format!("could not wait for `{shown}`"))?;
-    Ok(Outcome {
+    Ok(CommandOutput {
         command: shown.to_owned(),
         code: output.status.code().unwrap_or(-1),
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
@@ -198,7 +198,7 @@ impl Kubectl {
     ///
     /// # Errors
     /// Returns an error when kubectl cannot be started or does not exit in time.
-    pub async fn run(&self, args: &[&str]) -> anyhow::Result<Outcome> {
+    pub async fn run(&self, args: &[&str]) -> anyhow::Result<CommandOutput> {
         run(self.command(args), None).await
     }
 

@@ -46,13 +46,13 @@
 pub mod attacks;
 pub mod certs;
 pub mod cgroup;
-pub mod chance;
 pub mod control_plane;
 pub mod guardian;
 pub mod hosts;
 pub mod kubectl;
 pub mod pods;
 mod prepared;
+pub mod rng;
 pub mod rounds;
 pub mod service_proxy;
 pub mod tools;

@@ -70,7 +70,7 @@ impl Shared {
 pub struct RunningPod {
     /// Process id of the container while it runs; also the id of its process group.
     pub pid: Option<u32>,
-    /// Number of restarts after the container exited by itself.
+    /// Number of restarts after the container exited without a signal.
     pub restarts: u32,
     /// The address of the pod.
     pub ip: Option<Ipv4Addr>,

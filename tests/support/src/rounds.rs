@@ -34,14 +34,14 @@ mod tests {
     async fn ten(least: usize, fails: bool) -> (usize, String) {
         let over = AtomicBool::new(false);
         let mut rounds = 0;
-        let outcome = until(&over, least, async |before| {
+        let output = until(&over, least, async |before| {
             rounds += 1;
             over.fetch_or(before == 9, Ordering::Relaxed);
             ensure!(before != 3 || !fails, "the fourth");
             Ok(())
         });
-        let said = outcome.await.map_or_else(|error| error.to_string(), |()| String::new());
-        (rounds, said)
+        let printed = output.await.map_or_else(|error| error.to_string(), |()| String::new());
+        (rounds, printed)
     }
 
     #[tokio::test]

@@ -115,7 +115,7 @@ impl ServerCertVerifier for AcceptAll {
 
 /// The head of an HTTP/1.1 response as received, and the connection it came from.
 #[derive(Debug)]
-pub struct RawAnswer<S> {
+pub struct RawResponse<S> {
     /// Status code.
     pub status: u16,
     /// Status line and headers, without the empty line.
@@ -131,7 +131,7 @@ pub struct RawAnswer<S> {
 /// # Errors
 /// Returns an error when the connection closes before the head is complete, or when the head is
 /// larger than 64 KiB.
-pub async fn raw_request<S>(mut stream: S, request: &[u8]) -> anyhow::Result<RawAnswer<S>>
+pub async fn raw_request<S>(mut stream: S, request: &[u8]) -> anyhow::Result<RawResponse<S>>
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
 {
@@ -141,12 +141,12 @@ where
         if let Some(at) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
             break at;
         }
-        anyhow::ensure!(bytes.len() < 65536, "the head of the answer is over 64 KiB");
-        let read = stream.read_buf(&mut bytes).await.context("could not read the answer")?;
-        anyhow::ensure!(read > 0, "the connection ended within the head of the answer");
+        anyhow::ensure!(bytes.len() < 65536, "the head of the response is over 64 KiB");
+        let read = stream.read_buf(&mut bytes).await.context("could not read the response")?;
+        anyhow::ensure!(read > 0, "the connection closed within the head of the response");
     };
     let rest = bytes.split_off(end + 4);
     let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
     let status = head.split(' ').nth(1).and_then(|code| code.parse().ok()).context("no status code")?;
-    Ok(RawAnswer { status, head, rest, stream })
+    Ok(RawResponse { status, head, rest, stream })
 }

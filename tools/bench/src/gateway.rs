@@ -18,7 +18,7 @@ use tokio::runtime::Runtime;
 
 use crate::load::Protocol;
 use crate::process;
-use crate::run::judgement::Verdicts;
+use crate::run::requirements::Checks;
 use crate::table::Table;
 
 use stage::Stage;
@@ -45,22 +45,22 @@ const TERMINATION: f64 = 1.0;
 /// The measures and their duration.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Fewer bytes, requests and rounds: shows that it works and gives rough figures.
+    /// Run fewer bytes, requests and rounds, for rough figures.
     #[arg(long)]
     quick: bool,
-    /// Exit with 1 when something that must hold does not, or was not measured.
+    /// Exit with 1 if a requirement is not met or was not measured.
     #[arg(long)]
     check: bool,
-    /// The gateway's program, for the measure of hosts. Without it, that one is left out.
+    /// The gateway's program, for the measure of hosts, which is skipped without it.
     #[arg(long)]
     gateway: Option<PathBuf>,
-    /// Only these measures, comma separated.
+    /// Run only these measures, comma separated.
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Measure>,
     /// Peers to leave out, comma separated.
     #[arg(long, value_enum, value_delimiter = ',')]
     without: Vec<Optional>,
-    /// How often each measure is taken; the median counts.
+    /// Number of repetitions of each measure; the median is reported.
     #[arg(long)]
     rounds: Option<usize>,
 }
@@ -72,15 +72,15 @@ pub(crate) enum Measure {
     Bytes,
     /// New connections that are passed through.
     Connect,
-    /// Requests over TLS that ends here.
+    /// Requests over terminated TLS.
     Get,
-    /// New connections whose TLS ends here.
+    /// New connections with terminated TLS.
     Handshake,
-    /// Bytes in answers over TLS that ends here.
-    Answer,
-    /// Memory of idle connections, passed through and with TLS that ends here.
+    /// Bytes in responses over terminated TLS.
+    Response,
+    /// Memory of idle connections, passed through and with terminated TLS.
     Idle,
-    /// Ten thousand hosts: memory, and how soon a change is live.
+    /// Ten thousand hosts: memory, and the time until a change is effective.
     Hosts,
 }
 
@@ -117,7 +117,7 @@ pub(crate) fn run(runtime: &Runtime, options: &Options) -> anyhow::Result<ExitCo
     if let Some(load) = process::load_average().filter(|load| *load > 0.5) {
         eprintln!("warning: this machine is busy (load {load:.1}): figures will be noisy, only ratios count");
     }
-    let mut verdicts = Verdicts::new(&MUSTS);
+    let mut checks = Checks::new(&MUSTS);
     let print = |table: anyhow::Result<Table>| table.map(|table| println!("\n{table}"));
     let measures: [(Measure, MeasureFn); 6] = [
         (Measure::Idle, idle::measure),
@@ -125,25 +125,25 @@ pub(crate) fn run(runtime: &Runtime, options: &Options) -> anyhow::Result<ExitCo
         (Measure::Connect, connections::passthrough),
         (Measure::Get, requests::measure),
         (Measure::Handshake, connections::termination),
-        (Measure::Answer, bytes::termination),
+        (Measure::Response, bytes::termination),
     ];
     if measures.iter().any(|(measure, _)| options.wants(*measure)) {
         let stage = Stage::start(runtime, options)?;
         for (_, take) in measures.into_iter().filter(|(measure, _)| options.wants(*measure)) {
-            print(take(&stage, &mut verdicts))?;
+            print(take(&stage, &mut checks))?;
         }
     }
     if let Some(program) = options.gateway.as_ref().filter(|_| options.wants(Measure::Hosts)) {
         ensure!(program.is_file(), "{} is not there", program.display());
-        print(hosts::measure(runtime, program, options, &mut verdicts))?;
+        print(hosts::measure(runtime, program, options, &mut checks))?;
     }
-    println!("\n{}", verdicts.table());
+    println!("\n{}", checks.table());
     if !options.check {
         return Ok(ExitCode::SUCCESS);
     }
-    let missed = verdicts.missed();
+    let missed = checks.missed();
     if missed.is_empty() {
-        println!("\ncheck: all {} that must hold do", MUSTS.len());
+        println!("\ncheck: all {} requirements are met", MUSTS.len());
         return Ok(ExitCode::SUCCESS);
     }
     eprintln!("\ncheck failed:");
@@ -153,7 +153,7 @@ pub(crate) fn run(runtime: &Runtime, options: &Options) -> anyhow::Result<ExitCo
     Ok(ExitCode::FAILURE)
 }
 
-type MeasureFn = fn(&Stage<'_>, &mut Verdicts) -> anyhow::Result<Table>;
+type MeasureFn = fn(&Stage<'_>, &mut Checks) -> anyhow::Result<Table>;
 
 /// The versions in the order of the tables.
 const PROTOCOLS: [Protocol; 2] = [Protocol::H1, Protocol::H2];

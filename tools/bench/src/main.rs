@@ -33,16 +33,16 @@ enum Command {
     /// Internal: the gateway's data plane with a fixed table.
     #[command(hide = true)]
     DataPlane(gateway::DataPlaneOptions),
-    /// Internal: what is behind the gateway.
+    /// Internal: the server behind the gateway.
     #[command(hide = true)]
     Origin(server::OriginOptions),
-    /// Internal: a forwarder that decides nothing.
+    /// Internal: a forwarder without authentication and authorization.
     #[command(hide = true)]
     Floor(server::FloorOptions),
-    /// Internal: an API server that knows the measured answers by heart.
+    /// Internal: an API server that returns prepared responses.
     #[command(hide = true)]
     Stub(server::StubOptions),
-    /// Internal: a Concierge that gives everybody the same token.
+    /// Internal: a Concierge that issues the same token to all users.
     #[command(hide = true)]
     Login(server::LoginOptions),
     /// Internal: send GETs.
@@ -63,7 +63,7 @@ enum Command {
         #[arg(long)]
         concurrency: usize,
     },
-    /// Internal: open connections, print how many, hold them until stdin ends.
+    /// Internal: open connections, print their number, keep them open until stdin closes.
     #[command(hide = true)]
     Holds {
         #[command(flatten)]
@@ -71,13 +71,13 @@ enum Command {
         #[arg(long)]
         count: u64,
     },
-    /// Internal: send a short GET every now and then until stdin ends.
+    /// Internal: send a short GET at intervals until stdin closes.
     #[command(hide = true)]
     Lists {
         #[command(flatten)]
         target: load::Target,
     },
-    /// Internal: open watches, print how many, hold them until stdin ends.
+    /// Internal: open watches, print their number, keep them open until stdin closes.
     #[command(hide = true)]
     Watches {
         #[command(flatten)]
@@ -85,7 +85,7 @@ enum Command {
         #[command(flatten)]
         load: load::WatchesOptions,
     },
-    /// Internal: bytes in one answer, or in one request.
+    /// Internal: transfer bytes in one response or in one request.
     #[command(hide = true)]
     Bytes {
         #[command(flatten)]
@@ -97,7 +97,7 @@ enum Command {
         #[arg(long)]
         connections: usize,
     },
-    /// Internal: bytes through an upgraded stream.
+    /// Internal: transfer bytes through an upgraded stream.
     #[command(hide = true)]
     Tunnel {
         #[command(flatten)]
@@ -131,47 +131,54 @@ fn run_command() -> anyhow::Result<ExitCode> {
         Command::Floor(options) => runtime.block_on(server::floor(&options))?,
         Command::Stub(options) => runtime.block_on(server::stub(&options))?,
         Command::Login(options) => runtime.block_on(server::login(&options))?,
-        Command::Gets { target, load } => say(&runtime.block_on(wanted(load::gets(&target, &load)))?)?,
+        Command::Gets { target, load } => {
+            print_json(&runtime.block_on(unless_cancelled(load::gets(&target, &load)))?)?
+        }
         Command::Connects { target, count, concurrency } => {
-            say(&runtime.block_on(wanted(load::connects(&target, count, concurrency)))?)?;
+            print_json(&runtime.block_on(unless_cancelled(load::connects(&target, count, concurrency)))?)?;
         }
         Command::Holds { target, count } => {
             process::raise_open_files();
-            runtime.block_on(load::holds(&target, count, |opened| say(&opened), stdin_closed()))?;
+            runtime.block_on(load::holds(&target, count, |opened| print_json(&opened), stdin_closed()))?;
         }
         Command::Lists { target } => {
             // When the parent no longer reads, it terminates this process by closing standard
             // input.
-            let begun = || say(&()).unwrap_or_default();
-            say(&runtime.block_on(load::lists(&target, begun, stdin_closed()))?)?;
+            let begun = || print_json(&()).unwrap_or_default();
+            print_json(&runtime.block_on(load::lists(&target, begun, stdin_closed()))?)?;
         }
         Command::Watches { target, load } => {
-            say(&runtime.block_on(load::watches(&target, &load, |opened| say(&opened), stdin_closed()))?)?;
+            print_json(&runtime.block_on(load::watches(
+                &target,
+                &load,
+                |opened| print_json(&opened),
+                stdin_closed(),
+            ))?)?;
         }
         Command::Bytes { target, direction, mebibytes, connections } => {
             let load = load::bytes(&target, direction, mebibytes, connections);
-            say(&runtime.block_on(wanted(load))?)?;
+            print_json(&runtime.block_on(unless_cancelled(load))?)?;
         }
         Command::Tunnel { target, direction, megabytes } => {
-            say(&runtime.block_on(wanted(load::tunnel(&target, direction, megabytes)))?)?;
+            print_json(&runtime.block_on(unless_cancelled(load::tunnel(&target, direction, megabytes)))?)?;
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Prints a line for the parent.
-fn say(what: &impl Serialize) -> anyhow::Result<()> {
+fn print_json(what: &impl Serialize) -> anyhow::Result<()> {
     let mut stdout = std::io::stdout();
     writeln!(stdout, "{}", serde_json::to_string(what)?)
         .and_then(|()| stdout.flush())
-        .context("nobody listens")
+        .context("standard output is closed")
 }
 
 /// Runs a load, which stops early when the parent has exited.
-async fn wanted<T>(load: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+async fn unless_cancelled<T>(load: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     tokio::select! {
         done = load => done,
-        () = stdin_closed() => anyhow::bail!("the parent is gone"),
+        () = stdin_closed() => anyhow::bail!("the parent process has exited"),
     }
 }
 

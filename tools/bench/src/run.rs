@@ -4,16 +4,16 @@ mod concierge;
 mod connect;
 mod get;
 pub(crate) mod haproxy;
-pub(crate) mod judgement;
 mod latency;
 mod list;
 mod local;
 pub(crate) mod measured_path;
 mod peers;
+pub(crate) mod requirements;
 pub(crate) mod rounds;
 mod setup;
 mod tunnel;
-mod tuple;
+mod uncached_review;
 mod watch;
 
 use std::path::PathBuf;
@@ -28,8 +28,8 @@ use crate::process;
 use crate::table::Table;
 
 use concierge::NAMESPACE;
-use judgement::{MUSTS, Verdicts};
 use measured_path::{Behind, Peer};
+use requirements::{Checks, MUSTS};
 use setup::{Phase, Setup, settle};
 
 /// Number of open watches in a full run.
@@ -42,20 +42,20 @@ const AT_REST: f64 = 15.0;
 /// The measures and their duration.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Fewer requests, watches and rounds: shows that it works and gives rough figures.
+    /// Run fewer requests, watches and rounds, for rough figures.
     #[arg(long)]
     quick: bool,
-    /// Exit with 1 when something that must hold does not, or was not measured. The watches are
-    /// then as many as they must be, also with `--quick`.
+    /// Exit with 1 if a requirement is not met or was not measured. With this flag, `--quick` does
+    /// not reduce the number of watches.
     #[arg(long)]
     check: bool,
     /// The Concierge program to measure.
     #[arg(long)]
     concierge: PathBuf,
-    /// The command line program, whose `pinniped proxy` is measured beside.
+    /// The command line program, whose `pinniped proxy` is measured, too.
     #[arg(long)]
     pinniped: PathBuf,
-    /// Only these measures, comma separated.
+    /// Run only these measures, comma separated.
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Measure>,
     /// Only in front of this server.
@@ -64,7 +64,7 @@ pub(crate) struct Options {
     /// Peers to leave out, comma separated.
     #[arg(long, value_enum, value_delimiter = ',')]
     without: Vec<Optional>,
-    /// How often each measure is taken; the median counts.
+    /// Number of repetitions of each measure; the median is reported.
     #[arg(long)]
     rounds: Option<usize>,
 }
@@ -72,16 +72,16 @@ pub(crate) struct Options {
 /// One of the measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Measure {
-    /// Memory at rest, and after all else.
+    /// Memory at rest, and after all other loads.
     Memory,
-    /// Crowds of idle watches.
+    /// Large numbers of idle watches.
     Watch,
     /// GETs of a small object, with many in flight.
     Get,
     /// Lists of eight megabytes.
     List,
     /// Requests that each need a review.
-    Tuple,
+    UncachedReview,
     /// GETs with one in flight.
     Latency,
     /// New connections.
@@ -96,7 +96,7 @@ impl Measure {
         match self {
             Self::Watch | Self::Get | Self::List => true,
             // Only the real server shows the cost of a review, and the memory of the Concierge.
-            Self::Memory | Self::Tuple => behind == Behind::ApiServer,
+            Self::Memory | Self::UncachedReview => behind == Behind::ApiServer,
             // Small figures would disappear in the larger variation of the real server.
             Self::Latency | Self::Connect | Self::Tunnel => behind == Behind::Stub,
         }
@@ -157,9 +157,9 @@ pub(crate) fn run(runtime: &Runtime, options: &Options) -> anyhow::Result<ExitCo
     }
     let world = World::start(WorldParams::default())?;
     let pods = world.pods("bench").context("the measurement needs a network namespace of its own")?;
-    let verdicts = measure(runtime, options, &world, pods)
-        .with_context(|| format!("what the Concierge said:\n{}", pods.log_tails(NAMESPACE, 20)))?;
-    println!("\n{}", verdicts.table());
+    let checks = measure(runtime, options, &world, pods)
+        .with_context(|| format!("the Concierge's log:\n{}", pods.log_tails(NAMESPACE, 20)))?;
+    println!("\n{}", checks.table());
     println!(
         "For comparison, the Go implementation on such a machine: 500 µs of CPU for a GET over HTTP/2, 556 over\n\
          HTTP/1.1, 87 ms for a list of 8 MB, 1,240 µs for a new connection; 90 MiB at rest, 228 KiB for a watch."
@@ -167,9 +167,9 @@ pub(crate) fn run(runtime: &Runtime, options: &Options) -> anyhow::Result<ExitCo
     if !options.check {
         return Ok(ExitCode::SUCCESS);
     }
-    let missed = verdicts.missed();
+    let missed = checks.missed();
     if missed.is_empty() {
-        println!("\ncheck: all {} that must hold do", MUSTS.len());
+        println!("\ncheck: all {} requirements are met", MUSTS.len());
         return Ok(ExitCode::SUCCESS);
     }
     eprintln!("\ncheck failed:");
@@ -177,14 +177,14 @@ pub(crate) fn run(runtime: &Runtime, options: &Options) -> anyhow::Result<ExitCo
         eprintln!("  {miss}");
     }
     if options.without_haproxy() {
-        eprintln!("without HAProxy nothing can be said in relation to it: run `apt-get install haproxy`");
+        eprintln!("a comparison with HAProxy requires HAProxy: run `apt-get install haproxy`");
     }
     Ok(ExitCode::FAILURE)
 }
 
-fn measure(runtime: &Runtime, options: &Options, world: &World, pods: &Pods) -> anyhow::Result<Verdicts> {
+fn measure(runtime: &Runtime, options: &Options, world: &World, pods: &Pods) -> anyhow::Result<Checks> {
     let setup = Setup::new(runtime, options, world, pods)?;
-    let mut verdicts = Verdicts::new(&MUSTS);
+    let mut checks = Checks::new(&MUSTS);
     for behind in [Behind::ApiServer, Behind::Stub] {
         let wants = |measure| options.wants_behind(measure, behind);
         if !<Measure as clap::ValueEnum>::value_variants().iter().any(|measure| wants(*measure)) {
@@ -194,39 +194,39 @@ fn measure(runtime: &Runtime, options: &Options, world: &World, pods: &Pods) -> 
         let at_rest = if wants(Measure::Memory) { Some(resident(&phase, Peer::Proxy)?) } else { None };
         let print = |table: anyhow::Result<Table>| table.map(|table| println!("\n{table}"));
         if wants(Measure::Watch) {
-            print(watch::measure(&mut phase, &mut verdicts))?;
+            print(watch::measure(&mut phase, &mut checks))?;
             // The other measurements are not about a process that has held ten thousand watches.
             phase.fresh_concierge()?;
         }
         let measures: [(Measure, MeasureFn); 6] = [
             (Measure::Get, get::measure),
             (Measure::List, list::measure),
-            (Measure::Tuple, tuple::measure),
+            (Measure::UncachedReview, uncached_review::measure),
             (Measure::Latency, latency::measure),
             (Measure::Connect, connect::measure),
             (Measure::Tunnel, tunnel::measure),
         ];
         for (measure, take) in measures {
             if wants(measure) {
-                print(take(&phase, &mut verdicts))?;
+                print(take(&phase, &mut checks))?;
             }
         }
         if let Some(at_rest) = at_rest {
-            print(memory(&phase, at_rest, &mut verdicts))?;
+            print(memory(&phase, at_rest, &mut checks))?;
         }
     }
-    Ok(verdicts)
+    Ok(checks)
 }
 
-type MeasureFn = fn(&Phase<'_>, &mut Verdicts) -> anyhow::Result<Table>;
+type MeasureFn = fn(&Phase<'_>, &mut Checks) -> anyhow::Result<Table>;
 
 /// Returns the current memory of a peer, in MiB.
 fn resident(phase: &Phase<'_>, peer: Peer) -> anyhow::Result<f64> {
-    let way = phase.measured_path(peer).with_context(|| format!("{} does not take part", peer.name()))?;
-    Ok(settle(phase.setup, way.pid)? as f64 / 1_048_576.0)
+    let route = phase.measured_path(peer).with_context(|| format!("{} does not take part", peer.name()))?;
+    Ok(settle(phase.setup, route.pid)? as f64 / 1_048_576.0)
 }
 
-fn memory(phase: &Phase<'_>, at_rest: f64, verdicts: &mut Verdicts) -> anyhow::Result<Table> {
+fn memory(phase: &Phase<'_>, at_rest: f64, checks: &mut Checks) -> anyhow::Result<Table> {
     let mut table = Table::new(&["resident memory", "MiB"]);
     let mut row = |what: &str, mib: f64| table.row(vec![what.to_owned(), format!("{mib:.1}")]);
     row("Concierge at rest, just started, proxy listening", at_rest);
@@ -235,6 +235,6 @@ fn memory(phase: &Phase<'_>, at_rest: f64, verdicts: &mut Verdicts) -> anyhow::R
         row("HAProxy after the same loads", resident(phase, Peer::HaProxy)?);
     }
     let [.., name] = MUSTS;
-    verdicts.at_most(name, Some(at_rest), AT_REST);
+    checks.at_most(name, Some(at_rest), AT_REST);
     Ok(table)
 }

@@ -16,7 +16,7 @@ use pinniped_delegated_auth::bearer::{
 use pinniped_delegated_auth::cluster::TokenReviewer;
 use pinniped_delegated_auth::cluster_auth_config::{ClusterAuthConfig, ClusterAuthConfigWatch};
 use pinniped_delegated_auth::request::{
-    Method, Outcome, Peer, RequestAuthenticator, RequestAuthenticatorParams,
+    AuthenticationResult, Method, Peer, RequestAuthenticator, RequestAuthenticatorParams,
 };
 
 use crate::input;
@@ -36,12 +36,12 @@ pub(crate) fn reviewer() -> TokenReviewer {
         let review: serde_json::Value = serde_json::from_slice(&body).expect("a review is JSON");
         let token = review["spec"]["token"].as_str().expect("a review has a token");
         assert!(!token.is_empty(), "an empty token is none");
-        let answer = if token.starts_with("good") {
+        let response = if token.starts_with("good") {
             r#"{"status":{"authenticated":true,"user":{"username":"tim"}}}"#
         } else {
             r#"{"status":{"error":"no"}}"#
         };
-        Ok::<_, std::io::Error>(Response::new(Body::from(answer.as_bytes().to_vec())))
+        Ok::<_, std::io::Error>(Response::new(Body::from(response.as_bytes().to_vec())))
     });
     TokenReviewer::new(kube::Client::new(service, "default"))
 }
@@ -65,11 +65,11 @@ pub fn check(data: &[u8]) {
     let mut headers = given.clone();
     // Inside the runtime, because the first use of the client starts a task.
     let nobody = Peer::new(&[]);
-    let outcome = input::block_on(async {
+    let result = input::block_on(async {
         AUTHENTICATOR.authenticate(&mut headers, nobody, Timestamp::UNIX_EPOCH).await
     });
-    match outcome {
-        Outcome::User { user, method } => {
+    match result {
+        AuthenticationResult::User { user, method } => {
             assert_eq!(user.name, "tim");
             assert_eq!(user.groups, ["system:authenticated"]);
             match method {
@@ -81,11 +81,11 @@ pub fn check(data: &[u8]) {
             }
             assert_clean(&given, &headers);
         }
-        Outcome::Anonymous => {
+        AuthenticationResult::Anonymous => {
             assert!(header_token.is_none() && matches!(websocket, Ok(None)));
             assert_clean(&given, &headers);
         }
-        Outcome::Rejected { reason } => {
+        AuthenticationResult::Rejected { reason } => {
             assert!(header_token != Some(true) && !websocket_good);
             assert!(header_token.is_some() || !matches!(websocket, Ok(None)));
             assert!(reason.lines().count() == 1 && !reason.contains("good"), "{reason:?}");

@@ -16,7 +16,7 @@ use pinniped_delegated_auth::cluster_auth_config::{
     ClusterAuthConfig, ClusterAuthConfigWatch, RequestHeaderConfig,
 };
 use pinniped_delegated_auth::request::{
-    Method, Outcome, Peer, RequestAuthenticator, RequestAuthenticatorParams,
+    AuthenticationResult, Method, Peer, RequestAuthenticator, RequestAuthenticatorParams,
 };
 use pinniped_kube_request::identity::{CREDENTIAL_ID_EXTRA, User};
 use pinniped_pki::{CaBundle, Certificate, CertificateDer, chain};
@@ -60,8 +60,8 @@ fn bundle(ca: &Ca) -> CaBundle {
 /// Returns the user that this input authenticates and the method, or `None` when it is rejected.
 pub fn who(data: &[u8]) -> Option<String> {
     match authenticate(&chain(data), NOW.parse().expect("it is a time")) {
-        Outcome::User { user, method } => Some(format!("{} by {method:?}", user.name)),
-        Outcome::Anonymous | Outcome::Rejected { .. } => None,
+        AuthenticationResult::User { user, method } => Some(format!("{} by {method:?}", user.name)),
+        AuthenticationResult::Anonymous | AuthenticationResult::Rejected { .. } => None,
     }
 }
 
@@ -88,14 +88,14 @@ pub fn check(data: &[u8]) {
 
     let now: Timestamp = NOW.parse().expect("it is a time");
     match authenticate(&chain, now) {
-        Outcome::User { user, method: Method::ClientCertificate } => {
+        AuthenticationResult::User { user, method: Method::ClientCertificate } => {
             assert_vouched_for(&world.client_ca, &chain);
             assert_eq!(chain::verify_client(leaf, intermediates, &bundle(&world.client_ca), now), Ok(()));
             assert_user(&user, leaf);
             assert_for_clients(leaf);
             assert_only_while_valid(&chain, now);
         }
-        Outcome::User { user, method: Method::FrontProxy } => {
+        AuthenticationResult::User { user, method: Method::FrontProxy } => {
             assert_vouched_for(&world.front_proxy_ca, &chain);
             assert_eq!(
                 Certificate::parse_der(leaf).expect("it was verified").subject_cn,
@@ -105,18 +105,18 @@ pub fn check(data: &[u8]) {
             assert_for_clients(leaf);
             assert_only_while_valid(&chain, now);
         }
-        Outcome::User { method, .. } => panic!("{method:?} without a token"),
-        Outcome::Anonymous => panic!("a certificate that is not good is not nothing"),
-        Outcome::Rejected { reason } => assert!(!reason.is_empty()),
+        AuthenticationResult::User { method, .. } => panic!("{method:?} without a token"),
+        AuthenticationResult::Anonymous => panic!("a certificate that is not good is not nothing"),
+        AuthenticationResult::Rejected { reason } => assert!(!reason.is_empty()),
     }
 }
 
-fn authenticate(chain: &[CertificateDer<'static>], now: Timestamp) -> Outcome {
+fn authenticate(chain: &[CertificateDer<'static>], now: Timestamp) -> AuthenticationResult {
     let mut headers = HeaderMap::new();
     headers.insert("x-remote-user", HeaderValue::from_static("mallory"));
-    let outcome = input::block_on(WORLD.authenticator.authenticate(&mut headers, Peer::new(chain), now));
-    assert!(headers.is_empty() || matches!(outcome, Outcome::Rejected { .. }));
-    outcome
+    let result = input::block_on(WORLD.authenticator.authenticate(&mut headers, Peer::new(chain), now));
+    assert!(headers.is_empty() || matches!(result, AuthenticationResult::Rejected { .. }));
+    result
 }
 
 /// Splits the input at the lengths of its DER elements.
@@ -191,6 +191,9 @@ fn assert_only_while_valid(chain: &[CertificateDer<'static>], now: Timestamp) {
     for outside in
         [read.not_before.checked_sub(second), read.not_after.checked_add(second)].into_iter().flatten()
     {
-        assert!(matches!(authenticate(chain, outside), Outcome::Rejected { .. }), "accepted at {outside}");
+        assert!(
+            matches!(authenticate(chain, outside), AuthenticationResult::Rejected { .. }),
+            "accepted at {outside}"
+        );
     }
 }

@@ -6,7 +6,7 @@ use http::header::{
 };
 use pinniped_http_headers::hop_by_hop;
 use pinniped_kube_request::identity::User;
-use pinniped_kube_request::impersonation::{Plan, TokenVerdict, UidImpersonation, plan};
+use pinniped_kube_request::impersonation::{BearerTokenReview, Plan, UidImpersonation, plan};
 
 use crate::input;
 
@@ -85,7 +85,8 @@ fn upgrade(given: &HeaderMap, named: &[String]) {
 /// Checks that a client cannot use its `Connection` header to remove the proxy's headers.
 fn identity(given: &HeaderMap) {
     let user = User { name: "u".to_owned(), groups: vec!["g".to_owned()], ..User::default() };
-    let Plan::Impersonate(impersonation) = plan(&user, None, &TokenVerdict::None, UidImpersonation::Enabled)
+    let Plan::Impersonate(impersonation) =
+        plan(&user, None, &BearerTokenReview::None, UidImpersonation::Enabled)
     else {
         panic!("a plain user is impersonated");
     };

@@ -65,7 +65,7 @@ async fn hyper(method: &Method, bytes: &[u8]) -> Result<Read, hyper::Error> {
         .await?;
     let driving = tokio::spawn(connection);
     let request = Request::builder().method(method).uri("/").header("host", "h").body(Empty::new());
-    let answer = sender.send_request(request.expect("a request"));
+    let response = sender.send_request(request.expect("a request"));
     let feeding = async {
         // The response must not arrive before the request was sent, because it would then belong to
         // no request.
@@ -73,8 +73,8 @@ async fn hyper(method: &Method, bytes: &[u8]) -> Result<Read, hyper::Error> {
         far.write_all(bytes).await.expect("room");
         far.shutdown().await.expect("an open end");
     };
-    let (answer, ()) = tokio::join!(answer, feeding);
-    let (head, body) = answer?.into_parts();
+    let (response, ()) = tokio::join!(response, feeding);
+    let (head, body) = response?.into_parts();
     let body = body.collect().await?;
     let trailers = body.trailers().cloned().unwrap_or_default();
     let body = body.to_bytes().to_vec();

@@ -8,7 +8,7 @@ use pinniped_kube_request::client_impersonation::intake::leftover;
 use pinniped_kube_request::client_impersonation::{IntakeError, Mode, ModePlan, Step, intake, plan_mode};
 use pinniped_kube_request::identity::{MASTERS, User};
 use pinniped_kube_request::impersonation::{
-    ORIGINAL_USER_INFO, Plan, RESERVED, TokenVerdict, UidImpersonation, original_user_info, plan,
+    BearerTokenReview, ORIGINAL_USER_INFO, Plan, RESERVED, UidImpersonation, original_user_info, plan,
 };
 
 use crate::input;
@@ -116,8 +116,8 @@ fn reviews(requestor: &User, wanted: &User) {
 
 fn verbs(step: &Step) -> Box<dyn Iterator<Item = &str> + '_> {
     match step {
-        Step::Ask(one) | Step::Deny { attributes: one, .. } => Box::new(std::iter::once(one.verb())),
-        Step::AskAnyOrEach { any, each } => {
+        Step::Review(one) | Step::Deny { attributes: one, .. } => Box::new(std::iter::once(one.verb())),
+        Step::ReviewAnyOrEach { any, each } => {
             Box::new(std::iter::once(any.verb()).chain(each.iter().map(Attributes::verb)))
         }
     }
@@ -125,12 +125,12 @@ fn verbs(step: &Step) -> Box<dyn Iterator<Item = &str> + '_> {
 
 /// Checks that the reviews contain each part of the identity by name.
 fn covered(mode: Mode, wanted: &User, plan: &ModePlan) {
-    let asked: Vec<&ResourceAttributes> = plan
+    let requested: Vec<&ResourceAttributes> = plan
         .steps
         .iter()
         .flat_map(|step| match step {
-            Step::Ask(one) | Step::Deny { attributes: one, .. } => std::slice::from_ref(one),
-            Step::AskAnyOrEach { each, .. } => each.as_slice(),
+            Step::Review(one) | Step::Deny { attributes: one, .. } => std::slice::from_ref(one),
+            Step::ReviewAnyOrEach { each, .. } => each.as_slice(),
         })
         .filter_map(|attributes| match attributes {
             Attributes::Resource(resource) => Some(resource),
@@ -138,14 +138,15 @@ fn covered(mode: Mode, wanted: &User, plan: &ModePlan) {
         })
         .collect();
     let is_asked = |resource: &str, subresource: &str, name: &str| {
-        asked.iter().any(|a| a.resource == resource && a.subresource == subresource && a.name == name)
+        requested.iter().any(|a| a.resource == resource && a.subresource == subresource && a.name == name)
     };
-    let user = ["users", "nodes", "serviceaccounts"].iter().any(|of| asked.iter().any(|a| a.resource == *of));
+    let user =
+        ["users", "nodes", "serviceaccounts"].iter().any(|of| requested.iter().any(|a| a.resource == *of));
     assert!(user, "{mode:?} does not ask about the user");
     assert!(wanted.uid.is_empty() || is_asked("uids", "", &wanted.uid));
-    assert!(wanted.groups.iter().all(|group| is_asked("groups", "", group)), "{mode:?} {asked:?}");
+    assert!(wanted.groups.iter().all(|group| is_asked("groups", "", group)), "{mode:?} {requested:?}");
     for (key, values) in &wanted.extra {
-        assert!(values.iter().all(|value| is_asked("userextras", key, value)), "{mode:?} {asked:?}");
+        assert!(values.iter().all(|value| is_asked("userextras", key, value)), "{mode:?} {requested:?}");
     }
     // Groups that are added without a review depend only on the name.
     for group in plan.becomes.groups.iter().filter(|group| !wanted.groups.contains(group)) {
@@ -162,7 +163,7 @@ fn forwarded(user: &User, original: Option<&User>, headers: &HeaderMap) {
         return;
     }
     let Plan::Impersonate(impersonation) =
-        plan(user, original, &TokenVerdict::None, UidImpersonation::Enabled)
+        plan(user, original, &BearerTokenReview::None, UidImpersonation::Enabled)
     else {
         let odd = |key: &String| key.ends_with(RESERVED) || key.is_empty() || !is_plain(key);
         assert!(user.extra.keys().any(odd), "a plain user is refused");

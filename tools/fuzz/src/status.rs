@@ -26,7 +26,7 @@ pub fn check(data: &[u8]) {
         assert!(clause.quality.is_finite());
     }
     each_encoding(&status);
-    answer(&status, &negotiated);
+    respond(&status, &negotiated);
 }
 
 fn status(data: &[u8]) -> Status {
@@ -85,7 +85,7 @@ fn read_yaml(yaml: &str, status: &Status) -> Option<Status> {
 }
 
 /// Checks that the body is in the encoding that its head declares.
-fn answer(status: &Status, negotiated: &Negotiated) {
+fn respond(status: &Status, negotiated: &Negotiated) {
     let response = respond::status(status, negotiated);
     assert_eq!(response.status().as_u16(), status.code());
     let wait = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);

@@ -65,7 +65,7 @@ pub(crate) fn create(cgroup: &str) -> anyhow::Result<()> {
             dir.push(part);
             if !dir.is_dir() {
                 std::fs::create_dir(&dir)
-                    .with_context(|| format!("could not make the cgroup {}", dir.display()))?;
+                    .with_context(|| format!("could not create the cgroup {}", dir.display()))?;
             }
             inherit_cpuset(&parent, &dir)?;
         }

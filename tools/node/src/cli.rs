@@ -21,7 +21,7 @@ macro_rules! say {
     }};
 }
 
-/// A one-node cluster in namespaces of its own.
+/// A one-node cluster in separate Linux namespaces.
 #[derive(Parser)]
 #[command(name = "pinniped-node", disable_help_subcommand = true)]
 struct Cli {
@@ -31,11 +31,11 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Brings a node up; one that runs is taken as it is.
+    /// Starts a node, unless it is running already.
     Up(Up),
-    /// Ends a node, and looks whether the machine is as it was before.
+    /// Stops a node, and checks that nothing of it is left on the machine.
     Down(Which),
-    /// Says how a node is; without a name, all of them.
+    /// Prints the status of a node; without a name, of all nodes.
     Status(Which),
     /// Runs a program of this machine in the node's network, with its names.
     Exec {
@@ -45,7 +45,7 @@ enum Command {
         #[arg(last = true, required = true)]
         command: Vec<OsString>,
     },
-    /// Brings a node up and, when standard input closes, down again.
+    /// Starts a node, and stops it when standard input closes.
     #[command(hide = true)]
     Hold(Up),
     /// Succeeds when a node can run here.
@@ -61,7 +61,7 @@ enum Command {
 
 #[derive(Args)]
 struct Which {
-    /// Tells nodes apart that run side by side.
+    /// The name of the node, to run several nodes at the same time.
     #[arg(long)]
     name: Option<String>,
     /// The folder of all nodes' state [default: /var/lib/pinniped-node, or PINNIPED_NODE_STATE].
@@ -133,7 +133,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
 }
 
 fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
-    let runtime = tokio::runtime::Runtime::new().context("could not make a runtime")?;
+    let runtime = tokio::runtime::Runtime::new().context("could not create a runtime")?;
     let result = runtime.block_on(work);
     // Does not wait for a thread that still reads standard input.
     runtime.shutdown_background();
@@ -158,9 +158,9 @@ async fn up_or_signal(args: &Up, report: fn(&str)) -> anyhow::Result<Node> {
     let mut hang_up = signal(SignalKind::hangup()).context("could not wait for SIGHUP")?;
     tokio::select! {
         node = Node::up(options(args, report)?) => node,
-        _ = tokio::signal::ctrl_c() => anyhow::bail!("interrupted; what was made is removed again"),
-        _ = terminate.recv() => anyhow::bail!("told to end; what was made is removed again"),
-        _ = hang_up.recv() => anyhow::bail!("the terminal is gone; what was made is removed again"),
+        _ = tokio::signal::ctrl_c() => anyhow::bail!("interrupted; removing the created resources"),
+        _ = terminate.recv() => anyhow::bail!("received SIGTERM; removing the created resources"),
+        _ = hang_up.recv() => anyhow::bail!("the terminal was closed; removing the created resources"),
     }
 }
 
@@ -173,7 +173,7 @@ async fn up(args: Up) -> anyhow::Result<ExitCode> {
     let flag = name_flag(&name);
     say!("\nUse it:  cargo xtask node exec{flag} -- kubectl get pods -A");
     say!("Look:    {}", node.layout().logs().display());
-    say!("End it:  cargo xtask node down{flag}");
+    say!("Stop it: cargo xtask node down{flag}");
     Ok(ExitCode::SUCCESS)
 }
 
@@ -186,7 +186,7 @@ async fn hold(args: Up) -> anyhow::Result<ExitCode> {
     let mut closed = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()));
     let node = tokio::select! {
         node = up_or_signal(&args, |_| {}) => node,
-        _ = &mut closed => Err(anyhow::anyhow!("not wanted any more; what was made is removed again")),
+        _ = &mut closed => Err(anyhow::anyhow!("released; removing the created resources")),
     };
     let node = match node {
         Ok(node) => node,
@@ -252,7 +252,7 @@ fn status(which: &Which) -> anyhow::Result<ExitCode> {
 fn exec(which: &Which, command: &[OsString]) -> anyhow::Result<ExitCode> {
     use std::os::unix::process::CommandExt as _;
     let node = Node::attach_in(&which.layout()?)?;
-    let (program, args) = command.split_first().context("no program is named")?;
+    let (program, args) = command.split_first().context("no program is given")?;
     let mut entered = node.enter(program)?.into_std();
     Err(entered.args(args).exec()).context("could not start nsenter")
 }

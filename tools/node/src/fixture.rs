@@ -23,13 +23,13 @@ pub const HELD: &str = "HELD";
 
 /// A node and the process that owns it.
 #[derive(Debug)]
-struct Held {
+struct SharedNode {
     node: Node,
     /// The kernel closes this pipe when this process exits for any reason.
     _lifeline: ChildStdin,
 }
 
-static SHARED: OnceLock<Result<Held, String>> = OnceLock::new();
+static SHARED: OnceLock<Result<SharedNode, String>> = OnceLock::new();
 
 /// Whether a node can run here. If not, records that `test` is skipped (and fails where everything
 /// is required).
@@ -79,7 +79,7 @@ fn sweep() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn hold(name: &str) -> anyhow::Result<Held> {
+fn hold(name: &str) -> anyhow::Result<SharedNode> {
     sweep()?;
     let mut child = Command::new(tools::binary("pinniped-node")?)
         .args(["hold", "--name", name])
@@ -92,15 +92,15 @@ fn hold(name: &str) -> anyhow::Result<Held> {
         .context("could not start `pinniped-node hold`")?;
     let lifeline = child.stdin.take().context("`hold` has no standard input")?;
     let stdout = child.stdout.take().context("`hold` has no standard output")?;
-    let mut said = Vec::new();
+    let mut printed = Vec::new();
     for line in BufReader::new(stdout).lines() {
-        let line = line.context("could not read what `hold` says")?;
+        let line = line.context("could not read the output of `hold`")?;
         if line == HELD {
             let node = Node::attach_in(&Layout::new(name, None)?)?;
-            return Ok(Held { node, _lifeline: lifeline });
+            return Ok(SharedNode { node, _lifeline: lifeline });
         }
-        said.push(line);
+        printed.push(line);
     }
     let status = child.wait().context("could not wait for `hold`")?;
-    anyhow::bail!("no node for the tests ({status}):\n{}", said.join("\n"))
+    anyhow::bail!("no node for the tests ({status}):\n{}", printed.join("\n"))
 }

@@ -51,7 +51,7 @@ impl Lock {
                 opened => opened.with_context(remedy)?,
             };
             if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-                eprintln!("another command works on node `{}`, waiting for it ...", layout.name());
+                eprintln!("another command is using node `{}`, waiting for it ...", layout.name());
                 rustix::fs::flock(&file, FlockOperation::LockExclusive)
                     .context("could not wait for the lock")?;
             }
@@ -88,7 +88,7 @@ pub(crate) fn prepare(layout: &Layout) -> anyhow::Result<()> {
     use std::os::unix::fs::PermissionsExt as _;
     for private in [layout.dir(), layout.data("etcd")] {
         std::fs::set_permissions(&private, std::fs::Permissions::from_mode(0o700))
-            .with_context(|| format!("could not close {} to others", private.display()))?;
+            .with_context(|| format!("could not restrict access to {}", private.display()))?;
     }
     let search = "default.svc.cluster.local svc.cluster.local cluster.local";
     let resolv = format!("nameserver 10.96.0.10\nsearch {search}\noptions ndots:5 timeout:2\n");
@@ -116,7 +116,7 @@ pub(crate) fn start(layout: &Layout, tools: &Path, program: &Path) -> anyhow::Re
         .current_dir("/")
         .spawn()
         .with_context(|| format!("could not start {}", program.display()))?;
-    let supervisor = Identity::of(child.id()).context("the supervisor ended at once")?;
+    let supervisor = Identity::of(child.id()).context("the supervisor exited immediately")?;
     let record = Record { supervisor, marker, tools: tools.to_owned(), ready: false };
     let released = record.write(layout).and_then(|()| {
         let mut stdin = child.stdin.take().context("the supervisor has no standard input")?;
@@ -138,18 +138,18 @@ pub(crate) fn start(layout: &Layout, tools: &Path, program: &Path) -> anyhow::Re
 pub(crate) fn supervise(layout: &Layout, tools: &Path, marker: &str) -> anyhow::Result<Infallible> {
     let mut line = Vec::new();
     std::io::stdin().take(GO.len() as u64).read_to_end(&mut line).context("could not read standard input")?;
-    anyhow::ensure!(line == GO, "not released: who started this step is gone");
-    rustix::process::setsid().context("could not make a session of our own")?;
+    anyhow::ensure!(line == GO, "not released: the process that started this step has exited");
+    rustix::process::setsid().context("could not create a session")?;
     cgroups::create(&layout.cgroup())?;
     cgroups::join(&layout.cgroup())?;
     let own = std::env::current_exe().context("could not find this executable")?;
-    let mut command = Command::new(prerequisites::find("unshare").context("`unshare` is gone")?);
+    let mut command = Command::new(prerequisites::find("unshare").context("`unshare` is missing")?);
     // When unshare is killed, the node is killed too.
     command.args(["--pid", "--fork", "--kill-child=KILL", "--mount", "--net", "--uts", "--ipc", "--"]);
     command.arg(own).args(["init", "--name", layout.name(), "--marker", marker]);
     command.arg("--state").arg(layout.state()).arg("--tools").arg(tools);
     command.stdin(Stdio::null()).env("PATH", prerequisites::PATH);
-    Err(command.exec()).context("could not become `unshare`")
+    Err(command.exec()).context("could not execute `unshare`")
 }
 
 /// Stops all processes of a node, and removes its cgroups and files. Returns what remains on the

@@ -34,7 +34,7 @@ impl Layout {
                 && name.chars().all(valid)
                 && !name.starts_with('-')
                 && !name.ends_with('-'),
-            "`{name}` is no name for a node: use up to 40 lower case letters, digits and dashes"
+            "`{name}` is not a valid node name: use up to 40 lower case letters, digits and dashes"
         );
         let named = || std::env::var_os(STATE_ENV).filter(|v| !v.is_empty()).map(PathBuf::from);
         let state = state.map(Path::to_owned).or_else(named).unwrap_or_else(|| DEFAULT_STATE.into());

@@ -75,8 +75,8 @@ pub enum Health {
     Starting,
     /// All its programs are running.
     Running,
-    /// The node terminated by itself, or `up` was interrupted. Contains the reason as far as it is
-    /// known. `up` repairs the node, `down` removes it.
+    /// The node terminated unexpectedly, or `up` was interrupted. Contains the reason as far as it
+    /// is known. `up` repairs the node, `down` removes it.
     Broken(String),
 }
 
@@ -120,7 +120,7 @@ impl Node {
         let lock = Lock::take(&layout)?;
         let node = match running(&layout) {
             Some(record) => {
-                (options.report)("it runs already");
+                (options.report)("it is already running");
                 Self { layout, record, child: Mutex::new(None) }
             }
             None => Self::start(layout, &tools, &options).await?,
@@ -135,7 +135,7 @@ impl Node {
 
     async fn start(layout: Layout, tools: &Path, options: &UpOptions) -> anyhow::Result<Self> {
         if layout.dir().exists() {
-            (options.report)("removing what a broken-off `up` or a crashed node left");
+            (options.report)("removing the remains of an interrupted `up` or a crashed node");
             let left = instance::end(&layout, None)?;
             anyhow::ensure!(left.is_empty(), "could not remove: {}", left.join(", "));
         }
@@ -171,7 +171,7 @@ impl Node {
     pub fn attach_in(layout: &Layout) -> anyhow::Result<Self> {
         let name = layout.name();
         let record = running(layout).with_context(|| {
-            format!("node `{name}` does not run: `cargo xtask node up --name {name}` starts it")
+            format!("node `{name}` is not running: start it with `cargo xtask node up --name {name}`")
         })?;
         Ok(Self { layout: layout.clone(), record, child: Mutex::new(None) })
     }
@@ -254,7 +254,7 @@ impl Node {
                 let runtime = tokio::runtime::Builder::new_current_thread()
                     .enable_all()
                     .build()
-                    .context("could not make a runtime")?;
+                    .context("could not create a runtime")?;
                 Ok(runtime.block_on(make()))
             });
             match thread.join() {
@@ -302,7 +302,7 @@ impl Node {
         let layout = self.layout;
         tokio::task::spawn_blocking(move || down(&layout, child))
             .await
-            .context("ending the node panicked")?
+            .context("stopping the node panicked")?
             .map(drop)
     }
 
@@ -369,7 +369,7 @@ impl Drop for Undo<'_> {
         match instance::end(self.layout, self.child.as_mut()) {
             Ok(left) if left.is_empty() => {}
             Ok(left) => eprintln!("left by the failed node: {}", left.join(", ")),
-            Err(error) => eprintln!("could not take back the failed node: {error:#}"),
+            Err(error) => eprintln!("could not remove the failed node: {error:#}"),
         }
     }
 }
@@ -434,7 +434,7 @@ async fn await_ready(layout: &Layout, record: &Record, report: fn(&str)) -> anyh
                 None => report(line),
             }
         }
-        anyhow::ensure!(alive, "the node ended before it was ready: {}", failure(layout));
+        anyhow::ensure!(alive, "the node terminated before it was ready: {}", failure(layout));
         anyhow::ensure!(
             start.elapsed() < READY_WITHIN,
             "the node is not ready after {} s; the last step was: {}",

@@ -24,8 +24,8 @@ pub(crate) struct Record {
 impl Record {
     /// Returns a name for the link that marks the network: `node-` and eight random digits.
     pub(crate) fn new_marker() -> String {
-        let chance = uuid::Uuid::new_v4().simple().to_string();
-        format!("node-{}", &chance[..8])
+        let rng = uuid::Uuid::new_v4().simple().to_string();
+        format!("node-{}", &rng[..8])
     }
 
     pub(crate) fn read(layout: &Layout) -> anyhow::Result<Option<Self>> {

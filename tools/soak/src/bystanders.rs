@@ -24,7 +24,7 @@ const GENERATED: (usize, usize) = (400, 16);
 /// Flags of `bystanders`.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// How long.
+    /// Duration.
     #[arg(long, default_value_t = 30)]
     minutes: u64,
     /// The seed of the first round, to repeat a run; each further round has the next one.
@@ -37,7 +37,7 @@ pub(crate) fn run(runtime: &Runtime, options: &Options) -> anyhow::Result<()> {
     let installed = install::install(runtime)?;
     let result = runtime.block_on(soak(&installed, options));
     result.with_context(|| installed.last_words())?;
-    installed.nobody_panicked()
+    installed.no_panics()
 }
 
 async fn soak(installed: &Installed, options: &Options) -> anyhow::Result<()> {
@@ -93,9 +93,9 @@ async fn round(
         eprintln!("{} streams reset, {} connections ended", done.reset, done.sent_away);
         bystanders.check().with_context(|| format!("after resets of {}", resets.path))?;
     }
-    let before = bystanders.heard();
+    let before = bystanders.received();
     touch(installed, number + 1).await?;
-    bystanders.all_hear("a change", &before).await?;
+    bystanders.all_receive("a change", &before).await?;
     bystanders.check()
 }
 

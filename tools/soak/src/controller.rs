@@ -30,7 +30,7 @@ const PLURAL: &str = "things";
 /// Flags of `controller`.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// How long.
+    /// Duration.
     #[arg(long, default_value_t = 10)]
     minutes: u64,
     /// Seconds between two restarts of the proxy.
@@ -46,7 +46,7 @@ pub(crate) fn run(runtime: &Runtime, options: &Options) -> anyhow::Result<()> {
     let installed = install::install(runtime)?;
     let result = runtime.block_on(soak(&installed, options));
     result.with_context(|| installed.last_words())?;
-    installed.nobody_panicked()
+    installed.no_panics()
 }
 
 /// The kind of the objects.
@@ -88,7 +88,7 @@ async fn soak(installed: &Installed, options: &Options) -> anyhow::Result<()> {
     let (changed, restarted) = tokio::try_join!(change, restart)?;
 
     let settled = Instant::now();
-    let outcome = wait::until_ok(2 * SOON, "the last generation of every object", async || {
+    let result = wait::until_ok(2 * SOON, "the last generation of every object", async || {
         is_reconciled(installed, &admin).await
     })
     .await;
@@ -97,7 +97,7 @@ async fn soak(installed: &Installed, options: &Options) -> anyhow::Result<()> {
     println!("restarts of the proxy: {restarted:?}");
     println!("changes: {changed:?}");
     println!("the controller: {worked:?}");
-    let objects = outcome?;
+    let objects = result?;
     println!(
         "{objects} objects reconciled to their last generation, {:.1} s after the last change",
         settled.elapsed().as_secs_f64()
@@ -139,7 +139,7 @@ async fn is_reconciled(installed: &Installed, admin: &Api<DynamicObject>) -> any
         let says = |key: &str| data.get(key).cloned().unwrap_or_default();
         let value = object.data["spec"]["value"].to_string();
         let uid = object.metadata.uid.clone().unwrap_or_default();
-        ensure!(says("value") == value && says("uid") == uid, "the child of {name} says {data:?}");
+        ensure!(says("value") == value && says("uid") == uid, "the child of {name} has {data:?}");
     }
     Ok(objects.len())
 }
@@ -155,11 +155,11 @@ fn as_itself(installed: &Installed) -> anyhow::Result<usize> {
         }
         let user = &event["impersonatedUser"];
         let is_ours = user["username"] == USER && user["groups"] == json!(["system:authenticated"]);
-        ensure!(is_ours, "a request came as somebody else: {event}");
+        ensure!(is_ours, "a request was sent as another user: {event}");
         count += 1;
     }
     let own = |event: &&Value| event["user"]["username"] == USER;
-    ensure!(!events.iter().any(|event| own(&event)), "a request went past the proxy");
-    ensure!(count > 0, "the controller asked for nothing");
+    ensure!(!events.iter().any(|event| own(&event)), "a request bypassed the proxy");
+    ensure!(count > 0, "the controller sent no request");
     Ok(count)
 }

@@ -48,7 +48,7 @@ async fn enable(world: &World) -> anyhow::Result<String> {
     let issuer = walk.enable_proxy(&Serving::Generated).await?;
     let info = &issuer["status"]["strategies"][1]["frontend"]["impersonationProxyInfo"];
     let ca = info["certificateAuthorityData"].as_str().context("no CA bundle is advertised")?;
-    wait::until_ok(SOON, "the proxy to answer under its name", async || {
+    wait::until_ok(SOON, "the proxy to respond at its name", async || {
         Ok(tokio::net::TcpStream::connect((EXTERNAL_NAME, 443)).await?)
     })
     .await?;
@@ -103,7 +103,7 @@ impl Installed {
     /// last user: the proxy would cache the refusal of an earlier request.
     pub(crate) async fn allow(&self, users: &[String], rules: &Value) -> anyhow::Result<()> {
         let client = self.world.client().await?;
-        let last = users.last().context("nobody to allow anything")?;
+        let last = users.last().context("there is no user to grant permissions to")?;
         let role = json!({"metadata": {"name": "soak"}, "rules": rules});
         let role: ClusterRole = serde_json::from_value(role)?;
         Api::all(client.clone()).create(&PostParams::default(), &role).await?;
@@ -119,9 +119,9 @@ impl Installed {
             "resourceAttributes": {"verb": first("verbs"), "group": first("apiGroups"),
                 "resource": first("resources")}}}))?;
         let reviews = Api::<SubjectAccessReview>::all(client);
-        wait::until_ok(SOON, "the users to be allowed", async || {
-            let answer = reviews.create(&PostParams::default(), &review).await?;
-            ensure!(answer.status.is_some_and(|status| status.allowed), "not yet");
+        wait::until_ok(SOON, "the users to have permissions", async || {
+            let response = reviews.create(&PostParams::default(), &review).await?;
+            ensure!(response.status.is_some_and(|status| status.allowed), "not yet");
             Ok(())
         })
         .await
@@ -133,7 +133,7 @@ impl Installed {
     }
 
     /// Fails when a program of the product panicked.
-    pub(crate) fn nobody_panicked(&self) -> anyhow::Result<()> {
+    pub(crate) fn no_panics(&self) -> anyhow::Result<()> {
         let logs = self.pods()?.logs(CONCIERGE);
         let panics: Vec<&str> = logs.lines().filter(|line| line.contains("panicked")).collect();
         ensure!(panics.is_empty(), "{panics:#?}");

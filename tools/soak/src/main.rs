@@ -27,9 +27,9 @@ use clap::Parser;
 enum Command {
     /// Attacks beside watches of another user.
     Bystanders(bystanders::Options),
-    /// A controller behind a proxy that is restarted.
+    /// A controller that uses a proxy while the proxy is restarted.
     Controller(controller::Options),
-    /// All kinds of requests at once.
+    /// All kinds of requests at the same time.
     Mixed(mixed::Options),
     /// New serving certificates under load.
     Rotations(rotations::Options),

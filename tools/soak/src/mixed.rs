@@ -42,7 +42,7 @@ pub(crate) fn run(runtime: &Runtime, options: &Options) -> anyhow::Result<()> {
     let installed = install::install(runtime)?;
     let result = runtime.block_on(soak(&installed, options));
     result.with_context(|| installed.last_words())?;
-    installed.nobody_panicked()
+    installed.no_panics()
 }
 
 async fn soak(installed: &Installed, options: &Options) -> anyhow::Result<()> {
@@ -71,15 +71,15 @@ async fn soak(installed: &Installed, options: &Options) -> anyhow::Result<()> {
 
     // All resources of the load must be released.
     let mut left = rest;
-    let calm = wait::until(2 * SOON, "descriptors to be given back", async || {
+    let calm = wait::until(2 * SOON, "descriptors to be closed", async || {
         left = usage(pid).ok()?;
         (left.descriptors <= rest.descriptors + SPARE).then_some(())
     })
     .await;
     println!("at rest before: {rest:?}, afterwards: {left:?}");
     calm?;
-    ensure!(done.problems.is_empty(), "not all answers were as they should be: {:#?}", done.problems);
-    ensure!(done.ended <= given_up, "streams ended that the API server had not given up");
+    ensure!(done.problems.is_empty(), "not all responses were as expected: {:#?}", done.problems);
+    ensure!(done.ended <= given_up, "streams were terminated that the API server had not closed");
     let growing: Vec<&str> = series.iter().filter(|one| one.grows()).map(|one| one.name).collect();
     ensure!(growing.is_empty(), "growing: {}", growing.join(", "));
     Ok(())
@@ -127,7 +127,7 @@ async fn sample(pid: u32, time: Duration) -> anyhow::Result<Vec<Usage>> {
     let mut samples = Vec::new();
     while began.elapsed() < time {
         ticks.tick().await;
-        samples.push(usage(pid).context("the proxy ended under the load")?);
+        samples.push(usage(pid).context("the proxy terminated under the load")?);
     }
     Ok(samples)
 }

@@ -18,7 +18,7 @@ use anyhow::{Context as _, ensure};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use pinniped_e2e::steady::{self, Done, Load, Params};
+use pinniped_e2e::steady_load::{self, Done, Load, Params};
 use pinniped_e2e::walkthrough::{CONCIERGE, CREDENTIAL_ISSUER, EXTERNAL_NAME};
 use pinniped_test_support::certs::{Authority, Pair};
 use pinniped_test_support::wait;
@@ -50,7 +50,7 @@ pub(crate) fn run(runtime: &Runtime, options: &Options) -> anyhow::Result<()> {
     let installed = install::install(runtime)?;
     let result = runtime.block_on(soak(&installed, options));
     result.with_context(|| installed.last_words())?;
-    installed.nobody_panicked()
+    installed.no_panics()
 }
 
 async fn soak(installed: &Installed, options: &Options) -> anyhow::Result<()> {
@@ -77,7 +77,7 @@ async fn soak(installed: &Installed, options: &Options) -> anyhow::Result<()> {
         rotating.rotate(installed, turn).await.with_context(|| format!("rotation {turn}"))?;
         slowest = slowest.max(started.elapsed());
         for (pid, samples) in pods.iter().zip(&mut samples) {
-            samples.push(usage(*pid).context("a pod ended under the load")?);
+            samples.push(usage(*pid).context("a pod terminated under the load")?);
         }
         if turn.is_multiple_of(REPORT) {
             eprintln!("{turn} rotations after {} s: {}", began.elapsed().as_secs(), load.so_far());
@@ -93,10 +93,10 @@ async fn soak(installed: &Installed, options: &Options) -> anyhow::Result<()> {
         slowest.as_millis()
     );
     println!("{done}; {:.0} requests a second", done.requests as f64 / took.as_secs_f64());
-    judge(&samples, &done, due)
+    check(&samples, &done, due)
 }
 
-fn judge(samples: &[Vec<Usage>], done: &Done, due: usize) -> anyhow::Result<()> {
+fn check(samples: &[Vec<Usage>], done: &Done, due: usize) -> anyhow::Result<()> {
     let mut growing = Vec::new();
     for (index, samples) in samples.iter().enumerate() {
         println!("pod {index}");
@@ -189,7 +189,7 @@ async fn await_shown(installed: &Installed, leaf: &Pair) -> anyhow::Result<()> {
         ensure!(running.len() == 2, "{} pods run", running.len());
         for (name, pod) in running {
             let address = SocketAddr::from((pod.ip.context("a pod has no address")?, 8444));
-            ensure!(steady::shown(address, EXTERNAL_NAME).await? == wanted, "{name} shows another one");
+            ensure!(steady_load::shown(address, EXTERNAL_NAME).await? == wanted, "{name} shows another one");
         }
         Ok(())
     })

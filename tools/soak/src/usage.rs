@@ -81,8 +81,8 @@ impl Series {
         for value in self.values.iter().step_by(step) {
             let _infallible = write!(text, "{value} ");
         }
-        let verdict = if self.grows() { "GROWS" } else { "steady" };
-        let _infallible = write!(text, "\n    medians after the warm-up {:?}: {verdict}", self.medians());
+        let result = if self.grows() { "GROWS" } else { "steady" };
+        let _infallible = write!(text, "\n    medians after the warm-up {:?}: {result}", self.medians());
         text
     }
 }

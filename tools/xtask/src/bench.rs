@@ -10,14 +10,14 @@ use crate::{cargo, control_plane};
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    what: Option<What>,
+    what: Option<Program>,
     #[command(flatten)]
     concierge: ConciergeArgs,
 }
 
 /// The measured program, if it is not the impersonation proxy.
 #[derive(clap::Subcommand)]
-enum What {
+enum Program {
     /// The ingress gateway, against HAProxy and nginx.
     Gateway(GatewayArgs),
 }
@@ -25,22 +25,22 @@ enum What {
 /// Flags of all runs.
 #[derive(clap::Args)]
 struct Common {
-    /// A short run: less exact figures, the same tables.
+    /// Run for a short time: the same tables with less exact figures.
     #[arg(long)]
     quick: bool,
-    /// Exit with 1 when something that must hold does not.
+    /// Exit with 1 if a requirement is not met.
     #[arg(long)]
     check: bool,
-    /// Only these measures, comma separated; a wrong one lists them all.
+    /// Run only these measures, comma separated; an invalid name lists all measures.
     #[arg(long)]
     only: Option<String>,
-    /// How often each measure is taken; the median counts.
+    /// Number of repetitions of each measure; the median is reported.
     #[arg(long)]
     rounds: Option<usize>,
     /// Peers to leave out, comma separated: `haproxy`, and for the gateway `nginx`.
     #[arg(long)]
     without: Option<String>,
-    /// Use only what is on this machine.
+    /// Do not access the network.
     #[arg(long)]
     offline: bool,
 }
@@ -87,7 +87,7 @@ struct GatewayArgs {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.what {
         None => concierge(&args.concierge),
-        Some(What::Gateway(args)) => gateway(args),
+        Some(Program::Gateway(args)) => gateway(args),
     }
 }
 

@@ -26,7 +26,7 @@ pub(crate) fn target_dir() -> anyhow::Result<PathBuf> {
         return Ok(root().join(dir));
     }
     let executable = std::env::current_exe().context("could not find this executable")?;
-    let dir = executable.ancestors().nth(2).context("this executable does not lie in a target folder")?;
+    let dir = executable.ancestors().nth(2).context("this executable is not in a target folder")?;
     Ok(dir.to_owned())
 }
 

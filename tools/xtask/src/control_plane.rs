@@ -35,7 +35,7 @@ pub(crate) mod yq;
 /// Flags of `control-plane`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Use only what is on this machine; say what is missing.
+    /// Do not access the network, and report missing programs.
     #[arg(long)]
     offline: bool,
 }
@@ -159,9 +159,9 @@ mod tests {
         std::fs::create_dir_all(&dir).unwrap();
         let table =
             [("Kubernetes v1.36.1", None), ("Kubernetes v1.3.6", Some("kube-apiserver is not 1.36.x"))];
-        for (says, wanted) in table {
+        for (output, wanted) in table {
             let file = dir.join("kube-apiserver");
-            std::fs::write(&file, format!("#!/bin/sh\necho {says}\n")).unwrap();
+            std::fs::write(&file, format!("#!/bin/sh\necho {output}\n")).unwrap();
             std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
             assert_eq!(unfit(&dir, &TOOLS[1], "v1.36.3").as_deref(), wanted);
         }

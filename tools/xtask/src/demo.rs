@@ -14,32 +14,32 @@ use crate::{cargo, control_plane, disk, image, node};
 /// Flags of `demo`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// How the user is let in: `impersonation-proxy`, as in the release post, or
+    /// The strategy of the login: `impersonation-proxy`, as in the release post, or
     /// `service-account-token`.
     #[arg(long, value_name = "STRATEGY", default_value = "impersonation-proxy",
         value_parser = ["impersonation-proxy", "service-account-token"])]
     strategy: String,
-    /// Walk in pods on the node that `cargo xtask node up` started, in place of processes; where
-    /// none runs, on one that is there for the demo only.
+    /// Run pods instead of processes: on the node that `cargo xtask node up` started, or on a
+    /// temporary node.
     #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true, default_missing_value = node::DEFAULT)]
     node: Option<String>,
-    /// A real cert-manager issues the certificate that the proxy serves, as in the release post;
-    /// built once (minutes).
+    /// Use a real cert-manager to issue the proxy's certificate, as in the release post. It is
+    /// built once, which takes minutes.
     #[arg(long)]
     with_cert_manager: bool,
-    /// The whole release post: our gateway in front of the proxy, and a real cert-manager; in pods
-    /// of a node where the machine can run one, else in processes.
+    /// Show the whole release post: our gateway in front of the proxy, and a real cert-manager.
+    /// Runs on a node if the machine supports it, otherwise as processes.
     #[arg(long, conflicts_with_all = ["with_contour", "strategy"])]
     with_gateway: bool,
-    /// The same with a real Contour and Envoy in the gateway's place; built and fetched once
-    /// (minutes, 37 MB).
+    /// Show the same with a real Contour and Envoy instead of our gateway. They are built and
+    /// downloaded once (minutes, 37 MB).
     #[arg(long, conflicts_with = "strategy")]
     with_contour: bool,
-    /// Leave everything running at the end, and say how to use it: processes until Ctrl-C, pods
+    /// Leave everything running at the end, and print how to use it: processes until Ctrl-C, pods
     /// until the next demo.
     #[arg(long)]
     keep: bool,
-    /// Use only what is on this machine; say what is missing.
+    /// Do not access the network, and report missing programs.
     #[arg(long)]
     offline: bool,
 }
@@ -97,7 +97,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     for package in cargo::IMAGE_PACKAGES.iter().chain(&["pinniped-cli", "pinniped-node", "pinniped-e2e"]) {
         build.args(["--package", package]);
     }
-    eprintln!("building the programs (minutes on a fresh machine, a moment later) ...");
+    eprintln!("building the programs (several minutes on a new machine, seconds later) ...");
     // Concurrently: neither Go nor cargo keeps all processors busy all the time.
     let build = Build::start(build)?;
     let tools = control_plane::find_or_build(args.offline)?;
@@ -120,7 +120,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if ingress && name.is_none() {
         match node::impossible(&bins.join("pinniped-node")) {
             None => name = Some(node::DEFAULT),
-            Some(why) => eprintln!("note: this walk is in processes and not in pods of a node: {why}"),
+            Some(why) => eprintln!("note: this demo runs processes instead of pods on a node: {why}"),
         }
     }
     let mut command = match name {

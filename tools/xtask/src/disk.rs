@@ -19,7 +19,7 @@ pub(crate) fn note_when_short() {
 fn note(target: &Path, free: u64) -> Option<String> {
     (free < WANTED_BYTES).then(|| {
         format!(
-            "note: the disk of {} has {:.1} GB free; a build from nothing takes up to {:.0} GB. `cargo clean` makes room",
+            "note: the disk of {} has {:.1} GB free; a clean build needs up to {:.0} GB. `cargo clean` frees space",
             target.display(),
             free as f64 / 1e9,
             WANTED_BYTES as f64 / 1e9
@@ -43,7 +43,7 @@ mod tests {
     fn a_full_disk_is_reported_with_the_free_space_and_the_remedy() {
         assert_eq!(
             note(Path::new("/src/target"), 1_250_000_000).unwrap(),
-            "note: the disk of /src/target has 1.2 GB free; a build from nothing takes up to 5 GB. `cargo clean` makes room"
+            "note: the disk of /src/target has 1.2 GB free; a clean build needs up to 5 GB. `cargo clean` frees space"
         );
         assert_eq!(note(Path::new("/src/target"), WANTED_BYTES), None);
     }

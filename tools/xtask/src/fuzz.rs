@@ -21,15 +21,15 @@ const CARGO_FUZZ: &str = "0.13.2";
 /// Flags of `fuzz`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Only these targets; without a name all of them, one after the other.
+    /// The targets to run, one after the other; without a name, all targets.
     targets: Vec<String>,
-    /// How long each one runs. With 0 only seeds and corpus are tried.
+    /// Duration of each target. With 0, only the seeds and the corpus are run.
     #[arg(long, default_value_t = 600)]
     seconds: u32,
     /// Only replay the seeds, with the compiler of this project: no fuzzer, no sanitizer.
     #[arg(long, conflicts_with_all = ["targets", "seconds"])]
     replay: bool,
-    /// Use only what is on this machine.
+    /// Do not access the network.
     #[arg(long)]
     offline: bool,
 }
@@ -88,7 +88,7 @@ fn cargo_fuzz(offline: bool) -> anyhow::Result<PathBuf> {
     if version.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains(CARGO_FUZZ)) {
         return Ok(bin);
     }
-    anyhow::ensure!(!offline, "cargo-fuzz {CARGO_FUZZ} is not on this machine; run this once with network");
+    anyhow::ensure!(!offline, "cargo-fuzz {CARGO_FUZZ} is not installed; run this once with network");
     let mut install = cargo::cargo(false);
     install.args(["install", "cargo-fuzz", "--version", CARGO_FUZZ, "--locked", "--root"]).arg(&root);
     cargo::succeed(&mut install, "installing cargo-fuzz")?;

@@ -13,7 +13,7 @@ const ARCHIVE: &str = "pinniped-server.tar";
 /// Flags of `image`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Take the programs of the dev profile: faster to build, slower to run.
+    /// Use the programs of the dev profile, which build faster and run slower.
     #[arg(long)]
     debug: bool,
     /// The folder for the archive [default: image, in cargo's target folder].
@@ -22,7 +22,7 @@ pub(crate) struct Args {
     /// The certificate authorities that the image trusts, in PEM [default: those of this machine].
     #[arg(long, value_name = "FILE")]
     ca_roots: Option<PathBuf>,
-    /// Use only what is on this machine; say what is missing.
+    /// Do not access the network, and report missing programs.
     #[arg(long)]
     offline: bool,
 }
@@ -47,9 +47,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// The profile of the programs of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Profile {
-    /// Fast to build.
+    /// The dev profile.
     Dev,
-    /// As released.
+    /// The release profile.
     Release,
 }
 

@@ -34,7 +34,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Chores of the project.
+/// Development tasks of the project.
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", disable_help_subcommand = true)]
 struct Cli {
@@ -49,17 +49,17 @@ enum Command {
     ControlPlane(control_plane::Args),
     /// Runs all tests with real programs on a real control plane.
     Test(test::Args),
-    /// Keeps a control plane ready for tests, so that they start at once.
+    /// Keeps a control plane ready for tests, so that they start without delay.
     World(world::Args),
     /// Shows the walk-through: install, configure, log in.
     Demo(demo::Args),
-    /// Makes the product's container image, without a container daemon.
+    /// Builds the product's container image without a container daemon.
     Image(image::Args),
     /// Runs a real one-node cluster on this machine, without a container daemon.
     Node(node::Args),
     /// Measures the impersonation proxy against the API server itself.
     Bench(bench::Args),
-    /// Works through the proxy for a while and looks at what that leaves behind.
+    /// Loads the proxy for minutes and checks that its resource usage does not grow.
     Soak(soak::Args),
     /// Runs the fuzz targets; needs a nightly compiler.
     Fuzz(fuzz::Args),

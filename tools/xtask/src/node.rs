@@ -22,7 +22,7 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum NodeCommand {
-    /// Brings the node up: builds what is missing, once, and waits until pods run.
+    /// Starts the node: builds missing programs once, and waits until pods run.
     Up {
         #[command(flatten)]
         which: Which,
@@ -30,9 +30,9 @@ enum NodeCommand {
         #[arg(long = "image", value_name = "ARCHIVE")]
         images: Vec<PathBuf>,
     },
-    /// Ends the node, and looks whether the machine is as it was before.
+    /// Stops the node, and checks that nothing of it is left on the machine.
     Down(Which),
-    /// Says how the node is; without a name, all nodes.
+    /// Prints the status of the node; without a name, of all nodes.
     Status(Which),
     /// Runs a program of this machine in the node's network, with its names: `exec -- kubectl get
     /// pods -A`.
@@ -47,13 +47,13 @@ enum NodeCommand {
 
 #[derive(clap::Args)]
 struct Which {
-    /// Tells nodes apart that run side by side [default: default].
+    /// The name of the node, to run several nodes at the same time [default: default].
     #[arg(long)]
     name: Option<String>,
     /// The folder of all nodes' state [default: /var/lib/pinniped-node].
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// Use only what is on this machine; say what is missing.
+    /// Do not access the network, and report missing programs.
     #[arg(long)]
     offline: bool,
 }
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         NodeCommand::Status(which) => ("status", which),
         NodeCommand::Exec { which, .. } => ("exec", which),
     };
-    anyhow::ensure!(cfg!(target_os = "linux"), "a node is made of Linux namespaces: it runs on Linux only");
+    anyhow::ensure!(cfg!(target_os = "linux"), "a node consists of Linux namespaces and runs on Linux only");
     let program = match &args.command {
         NodeCommand::Up { .. } => build_program(which.offline)?,
         // The program that started a node also stops it, without a wait for other builds.
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.command {
         NodeCommand::Up { images, .. } => {
             // Checks before minutes of building whether the machine can run a node.
-            cargo::succeed(Command::new(&program).arg("check"), "looking at what the machine has")?;
+            cargo::succeed(Command::new(&program).arg("check"), "checking the machine's programs")?;
             command.arg("--tools").arg(control_plane::node_tools::find_or_build(which.offline)?);
             for image in images {
                 command.arg("--image").arg(image);

@@ -8,26 +8,26 @@ use crate::{cargo, control_plane};
 /// Flags of `soak`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Mixed load with an eye on memory, descriptors and threads, instead of a controller under
+    /// Run mixed load and check memory, descriptors and threads, instead of a controller under
     /// restarts.
     #[arg(long)]
     mixed: bool,
-    /// So many new serving certificates under load, instead.
+    /// Rotate the serving certificate this number of times under load instead.
     #[arg(long, value_name = "COUNT", conflicts_with_all = ["mixed", "minutes"])]
     rotations: Option<u32>,
-    /// Attacks beside watches of another user, none of which may end, instead.
+    /// Run attacks beside watches of another user instead; none of the watches may be closed.
     #[arg(long, conflicts_with_all = ["mixed", "rotations"])]
     bystanders: bool,
     /// The seed of the first round of `--bystanders`, to repeat a run.
     #[arg(long, requires = "bystanders")]
     seed: Option<u64>,
-    /// How long: 10 minutes for the controller, 30 for the mixed load and the bystanders.
+    /// Duration [default: 10 minutes for the controller, 30 for the mixed load and the bystanders].
     #[arg(long)]
     minutes: Option<u32>,
-    /// With the programs of the development profile: to try the run itself, not the product.
+    /// Use the programs of the dev profile, to test the run itself and not the product.
     #[arg(long)]
     dev: bool,
-    /// Use only what is on this machine.
+    /// Do not access the network.
     #[arg(long)]
     offline: bool,
 }

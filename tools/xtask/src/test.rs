@@ -42,19 +42,19 @@ pub(crate) const YQ_ENV: &str = "PINNIPED_YQ";
 /// Flags of `test`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Only tests whose path contains this, such as `certificates`, in the packages that have some.
+    /// Run only tests whose path contains this text, such as `certificates`.
     suite: Option<String>,
-    /// Only the tests that need no control plane and no node: minutes at most, and no Go.
+    /// Run only the tests that need no control plane, no node and no Go; takes minutes at most.
     #[arg(long, conflicts_with_all = ["suite", "rest"])]
     fast: bool,
-    /// Fail where something would be skipped or done in a lesser way on this machine.
+    /// Fail if this machine cannot run a test, or runs it in a limited environment.
     #[arg(long)]
     require_all: bool,
-    /// Use only what is on this machine; say what is missing.
+    /// Do not access the network, and report missing programs.
     #[arg(long)]
     offline: bool,
-    /// Test executables that run side by side. Default: two more than there are processors, since
-    /// most tests wait.
+    /// Number of concurrent test executables. The default is two more than there are processors,
+    /// because most tests wait.
     #[arg(long)]
     jobs: Option<usize>,
     /// Passed to `cargo test`, for example `-p pinniped-e2e NAME -- --exact`. Without a package:
@@ -286,7 +286,7 @@ fn missing_prerequisites(fast: bool) -> Vec<String> {
     match probe.stderr(Stdio::null()).output() {
         Ok(output) if output.status.success() => {}
         Ok(output) => missing.push(format!(
-            "no network namespace of our own, tests with pods are skipped ({})",
+            "no private network namespace, tests with pods are skipped ({})",
             String::from_utf8_lossy(&output.stdout).trim()
         )),
         Err(error) => missing.push(format!("tools/test-runner.sh does not run: {error}")),

@@ -18,7 +18,7 @@ const PROGRAM: &str = "pinniped-prepared-world";
 /// Flags of `world`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Use only what is on this machine; say what is missing.
+    /// Do not access the network, and report missing programs.
     #[arg(long)]
     offline: bool,
 }
@@ -55,7 +55,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             println!("  export PINNIPED_CONTROL_PLANE={}", tools.display());
             println!("  export PINNIPED_BIN_DIR={}", target.join("debug").display());
             println!("  cargo test --package pinniped-concierge-controllers --test it NAME\n");
-            println!("Each test executable takes one, and the next one starts. Ctrl-C ends them all.");
+            println!(
+                "Each test executable uses one, and the next one starts. Press Ctrl-C to stop all of them."
+            );
         } else {
             println!("control plane {count} is ready");
         }

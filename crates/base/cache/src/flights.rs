@@ -12,10 +12,10 @@ use super::lock;
 
 /// Runs work once for all callers that request it at the same time.
 ///
-/// Unlike in [`Answers::get_or_ask`](super::Answers::get_or_ask), the work is a task of its own: it
-/// continues when the caller that started it is dropped, and its result is available to the other
-/// callers, or to a cache that the work itself fills. Therefore the work must have a time limit,
-/// and the caller of [`Flights::join`] must limit how much work it starts.
+/// Unlike in [`QueryCache::get_or_query`](super::QueryCache::get_or_query), the work is a task of
+/// its own: it continues when the caller that started it is dropped, and its result is available to
+/// the other callers, or to a cache that the work itself fills. Therefore the work must have a time
+/// limit, and the caller of [`Flights::join`] must limit how much work it starts.
 pub struct Flights<K, V, S = RandomState>(Arc<Open<K, V, S>>);
 
 type Open<K, V, S> = Mutex<HashMap<K, watch::Receiver<Option<V>>, S>>;

@@ -4,9 +4,9 @@
 //! `quick_cache` limits the number of entries and selects those to evict: it is small, and a lookup
 //! costs a fraction of what larger caches need, because it records almost nothing. It has no
 //! concept of time, so the expiry of an entry is stored with it. [`Flights`] runs work once for all
-//! callers that request it at the same time, independently of each of them. [`Answers`] caches the
-//! responses of a remote server: concurrent equal queries become one, and an error is returned to
-//! all waiting callers but never cached.
+//! callers that request it at the same time, independently of each of them. [`QueryCache`] caches
+//! the responses of a remote server: concurrent equal queries become one, and an error is returned
+//! to all waiting callers but never cached.
 //!
 //! ```
 //! use std::time::Duration;
@@ -120,24 +120,24 @@ where
 }
 
 /// A cache for the responses to expensive queries.
-pub struct Answers<K, V, E, S = RandomState> {
+pub struct QueryCache<K, V, E, S = RandomState> {
     known: Cache<K, V, S>,
-    running: Mutex<Asking<K, V, E, S>>,
+    running: Mutex<RunningQueries<K, V, E, S>>,
 }
 
-type Asking<K, V, E, S> = HashMap<K, Arc<Query<V, E>>, S>;
+type RunningQueries<K, V, E, S> = HashMap<K, Arc<Query<V, E>>, S>;
 
 /// A running query. The caller that has the lock sends it; a caller that gets the lock later finds
 /// the result.
 type Query<V, E> = tokio::sync::Mutex<Option<Result<V, E>>>;
 
-impl<K, V, E, S> fmt::Debug for Answers<K, V, E, S> {
+impl<K, V, E, S> fmt::Debug for QueryCache<K, V, E, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Answers").field("known", &self.known).finish_non_exhaustive()
+        f.debug_struct("QueryCache").field("known", &self.known).finish_non_exhaustive()
     }
 }
 
-impl<K, V, E, S> Answers<K, V, E, S>
+impl<K, V, E, S> QueryCache<K, V, E, S>
 where
     K: Eq + Hash + Clone,
     V: Clone,
@@ -154,21 +154,21 @@ where
         &self.known
     }
 
-    /// Returns the cached response, or sends the query with `ask`. Callers with an equal key wait
+    /// Returns the cached response, or sends the query with `load`. Callers with an equal key wait
     /// for the same result; if the caller that runs the query is dropped, the next one runs it.
     ///
     /// # Errors
-    /// Returns the errors of `ask`, which are not cached.
-    pub async fn get_or_ask(&self, key: K, ask: impl Future<Output = Result<V, E>>) -> Result<V, E> {
+    /// Returns the errors of `load`, which are not cached.
+    pub async fn get_or_query(&self, key: K, load: impl Future<Output = Result<V, E>>) -> Result<V, E> {
         if let Some(known) = self.known.get(&key) {
             return Ok(known);
         }
-        let waiting = Waiting { answers: self, query: self.query(&key), key };
+        let waiting = Waiting { queries: self, query: self.query(&key), key };
         let mut result = waiting.query.lock().await;
         if let Some(result) = &*result {
             return result.clone();
         }
-        let response = ask.await;
+        let response = load.await;
         if let Ok(value) = &response {
             self.known.insert(waiting.key.clone(), value.clone());
         }
@@ -185,14 +185,14 @@ where
 
 /// A waiting caller.
 struct Waiting<'a, K: Eq + Hash, V, E, S: BuildHasher> {
-    answers: &'a Answers<K, V, E, S>,
+    queries: &'a QueryCache<K, V, E, S>,
     query: Arc<Query<V, E>>,
     key: K,
 }
 
 impl<K: Eq + Hash, V, E, S: BuildHasher> Waiting<'_, K, V, E, S> {
     fn close(&self) {
-        let mut running = lock(&self.answers.running);
+        let mut running = lock(&self.queries.running);
         if running.get(&self.key).is_some_and(|query| Arc::ptr_eq(query, &self.query)) {
             running.remove(&self.key);
         }
@@ -201,7 +201,7 @@ impl<K: Eq + Hash, V, E, S: BuildHasher> Waiting<'_, K, V, E, S> {
 
 impl<K: Eq + Hash, V, E, S: BuildHasher> Drop for Waiting<'_, K, V, E, S> {
     fn drop(&mut self) {
-        let mut running = lock(&self.answers.running);
+        let mut running = lock(&self.queries.running);
         // One reference is the map's and one is ours: no other caller waits, so an abandoned query
         // can be removed.
         if Arc::strong_count(&self.query) == 2
@@ -233,11 +233,11 @@ mod tests {
         Cache::new(most, LIFETIME)
     }
 
-    fn answers() -> Answers<&'static str, u64, String> {
-        Answers::new(100, LIFETIME)
+    fn queries() -> QueryCache<&'static str, u64, String> {
+        QueryCache::new(100, LIFETIME)
     }
 
-    impl<K, V, E, S> Answers<K, V, E, S> {
+    impl<K, V, E, S> QueryCache<K, V, E, S> {
         fn open(&self) -> usize {
             lock(&self.running).len()
         }
@@ -275,62 +275,62 @@ mod tests {
 
     #[tokio::test]
     async fn concurrent_equal_queries_run_once_and_do_not_block_others() {
-        let (answers, asked) = (answers(), AtomicUsize::new(0));
+        let (queries, queries_sent) = (queries(), AtomicUsize::new(0));
         let go_on = Notify::new();
         let slow = || async {
-            asked.fetch_add(1, Ordering::Relaxed);
+            queries_sent.fetch_add(1, Ordering::Relaxed);
             go_on.notified().await;
             Ok(7)
         };
-        let all = join_all((0..10).map(|_| answers.get_or_ask("same", slow())));
+        let all = join_all((0..10).map(|_| queries.get_or_query("same", slow())));
         let other = async {
-            assert_eq!(answers.get_or_ask("other", async { Ok(8) }).await, Ok(8));
+            assert_eq!(queries.get_or_query("other", async { Ok(8) }).await, Ok(8));
             go_on.notify_one();
         };
         let (all, ()) = join(all, other).await;
         assert!(all.iter().all(|response| *response == Ok(7)));
-        assert_eq!(asked.load(Ordering::Relaxed), 1);
-        assert_eq!(answers.get_or_ask("same", async { Err("asked again".to_owned()) }).await, Ok(7));
-        assert_eq!(answers.open(), 0);
+        assert_eq!(queries_sent.load(Ordering::Relaxed), 1);
+        assert_eq!(queries.get_or_query("same", async { Err("asked again".to_owned()) }).await, Ok(7));
+        assert_eq!(queries.open(), 0);
     }
 
     #[tokio::test]
     async fn an_error_is_returned_to_all_waiting_callers_and_not_cached() {
-        let (answers, asked) = (answers(), AtomicUsize::new(0));
+        let (queries, queries_sent) = (queries(), AtomicUsize::new(0));
         let fail = || async {
-            asked.fetch_add(1, Ordering::Relaxed);
+            queries_sent.fetch_add(1, Ordering::Relaxed);
             tokio::task::yield_now().await;
             Err("down".to_owned())
         };
-        let all = join_all((0..10).map(|_| answers.get_or_ask("same", fail()))).await;
+        let all = join_all((0..10).map(|_| queries.get_or_query("same", fail()))).await;
         assert!(all.iter().all(|response| *response == Err("down".to_owned())));
-        assert_eq!(asked.load(Ordering::Relaxed), 1);
-        assert_eq!(answers.get_or_ask("same", async { Ok(1) }).await, Ok(1));
-        assert_eq!((answers.open(), answers.known().len()), (0, 1));
+        assert_eq!(queries_sent.load(Ordering::Relaxed), 1);
+        assert_eq!(queries.get_or_query("same", async { Ok(1) }).await, Ok(1));
+        assert_eq!((queries.open(), queries.known().len()), (0, 1));
     }
 
     #[tokio::test]
     async fn the_next_caller_runs_the_query_when_the_first_is_dropped_and_no_state_remains() {
-        let answers = answers();
-        let mut first = Box::pin(answers.get_or_ask("same", std::future::pending()));
+        let queries = queries();
+        let mut first = Box::pin(queries.get_or_query("same", std::future::pending()));
         assert!(futures::poll!(&mut first).is_pending());
-        let mut second = Box::pin(answers.get_or_ask("same", async { Ok(2) }));
+        let mut second = Box::pin(queries.get_or_query("same", async { Ok(2) }));
         assert!(futures::poll!(&mut second).is_pending());
         drop(first);
         assert_eq!(second.await, Ok(2));
-        assert_eq!(answers.open(), 0);
+        assert_eq!(queries.open(), 0);
 
-        let mut alone = Box::pin(answers.get_or_ask("alone", std::future::pending()));
+        let mut alone = Box::pin(queries.get_or_query("alone", std::future::pending()));
         assert!(futures::poll!(&mut alone).is_pending());
-        assert_eq!(answers.open(), 1);
+        assert_eq!(queries.open(), 1);
         drop(alone);
-        assert_eq!(answers.open(), 0);
+        assert_eq!(queries.open(), 0);
     }
 
     #[test]
     fn debug_prints_no_entries() {
-        let answers: Answers<String, String, ()> = Answers::new(10, LIFETIME);
-        answers.known().insert("secret".to_owned(), "secret".to_owned());
-        assert_eq!(format!("{answers:?}"), "Answers { known: Cache { lifetime: 10s, .. }, .. }");
+        let queries: QueryCache<String, String, ()> = QueryCache::new(10, LIFETIME);
+        queries.known().insert("secret".to_owned(), "secret".to_owned());
+        assert_eq!(format!("{queries:?}"), "QueryCache { known: Cache { lifetime: 10s, .. }, .. }");
     }
 }

@@ -104,7 +104,7 @@ impl Proxy {
         // per connection.
         while !response.ends_with(b"\r\n\r\n") {
             if response.len() >= MAX_RESPONSE {
-                return Err(failed("answer of the proxy is too long"));
+                return Err(failed("response of the proxy is too long"));
             }
             response.push(stream.read_u8().await.map_err(io_failed)?);
         }

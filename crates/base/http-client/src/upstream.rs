@@ -2,8 +2,8 @@
 //!
 //! A server allows a limited number of streams on one HTTP/2 connection (often 100), and long
 //! responses such as streams of events occupy one each for a long time. hyper-util's pooled client
-//! has a single connection for each host and waits for ever at that limit. This pool counts streams
-//! and dials another connection when one is full, as Go's client does.
+//! has a single connection for each host and waits indefinitely at that limit. This pool counts
+//! streams and dials another connection when one is full, as Go's client does.
 //!
 //! ```text
 //! send() ─► Pool::lease ─ capacity on a connection? ─ yes ─► HTTP/2 stream, counted until its

@@ -109,13 +109,14 @@ where
     A: AsyncRead + AsyncWrite + Unpin + ?Sized,
     B: AsyncRead + AsyncWrite + Unpin + ?Sized,
 {
-    let (mut there, mut back) = (Copying::new(), Copying::new());
+    let (mut a_to_b, mut b_to_a) = (Copying::new(), Copying::new());
     let (mut sent, mut received) = (None, None);
     poll_fn(|cx| {
-        let there = poll_direction(&mut sent, |cx| there.poll(cx, Pin::new(&mut *a), Pin::new(&mut *b)), cx)?;
-        let back =
-            poll_direction(&mut received, |cx| back.poll(cx, Pin::new(&mut *b), Pin::new(&mut *a)), cx)?;
-        match (there, back) {
+        let a_to_b =
+            poll_direction(&mut sent, |cx| a_to_b.poll(cx, Pin::new(&mut *a), Pin::new(&mut *b)), cx)?;
+        let b_to_a =
+            poll_direction(&mut received, |cx| b_to_a.poll(cx, Pin::new(&mut *b), Pin::new(&mut *a)), cx)?;
+        match (a_to_b, b_to_a) {
             (Some(sent), Some(received)) => Poll::Ready(Ok((sent, received))),
             _ => Poll::Pending,
         }
@@ -181,14 +182,14 @@ mod tests {
         let copying = tokio::spawn(async move { relay(&mut near, &mut far).await });
         client.write_all(b"ask").await.expect("write");
         client.shutdown().await.expect("half close");
-        let mut asked = String::new();
-        server.read_to_string(&mut asked).await.expect("end of stream arrives");
-        assert_eq!(asked, "ask");
+        let mut requested = String::new();
+        server.read_to_string(&mut requested).await.expect("end of stream arrives");
+        assert_eq!(requested, "ask");
         server.write_all(b"answer").await.expect("still open");
         drop(server);
-        let mut answered = String::new();
-        client.read_to_string(&mut answered).await.expect("read");
-        assert_eq!(answered, "answer");
+        let mut response = String::new();
+        client.read_to_string(&mut response).await.expect("read");
+        assert_eq!(response, "answer");
         assert_eq!(copying.await.expect("task").expect("relay"), (3, 6));
     }
 }

@@ -61,16 +61,16 @@ pub struct Connection {
     /// The protocol negotiated by ALPN, if the client offered any.
     pub alpn: Option<Vec<u8>>,
     /// A value that the service stores for the connection.
-    pub kept: Kept,
+    pub extension: ConnectionExtension,
     /// The connection's part of the program's capacity.
     pub permit: Arc<ConnectionPermit>,
 }
 
 /// Storage for one value of the service, which lives as long as the connection.
 #[derive(Default)]
-pub struct Kept(OnceLock<Box<dyn Any + Send + Sync>>);
+pub struct ConnectionExtension(OnceLock<Box<dyn Any + Send + Sync>>);
 
-impl Kept {
+impl ConnectionExtension {
     /// Returns the value, and creates it on first use. Returns `None` when a value of another type
     /// is stored.
     pub fn get_or_init<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Option<&T> {
@@ -78,9 +78,13 @@ impl Kept {
     }
 }
 
-impl fmt::Debug for Kept {
+impl fmt::Debug for ConnectionExtension {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.get().is_some() { "Kept(something)" } else { "Kept(nothing)" })
+        f.write_str(if self.0.get().is_some() {
+            "ConnectionExtension(set)"
+        } else {
+            "ConnectionExtension(unset)"
+        })
     }
 }
 
@@ -101,7 +105,7 @@ impl Connection {
             peer_certificates: Arc::default(),
             tls_version: None,
             alpn: None,
-            kept: Kept::default(),
+            extension: ConnectionExtension::default(),
             permit: peer.permit,
         }
     }
@@ -139,7 +143,7 @@ pub enum ConnectionError {
     #[error("HTTP/2 failed")]
     Http2(#[source] h2::Error),
     /// The client exceeded [`Limits::h2_ping_timeout`].
-    #[error("the client did not answer a ping in time")]
+    #[error("the client did not respond to a ping in time")]
     PingTimeout,
     /// The client exceeded [`Limits::h2_resets`].
     #[error("the client cancelled too many requests")]
@@ -212,7 +216,7 @@ async fn serve_tls(
     // Both TLS and this connection keep a copy.
     let certificates: usize = connection.peer_certificates.iter().map(|certificate| certificate.len()).sum();
     connection.permit.charge(2 * certificates).map_err(ConnectionError::Refused)?;
-    if service.knows(&connection) {
+    if service.recognizes_client(&connection) {
         connection.permit.confirm();
     }
     serve_http(limits, draining, connection, service, tls).await

@@ -151,8 +151,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Future for Http2<T> {
                     let activity = &this.service.activity;
                     let body =
                         Incoming::Http2(StreamBody::of_request(&parts.headers, stream, &this.received));
-                    let answer = match this.service.answer(Request::from_parts(parts, body)) {
-                        Ok(answer) => answer,
+                    let response = match this.service.respond(Request::from_parts(parts, body)) {
+                        Ok(response) => response,
                         Err(why) if activity.permit.is_confirmed() => this.service.refuse(why),
                         // A refusal also takes memory until the client has read it.
                         Err(_why) => {
@@ -160,7 +160,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Future for Http2<T> {
                             continue;
                         }
                     };
-                    tokio::spawn(delivery::scope(true, Stream::new(answer, respond)));
+                    tokio::spawn(delivery::scope(true, Stream::new(response, respond)));
                 }
                 Some(Err(error)) => return Poll::Ready(Err(ConnectionError::Http2(error))),
                 None => return Poll::Ready(Ok(())),

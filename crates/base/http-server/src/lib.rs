@@ -91,4 +91,4 @@ pub use pinniped_http_core::workers::{self, Workers};
 pub use pinniped_http_core::{Body, BoxError, Incoming, body, interim, tunnels};
 pub use request_id::random_id;
 pub use server::{Handler, ServerHandle, Shared, Stats, serve, serve_on, serve_with};
-pub use service::{Answer, Service};
+pub use service::{ResponseFuture, Service};

@@ -224,8 +224,9 @@ impl Counters {
     }
 }
 
-/// Reports to the handle when the accept loop ends by itself, including by a panic. It reports at
-/// once: the open connections may last for hours, and meanwhile no new client could be served.
+/// Reports to the handle when the accept loop terminates unexpectedly, including by a panic. It
+/// reports at once: the open connections may last for hours, and meanwhile no new client could be
+/// served.
 struct FailureReport(Option<watch::Sender<Option<Arc<str>>>>);
 
 impl FailureReport {

@@ -26,19 +26,19 @@ const REFUSAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The response to one request. It is dropped when the client no longer waits for it. Boxed,
 /// because it moves with its stream.
-pub type Answer = BoxFuture<'static, Response<Body>>;
+pub type ResponseFuture = BoxFuture<'static, Response<Body>>;
 
 /// Responds to requests. The service is cloned for each connection, so a clone should be cheap.
 ///
 /// A closure that takes a connection and a request implements this trait.
 pub trait Service: Clone + Send + 'static {
     /// Starts the response to a request that arrived on `connection`.
-    fn call(&self, connection: &Arc<Connection>, request: Request<Incoming>) -> Answer;
+    fn call(&self, connection: &Arc<Connection>, request: Request<Incoming>) -> ResponseFuture;
 
     /// Returns whether the service recognizes the client of a new connection by its certificate.
     /// Such a connection is [confirmed](crate::ConnectionPermit::confirm) before its first request
     /// and has the larger limits.
-    fn knows(&self, _connection: &Connection) -> bool {
+    fn recognizes_client(&self, _connection: &Connection) -> bool {
         false
     }
 }
@@ -48,7 +48,7 @@ where
     F: Fn(&Arc<Connection>, Request<Incoming>) -> A + Clone + Send + 'static,
     A: Future<Output = Response<Body>> + Send + 'static,
 {
-    fn call(&self, connection: &Arc<Connection>, request: Request<Incoming>) -> Answer {
+    fn call(&self, connection: &Arc<Connection>, request: Request<Incoming>) -> ResponseFuture {
         Box::pin(self(connection, request))
     }
 }
@@ -65,17 +65,17 @@ pub(crate) fn any(service: impl Service) -> AnyService {
 
 /// The object-safe part of [`Service`], without `Clone`.
 pub(crate) trait Erased: Send {
-    fn call(&self, connection: &Arc<Connection>, request: Request<Incoming>) -> Answer;
-    fn knows(&self, connection: &Connection) -> bool;
+    fn call(&self, connection: &Arc<Connection>, request: Request<Incoming>) -> ResponseFuture;
+    fn recognizes_client(&self, connection: &Connection) -> bool;
 }
 
 impl<S: Service> Erased for S {
-    fn call(&self, connection: &Arc<Connection>, request: Request<Incoming>) -> Answer {
+    fn call(&self, connection: &Arc<Connection>, request: Request<Incoming>) -> ResponseFuture {
         Service::call(self, connection, request)
     }
 
-    fn knows(&self, connection: &Connection) -> bool {
-        Service::knows(self, connection)
+    fn recognizes_client(&self, connection: &Connection) -> bool {
+        Service::recognizes_client(self, connection)
     }
 }
 
@@ -91,14 +91,14 @@ impl PerConnection {
     ///
     /// # Errors
     /// Returns an error when there is no memory for the request; see [`Self::refuse`].
-    pub(crate) fn answer(&self, request: Request<Incoming>) -> Result<PendingResponse, Refusal> {
+    pub(crate) fn respond(&self, request: Request<Incoming>) -> Result<PendingResponse, Refusal> {
         let headers = request.headers();
         // The map's capacity does not include further values of an existing name; they are in a
         // list that doubles as it grows.
         let running = self.activity.request(headers.capacity() + 2 * (headers.len() - headers.keys_len()))?;
         let is_head = *request.method() == Method::HEAD;
-        let answer = self.inner.call(&self.connection, request);
-        Ok(PendingResponse { answer, running: Some(running), is_head })
+        let response = self.inner.call(&self.connection, request);
+        Ok(PendingResponse { response, running: Some(running), is_head })
     }
 
     /// Returns the response to a request that there is no memory for.
@@ -111,7 +111,7 @@ impl PerConnection {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
         let response = response.map(|body| body.with_deadline(Instant::now() + REFUSAL_TIMEOUT));
         PendingResponse {
-            answer: Box::pin(ready(response)),
+            response: Box::pin(ready(response)),
             running: Some(Running::refused(&self.activity)),
             is_head: false,
         }
@@ -125,7 +125,7 @@ impl hyper::service::Service<Request<hyper::body::Incoming>> for PerConnection {
     type Future = Map<PendingResponse, fn(Response<CountedBody>) -> Result<Self::Response, Infallible>>;
 
     fn call(&self, request: Request<hyper::body::Incoming>) -> Self::Future {
-        let pending = self.answer(request.map(Incoming::Http1)).unwrap_or_else(|why| self.refuse(why));
+        let pending = self.respond(request.map(Incoming::Http1)).unwrap_or_else(|why| self.refuse(why));
         pending.map(Ok)
     }
 }
@@ -134,7 +134,7 @@ pin_project! {
     /// A response that is being computed.
     pub(crate) struct PendingResponse {
         #[pin]
-        answer: Answer,
+        response: ResponseFuture,
         running: Option<Running>,
         is_head: bool,
     }
@@ -154,7 +154,7 @@ impl Future for PendingResponse {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let mut response = task::ready!(this.answer.poll(cx));
+        let mut response = task::ready!(this.response.poll(cx));
         // The task that polls this enforces the deadline: the stream's task, or the connection's
         // task for HTTP/1.1.
         if let Some(deadline) = response.body().deadline() {

@@ -21,7 +21,7 @@ mod server;
 pub use backend::{BackendTrust, backend_config};
 pub use client::{Roots, TlsError, client_config, client_config_with};
 pub use host::{ClientDemand, ClientDemandError, Versions, host_config};
-pub use probe::{Probe, Shown};
+pub use probe::{PresentedTls, Probe};
 pub use profile::{CipherError, CipherRestriction, Profile};
 pub use server::{ClientCaHints, ClientCertificates, server_config};
 

@@ -27,8 +27,8 @@ pub enum ClientError {
     /// The server violated SPDY/3.1.
     #[error("malformed data: {0}")]
     Decode(#[from] DecodeError),
-    /// The connection ended inside of a frame.
-    #[error("connection ended inside of a frame")]
+    /// The connection closed within a frame.
+    #[error("connection closed within a frame")]
     Truncated,
     /// The headers of a stream are too long.
     #[error(transparent)]

@@ -90,7 +90,7 @@ pub(crate) fn run(parsed: &Parsed, environment: &Environment, printer: Printer) 
         let in_time = tokio::time::timeout(limit, work).await;
         in_time.unwrap_or(Err(DoctorError::Timeout))
     })?;
-    let findings = judge(&observed, Timestamp::now());
+    let findings = check(&observed, Timestamp::now());
     write(printer, finding::render(&findings).as_bytes())?;
     match finding::problems(&findings) {
         0 => Ok(()),
@@ -99,14 +99,14 @@ pub(crate) fn run(parsed: &Parsed, environment: &Environment, printer: Printer) 
     }
 }
 
-fn judge(observed: &Observed, now: Timestamp) -> Vec<Finding> {
+fn check(observed: &Observed, now: Timestamp) -> Vec<Finding> {
     [
-        strategies::judge(observed),
-        certificate::judge_secret(observed),
-        surroundings::judge_services(observed),
-        certificate::judge_endpoint(observed, now),
-        surroundings::judge_kubeconfigs(observed),
-        logins::judge(observed),
+        strategies::check(observed),
+        certificate::check_secret(observed),
+        surroundings::check_services(observed),
+        certificate::check_endpoint(observed, now),
+        surroundings::check_kubeconfigs(observed),
+        logins::check(observed),
     ]
     .concat()
 }

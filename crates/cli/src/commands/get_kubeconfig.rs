@@ -38,7 +38,7 @@ use super::{StartError, block_on};
 use crate::admin::{Admin, AdminError};
 use crate::dial::Dialer;
 use crate::environment::Environment;
-use crate::flags::parse::Outcome;
+use crate::flags::parse::ParseResult;
 use crate::flags::tree::ROOT;
 use crate::flags::{ConciergeMode, Delivery, Parsed, parse};
 use crate::kubeconfig::{self, ClusterCaError, LoadError, ResolveError, generated};
@@ -107,7 +107,7 @@ pub enum GetKubeconfigError {
     #[error(transparent)]
     Session(#[from] SessionError),
     /// The login for the user to impersonate failed.
-    #[error("could not log in with --static-token to find out whom the kubeconfig shall impersonate")]
+    #[error("could not log in with --static-token to determine the user that the kubeconfig impersonates")]
     Login(#[from] LoginError),
 }
 
@@ -196,7 +196,7 @@ async fn identity(
     }
     // This login must not use the user's cache.
     let args = [args, &["--credential-cache=".to_owned()]].concat();
-    let Outcome::Run(login) = parse(&ROOT, &args) else { return Ok(None) };
+    let ParseResult::Run(login) = parse(&ROOT, &args) else { return Ok(None) };
     let session = Session::from_flags(&login, &args, environment, printer)?;
     let login = session.exchange().await?;
     if let Some(user) = &login.impersonate {

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use jiff::Timestamp;
 
-use super::plugin_answer::{ResponseError, answer};
+use super::plugin_response::{ResponseError, respond};
 use super::{StartError, block_on};
 use crate::environment::{Environment, PINNIPED_RENEW_IN_BACKGROUND};
 use crate::flags::Parsed;
@@ -53,9 +53,9 @@ pub(crate) fn run(
         if hit.renewal_due && session.has_concierge() {
             renew_in_background(environment);
         }
-        return Ok(answer(hit.login, &session, environment, printer)?);
+        return Ok(respond(hit.login, &session, environment, printer)?);
     }
-    Ok(answer(block_on(fresh(&session))?, &session, environment, printer)?)
+    Ok(respond(block_on(fresh(&session))?, &session, environment, printer)?)
 }
 
 async fn fresh(session: &Session) -> Result<Login, LoginStaticError> {

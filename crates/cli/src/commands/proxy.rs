@@ -47,7 +47,7 @@ mod stack;
 mod target;
 
 use gate::Gate;
-use kubeconfig::{Given, Written, WrittenError};
+use kubeconfig::{ConnectionParams, Written, WrittenError};
 use logins::{Logins, RenewalError};
 use stack::Stack;
 use target::{Target, TargetError};
@@ -57,7 +57,7 @@ const GRACE: Duration = Duration::from_secs(2);
 /// The lifetime of the certificates: longer than any run of the proxy.
 const LIFETIME: Duration = Duration::from_secs(365 * 24 * 3600);
 /// The command that creates a suitable kubeconfig.
-const REMEDY: &str = "make a kubeconfig with `pinniped get kubeconfig --concierge-mode ServiceAccountToken \
+const REMEDY: &str = "create a kubeconfig with `pinniped get kubeconfig --concierge-mode ServiceAccountToken \
                       --impersonation-delivery proxy`";
 
 /// The proxy did not start, or terminated.
@@ -115,13 +115,13 @@ pub enum ProxyError {
         source: io::Error,
     },
     /// The CA or the certificate cannot be created.
-    #[error("could not make a certificate")]
+    #[error("could not create a certificate")]
     Issue(#[from] IssueError),
     /// The certificate cannot be served.
-    #[error("could not make a certificate")]
+    #[error("could not create a certificate")]
     Certificate(#[from] SetError),
     /// There is no secret for clients.
-    #[error("could not make a secret: no randomness to be had")]
+    #[error("could not create a secret: the system's random number generator failed")]
     Secret,
     /// The kubeconfig for clients cannot be written.
     #[error(transparent)]
@@ -130,7 +130,7 @@ pub enum ProxyError {
     #[error(transparent)]
     Output(#[from] OutputError),
     /// The server terminated without a request to stop.
-    #[error("the proxy ended by itself: {0}")]
+    #[error("the proxy terminated unexpectedly: {0}")]
     Ended(String),
 }
 
@@ -139,14 +139,14 @@ pub(crate) fn run(parsed: &Parsed, environment: &Environment, printer: Printer) 
     pinniped_http_server::process::disable_core_dumps().map_err(ProxyError::Start)?;
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ProxyError::Start)?;
-    let outcome = runtime.block_on(proxy(parsed, environment, printer));
+    let result = runtime.block_on(proxy(parsed, environment, printer));
     // A pending name resolution may block, and no result depends on it.
     runtime.shutdown_background();
-    outcome
+    result
 }
 
 async fn proxy(parsed: &Parsed, environment: &Environment, printer: Printer) -> Result<(), ProxyError> {
-    let mut stop = Stop::install().map_err(ProxyError::Signals)?;
+    let mut stop = StopSignals::install().map_err(ProxyError::Signals)?;
     let config = kubeconfigs::load(parsed.given("kubeconfig"), environment)?;
     let source = kubeconfigs::resolve(&config, &parsed.string("kubeconfig-context"))?;
     let user = config.auth_infos.iter().find(|named| named.name == source.user);
@@ -165,7 +165,7 @@ async fn proxy(parsed: &Parsed, environment: &Environment, printer: Printer) -> 
 
     let logins = tokio::select! {
         logins = Logins::begin(Box::new(session), printer) => Arc::new(logins?),
-        () = stop.asked() => return Ok(()),
+        () = stop.requested() => return Ok(()),
     };
     let port = match parsed.value("port") {
         Some(Value::Uint16(port)) => *port,
@@ -181,12 +181,12 @@ async fn proxy(parsed: &Parsed, environment: &Environment, printer: Printer) -> 
     ));
     let failed = tokio::select! {
         why = proxy.server.failed() => Some(why),
-        () = stop.asked() => None,
+        () = stop.requested() => None,
     };
     tokio::select! {
         () = proxy.stop() => {}
         // A second signal skips the grace period.
-        () = stop.asked() => {}
+        () = stop.requested() => {}
     }
     match failed {
         None => Ok(()),
@@ -199,7 +199,7 @@ fn give(
     parsed: &Parsed,
     config: &kube::config::Kubeconfig,
     source: &Resolved,
-    given: &Given,
+    given: &ConnectionParams,
     printer: Printer,
 ) -> Result<Option<Written>, ProxyError> {
     let named = config.contexts.iter().find(|named| named.name == source.context);
@@ -216,7 +216,7 @@ fn give(
 
 /// A running proxy.
 struct Proxy {
-    given: Given,
+    given: ConnectionParams,
     server: ServerHandle,
     tunnels: Tunnels,
     ended: CancellationToken,
@@ -230,7 +230,7 @@ impl Proxy {
         let address = listener.local_addr();
         let (authority, serving) = certificates()?;
         let (gate, secret) = Gate::new().map_err(|_| ProxyError::Secret)?;
-        let given = Given { server: format!("https://{address}"), authority, secret };
+        let given = ConnectionParams { server: format!("https://{address}"), authority, secret };
 
         let ended = CancellationToken::new();
         let tunnels = Tunnels::new();
@@ -265,14 +265,14 @@ fn certificates() -> Result<(String, CertificateStore), ProxyError> {
 }
 
 /// Ctrl-C, or another termination signal.
-struct Stop {
+struct StopSignals {
     #[cfg(unix)]
     terminate: tokio::signal::unix::Signal,
     #[cfg(unix)]
     interrupt: tokio::signal::unix::Signal,
 }
 
-impl Stop {
+impl StopSignals {
     #[cfg(unix)]
     fn install() -> std::io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
@@ -280,7 +280,7 @@ impl Stop {
     }
 
     #[cfg(unix)]
-    async fn asked(&mut self) {
+    async fn requested(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
@@ -293,7 +293,7 @@ impl Stop {
     }
 
     #[cfg(not(unix))]
-    async fn asked(&mut self) {
+    async fn requested(&mut self) {
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending().await
         }

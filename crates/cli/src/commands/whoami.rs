@@ -98,17 +98,17 @@ pub(super) struct Cluster {
 /// Prints the user.
 pub(crate) fn run(parsed: &Parsed, environment: &Environment, printer: Printer) -> Result<(), WhoAmIError> {
     let suffix = parsed.string_or("api-group-suffix", DEFAULT_SUFFIX);
-    let (answer, cluster) = block_on(ask(parsed, environment, &suffix))?;
+    let (response, cluster) = block_on(send_request(parsed, environment, &suffix))?;
     let text = match parsed.string_or("output", "text").as_str() {
-        "text" => text(&answer, &cluster),
-        "json" => gojson::to_string_pretty(&answer),
-        "yaml" => goyaml::to_string(&serde_json::to_value(&answer)?),
+        "text" => text(&response, &cluster),
+        "json" => gojson::to_string_pretty(&response),
+        "yaml" => goyaml::to_string(&serde_json::to_value(&response)?),
         other => return Err(WhoAmIError::Format(other.to_owned())),
     };
     Ok(write(printer, text.as_bytes())?)
 }
 
-async fn ask(
+async fn send_request(
     parsed: &Parsed,
     environment: &Environment,
     suffix: &str,
@@ -127,13 +127,13 @@ async fn ask(
         .header(header::ACCEPT, "application/json")
         .body(gojson::to_string(&question).into_bytes())?;
     let call = admin.client.request::<WhoAmIRequest>(request);
-    let answer = match parsed.value("timeout") {
+    let response = match parsed.value("timeout") {
         Some(Value::Duration(limit)) if !limit.is_zero() => {
             tokio::time::timeout(limit.to_std(), call).await.map_err(|_| WhoAmIError::Timeout)?
         }
         _ => call.await,
     };
-    let mut answer = answer.map_err(|err| {
+    let mut response = response.map_err(|err| {
         let resource = format!("{}.{group}", WhoAmIRequest::PLURAL);
         let subject = Subject { verb: "create", resource: &resource, name: "", path: &path };
         let error = admin.request_error(&err, subject);
@@ -142,9 +142,9 @@ async fn ask(
             _ => WhoAmIError::Response(error),
         }
     })?;
-    answer.kind = question.kind;
-    answer.api_version = api_version;
-    Ok((answer, cluster))
+    response.kind = question.kind;
+    response.api_version = api_version;
+    Ok((response, cluster))
 }
 
 pub(super) async fn connect(
@@ -174,8 +174,8 @@ fn is_empty(config: &Kubeconfig) -> bool {
     config.contexts.is_empty() && config.clusters.is_empty() && config.auth_infos.is_empty()
 }
 
-fn text(answer: &WhoAmIRequest, cluster: &Cluster) -> String {
-    let user = &answer.status.kubernetes_user_info.user;
+fn text(response: &WhoAmIRequest, cluster: &Cluster) -> String {
+    let user = &response.status.kubernetes_user_info.user;
     format!(
         "Current cluster info:\n\nName: {}\nURL: {}\n\nCurrent user info:\n\nUsername: {}\nGroups: {}\n",
         cluster.name,

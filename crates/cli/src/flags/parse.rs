@@ -24,7 +24,7 @@ pub struct Parsed {
 
 /// The result of parsing.
 #[derive(Debug)]
-pub enum Outcome {
+pub enum ParseResult {
     /// Run this command.
     Run(Box<Parsed>),
     /// Print the help of the last command of this path and succeed.
@@ -60,7 +60,7 @@ enum FlagError {
     NoValueOfLetter { letter: char, letters: String },
 }
 
-impl Outcome {
+impl ParseResult {
     fn wrong(message: impl Into<String>) -> Self {
         Self::Wrong { message: message.into(), hint: None }
     }
@@ -105,11 +105,11 @@ pub fn command_path(path: &[&'static CommandSpec]) -> String {
 ///
 /// # Errors
 ///
-/// Returns [`Outcome::Wrong`] if no command has the name of the first word.
+/// Returns [`ParseResult::Wrong`] if no command has the name of the first word.
 pub fn find(
     root: &'static CommandSpec,
     args: &[String],
-) -> Result<(Vec<&'static CommandSpec>, Vec<String>), Outcome> {
+) -> Result<(Vec<&'static CommandSpec>, Vec<String>), ParseResult> {
     let mut path = vec![root];
     let mut rest = args.to_vec();
     let mut here = root;
@@ -133,30 +133,30 @@ pub fn find(
             }
         }
         let hint = Some(format!("Run '{} --help' for usage.", root.name));
-        return Err(Outcome::Wrong { message, hint });
+        return Err(ParseResult::Wrong { message, hint });
     }
     Ok((path, rest))
 }
 
 /// Parses `args` (without the program name) with the table under `root`.
-pub fn parse(root: &'static CommandSpec, args: &[String]) -> Outcome {
+pub fn parse(root: &'static CommandSpec, args: &[String]) -> ParseResult {
     let (path, rest) = match find(root, args) {
         Ok(found) => found,
-        Err(outcome) => return outcome,
+        Err(result) => return result,
     };
     let command = path[path.len() - 1];
     let flags = match read_flags(command, &rest) {
         Ok(flags) => flags,
-        Err(error) => return Outcome::wrong(chain(&error).to_string()),
+        Err(error) => return ParseResult::wrong(chain(&error).to_string()),
     };
     if matches!(flags.values.get(HELP_FLAG.name), Some(Value::Bool(true))) {
-        return Outcome::Help(path);
+        return ParseResult::Help(path);
     }
-    let Some(action) = command.action else { return Outcome::Help(path) };
+    let Some(action) = command.action else { return ParseResult::Help(path) };
     if !command.takes_words
         && let Some(word) = flags.words.first()
     {
-        return Outcome::wrong(format!(
+        return ParseResult::wrong(format!(
             "unknown command {} for {}",
             quote(word),
             quote(&command_path(&path))
@@ -169,9 +169,9 @@ pub fn parse(root: &'static CommandSpec, args: &[String]) -> Outcome {
         .map(|flag| quote(flag.name))
         .collect();
     if !missing.is_empty() {
-        return Outcome::wrong(format!("required flag(s) {} not set", missing.join(", ")));
+        return ParseResult::wrong(format!("required flag(s) {} not set", missing.join(", ")));
     }
-    Outcome::Run(Box::new(Parsed {
+    ParseResult::Run(Box::new(Parsed {
         action,
         words: flags.words,
         warnings: flags.warnings,
@@ -342,14 +342,14 @@ mod tests {
 
     fn wrong(line: &str) -> String {
         match parse(&ROOT, &args(line)) {
-            Outcome::Wrong { message, .. } => message,
+            ParseResult::Wrong { message, .. } => message,
             other => panic!("{line}: {other:?}"),
         }
     }
 
     fn run(line: &str) -> Parsed {
         match parse(&ROOT, &args(line)) {
-            Outcome::Run(parsed) => *parsed,
+            ParseResult::Run(parsed) => *parsed,
             other => panic!("{line}: {other:?}"),
         }
     }
@@ -406,7 +406,7 @@ mod tests {
             "whoami --help",
             "get kubeconfig -h",
         ] {
-            assert!(matches!(parse(&ROOT, &args(line)), Outcome::Help(_)), "{line}");
+            assert!(matches!(parse(&ROOT, &args(line)), ParseResult::Help(_)), "{line}");
         }
     }
 

@@ -245,7 +245,7 @@ static SHELLS: [CommandSpec; 4] = [
 static GET: [CommandSpec; 1] = [CommandSpec {
     name: "kubeconfig",
     short: "Generate a Pinniped-based kubeconfig for a cluster",
-    long: "Generate a Pinniped-based kubeconfig for a cluster.\n\nThe kubeconfig holds no credential and can be shared, unless --static-token is used: then the\ntoken is part of it. A file written with --output is created with the permissions of your umask.\n\nIn mode ServiceAccountToken, users send a short-lived token of a service account to the API server,\ntogether with headers that impersonate them; without the headers the token is good for nothing.\n--impersonation-delivery says where the headers come from:\n\n\tauto, kubeconfig  fields of the kubeconfig (as, as-uid, as-groups, as-user-extra), written at once\n\t                  with --static-token, else by the first login, after which kubectl has to be\n\t                  run again; and again when the identity changes\n\twrapper           pinniped kubectl -- ARGS\n\tproxy             pinniped proxy, for programs of any kind\n\texec-headers      a kubectl that sends the headers which its plugin tells it",
+    long: "Generate a Pinniped-based kubeconfig for a cluster.\n\nThe kubeconfig holds no credential and can be shared, unless --static-token is used: then the\ntoken is part of it. A file written with --output is created with the permissions of your umask.\n\nIn mode ServiceAccountToken, users send a short-lived token of a service account to the API server,\ntogether with headers that impersonate them; without the headers, the token has no permissions.\n--impersonation-delivery selects the component that sends the headers:\n\n\tauto, kubeconfig  fields of the kubeconfig (as, as-uid, as-groups, as-user-extra), written by\n\t                  this command with --static-token, otherwise by the first login and when the\n\t                  identity changes; run kubectl again after that\n\twrapper           pinniped kubectl -- ARGS\n\tproxy             pinniped proxy, for programs of any kind\n\texec-headers      a kubectl that sends the headers that its plugin returns",
     action: Some(Action::GetKubeconfig),
     flags: &GET_KUBECONFIG,
     ..CommandSpec::EMPTY
@@ -262,7 +262,7 @@ static LOGIN: [CommandSpec; 2] = [
     CommandSpec {
         name: "static",
         short: "Log in using a static token",
-        long: "Log in using a static token.\n\nPrints the credential as kubectl wants it from its plugin. A service account's token is printed\nonly where its impersonation headers are known to be sent: when the identity is the one of\n--expected-identity (or of $PINNIPED_EXPECTED_IDENTITY, for kubectl with --as, --as-uid, --as-group\nand --as-user-extra), or when whoever runs the plugin says with PINNIPED_EXEC_REQUEST_HEADERS=true\nthat it sends the requestHeaders of the answer. Never set that for a kubectl that does not.",
+        long: "Log in using a static token.\n\nPrints the credential in the format that kubectl expects from a plugin. A service account token is\nprinted only if its impersonation headers will be sent: if the identity is that of\n--expected-identity (or of $PINNIPED_EXPECTED_IDENTITY, for kubectl with --as, --as-uid, --as-group\nand --as-user-extra), or if PINNIPED_EXEC_REQUEST_HEADERS=true declares that the program that runs\nthe plugin sends the requestHeaders of the response. Do not set it for a kubectl that does not.",
         action: Some(Action::LoginStatic),
         flags: &LOGIN_STATIC,
         ..CommandSpec::EMPTY
@@ -295,8 +295,8 @@ static COMMANDS: [CommandSpec; 12] = [
     },
     CommandSpec {
         name: "doctor",
-        short: "Say what is wrong with the Concierge of a cluster, and what to do",
-        long: "Say what is wrong with the Concierge of a cluster, and what to do.\n\nLooks at the CredentialIssuer, at the Secrets and Services of the impersonation proxy, at what\nanswers at its endpoint, and at kubeconfigs that lead there. What you may not see is said and\nleft out. Exits with 1 if there is a problem.",
+        short: "Check the Concierge of a cluster, and report problems with their remedies",
+        long: "Check the Concierge of a cluster, and report problems with their remedies.\n\nReads the CredentialIssuer and the Secrets and Services of the impersonation proxy, and checks the\ncertificate at its endpoint and the kubeconfigs that refer to it. A check that your permissions do\nnot allow is reported and skipped. Exits with 1 if there is a problem.",
         action: Some(Action::Doctor),
         flags: &DOCTOR,
         ..CommandSpec::EMPTY
@@ -323,8 +323,8 @@ static COMMANDS: [CommandSpec; 12] = [
     },
     CommandSpec {
         name: "kubectl",
-        short: "Run kubectl as the user who logs in, where that takes impersonation headers",
-        long: "Run kubectl as the user who logs in, where that takes impersonation headers.\n\nLogs in as the kubeconfig says, then runs kubectl with a kubeconfig of its own, which names the\nidentity to impersonate and is removed at the end. Everything behind `--` is for kubectl:\n\n\tpinniped kubectl -- get pods --all-namespaces\n\nWhere no headers are needed, and for `kubectl config`, kubectl runs as if it had been called by\nitself.",
+        short: "Run kubectl with the impersonation headers of your login",
+        long: "Run kubectl with the impersonation headers of your login.\n\nLogs in with the credential plugin of the kubeconfig, then runs kubectl with a temporary kubeconfig\nthat contains the identity to impersonate. All arguments after `--` are passed to kubectl:\n\n\tpinniped kubectl -- get pods --all-namespaces\n\nIf the cluster requires no headers, and for `kubectl config`, kubectl runs with the original\nkubeconfig.",
         action: Some(Action::Kubectl),
         takes_words: true,
         flags: &KUBECTL,
@@ -339,7 +339,7 @@ static COMMANDS: [CommandSpec; 12] = [
     CommandSpec {
         name: "proxy",
         short: "Serve the cluster on this machine for clients that cannot impersonate",
-        long: "Serve the cluster on 127.0.0.1, for clients of any kind: each request goes on with the service account\ntoken of your login and with your identity in impersonation headers. Prints a kubeconfig for\nthese clients, which is good while the command runs.\n\nThe kubeconfig to start with comes from `pinniped get kubeconfig` with the flags\n`--concierge-mode ServiceAccountToken --impersonation-delivery proxy`.",
+        long: "Serve the cluster on 127.0.0.1, for clients of any kind. Each request is forwarded with the service\naccount token of your login and with your identity in impersonation headers. Prints a kubeconfig for\nthese clients, which is valid while the command runs.\n\nCreate the kubeconfig of your login with `pinniped get kubeconfig` and the flags\n`--concierge-mode ServiceAccountToken --impersonation-delivery proxy`.",
         action: Some(Action::Proxy),
         flags: &PROXY,
         ..CommandSpec::EMPTY

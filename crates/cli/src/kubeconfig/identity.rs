@@ -35,14 +35,14 @@ pub enum Recorded {
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     /// No file contains the login.
-    #[error("no kubeconfig with this login was found{}", looked_at(.0))]
+    #[error("no kubeconfig with this login was found{}", in_paths(.0))]
     NotFound(Vec<String>),
     /// The file cannot be changed.
     #[error(transparent)]
     Replace(#[from] ReplaceError),
 }
 
-fn looked_at(paths: &[String]) -> String {
+fn in_paths(paths: &[String]) -> String {
     if paths.is_empty() { String::new() } else { format!(" in {}", paths.join(", ")) }
 }
 

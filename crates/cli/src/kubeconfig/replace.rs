@@ -68,7 +68,7 @@ pub(crate) fn replace(
 struct Lock(PathBuf);
 
 impl Lock {
-    #[expect(clippy::disallowed_methods, reason = "nothing tells when a file is gone")]
+    #[expect(clippy::disallowed_methods, reason = "there is no notification of a deleted file")]
     fn take(path: &Path) -> io::Result<Self> {
         let mut name = path.as_os_str().to_owned();
         name.push(".lock");

@@ -12,7 +12,7 @@ use crate::flags::Delivery;
 
 /// The action of the plugin for a login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum DeliveryDecision {
     /// Prints the credential.
     Print,
     /// Prints the credential and the headers that it needs.
@@ -70,19 +70,19 @@ pub fn decide(
     expected: Option<IdentityDigest>,
     delivery: Delivery,
     sends_request_headers: bool,
-) -> Verdict {
+) -> DeliveryDecision {
     let found = impersonate.map(IdentityDigest::of);
     match (found, expected, delivery) {
-        (None, None, _) => Verdict::Print,
-        (Some(found), Some(expected), _) if found == expected => Verdict::Print,
-        (_, Some(_), Delivery::Wrapper) => Verdict::Refuse(Refusal::ChangedMeanwhile),
-        (None, Some(_), _) => Verdict::Record(Change::Gone),
-        (Some(_), Some(_), _) => Verdict::Record(Change::Other),
-        (Some(_), None, _) if sends_request_headers => Verdict::PrintWithHeaders,
-        (Some(_), None, Delivery::Auto | Delivery::Kubeconfig) => Verdict::Record(Change::First),
-        (Some(_), None, Delivery::Wrapper) => Verdict::Refuse(Refusal::Wrapper),
-        (Some(_), None, Delivery::Proxy) => Verdict::Refuse(Refusal::Proxy),
-        (Some(_), None, Delivery::ExecHeaders) => Verdict::Refuse(Refusal::ExecHeaders),
+        (None, None, _) => DeliveryDecision::Print,
+        (Some(found), Some(expected), _) if found == expected => DeliveryDecision::Print,
+        (_, Some(_), Delivery::Wrapper) => DeliveryDecision::Refuse(Refusal::ChangedMeanwhile),
+        (None, Some(_), _) => DeliveryDecision::Record(Change::Gone),
+        (Some(_), Some(_), _) => DeliveryDecision::Record(Change::Other),
+        (Some(_), None, _) if sends_request_headers => DeliveryDecision::PrintWithHeaders,
+        (Some(_), None, Delivery::Auto | Delivery::Kubeconfig) => DeliveryDecision::Record(Change::First),
+        (Some(_), None, Delivery::Wrapper) => DeliveryDecision::Refuse(Refusal::Wrapper),
+        (Some(_), None, Delivery::Proxy) => DeliveryDecision::Refuse(Refusal::Proxy),
+        (Some(_), None, Delivery::ExecHeaders) => DeliveryDecision::Refuse(Refusal::ExecHeaders),
     }
 }
 
@@ -104,17 +104,35 @@ mod tests {
         let pinny = user(&["a"]);
         let same = Some(IdentityDigest::of(&pinny));
         let other = Some(IdentityDigest::of(&user(&["b"])));
-        let refuse = Verdict::Refuse;
+        let refuse = DeliveryDecision::Refuse;
         for (who, expected, delivery, without, with_headers) in [
-            (None, None, Auto, Verdict::Print, Verdict::Print),
-            (None, None, Proxy, Verdict::Print, Verdict::Print),
-            (None, same, Auto, Verdict::Record(Change::Gone), Verdict::Record(Change::Gone)),
+            (None, None, Auto, DeliveryDecision::Print, DeliveryDecision::Print),
+            (None, None, Proxy, DeliveryDecision::Print, DeliveryDecision::Print),
+            (
+                None,
+                same,
+                Auto,
+                DeliveryDecision::Record(Change::Gone),
+                DeliveryDecision::Record(Change::Gone),
+            ),
             (None, same, Wrapper, refuse(Refusal::ChangedMeanwhile), refuse(Refusal::ChangedMeanwhile)),
-            (Some(&pinny), same, Auto, Verdict::Print, Verdict::Print),
-            (Some(&pinny), same, Kubeconfig, Verdict::Print, Verdict::Print),
-            (Some(&pinny), same, Wrapper, Verdict::Print, Verdict::Print),
-            (Some(&pinny), other, Auto, Verdict::Record(Change::Other), Verdict::Record(Change::Other)),
-            (Some(&pinny), other, Kubeconfig, Verdict::Record(Change::Other), Verdict::Record(Change::Other)),
+            (Some(&pinny), same, Auto, DeliveryDecision::Print, DeliveryDecision::Print),
+            (Some(&pinny), same, Kubeconfig, DeliveryDecision::Print, DeliveryDecision::Print),
+            (Some(&pinny), same, Wrapper, DeliveryDecision::Print, DeliveryDecision::Print),
+            (
+                Some(&pinny),
+                other,
+                Auto,
+                DeliveryDecision::Record(Change::Other),
+                DeliveryDecision::Record(Change::Other),
+            ),
+            (
+                Some(&pinny),
+                other,
+                Kubeconfig,
+                DeliveryDecision::Record(Change::Other),
+                DeliveryDecision::Record(Change::Other),
+            ),
             (
                 Some(&pinny),
                 other,
@@ -122,11 +140,29 @@ mod tests {
                 refuse(Refusal::ChangedMeanwhile),
                 refuse(Refusal::ChangedMeanwhile),
             ),
-            (Some(&pinny), None, Auto, Verdict::Record(Change::First), Verdict::PrintWithHeaders),
-            (Some(&pinny), None, Kubeconfig, Verdict::Record(Change::First), Verdict::PrintWithHeaders),
-            (Some(&pinny), None, Wrapper, refuse(Refusal::Wrapper), Verdict::PrintWithHeaders),
-            (Some(&pinny), None, Proxy, refuse(Refusal::Proxy), Verdict::PrintWithHeaders),
-            (Some(&pinny), None, ExecHeaders, refuse(Refusal::ExecHeaders), Verdict::PrintWithHeaders),
+            (
+                Some(&pinny),
+                None,
+                Auto,
+                DeliveryDecision::Record(Change::First),
+                DeliveryDecision::PrintWithHeaders,
+            ),
+            (
+                Some(&pinny),
+                None,
+                Kubeconfig,
+                DeliveryDecision::Record(Change::First),
+                DeliveryDecision::PrintWithHeaders,
+            ),
+            (Some(&pinny), None, Wrapper, refuse(Refusal::Wrapper), DeliveryDecision::PrintWithHeaders),
+            (Some(&pinny), None, Proxy, refuse(Refusal::Proxy), DeliveryDecision::PrintWithHeaders),
+            (
+                Some(&pinny),
+                None,
+                ExecHeaders,
+                refuse(Refusal::ExecHeaders),
+                DeliveryDecision::PrintWithHeaders,
+            ),
         ] {
             let case = format!("{who:?} {expected:?} {delivery:?}");
             assert_eq!(decide(who, expected, delivery, false), without, "{case}");

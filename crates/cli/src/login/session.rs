@@ -24,7 +24,7 @@ use crate::commands::OidcUnsupported;
 use crate::concierge::{Concierge, ConciergeParams, ExchangeError, ParamsError};
 use crate::dial::Dialer;
 use crate::environment::{Environment, KUBERNETES_EXEC_INFO};
-use crate::flags::parse::Outcome;
+use crate::flags::parse::ParseResult;
 use crate::flags::tree::{Action, DEFAULT_SUFFIX, ROOT};
 use crate::flags::{Delivery, Parsed, Value, parse};
 use crate::kubeconfig::{self, ClusterCaError};
@@ -128,7 +128,7 @@ impl Session {
     ) -> Result<Option<Self>, SessionError> {
         let Some(exec) = &user.exec else { return Ok(None) };
         let args = exec.args.clone().unwrap_or_default();
-        let Outcome::Run(parsed) = parse(&ROOT, &args) else { return Ok(None) };
+        let ParseResult::Run(parsed) = parse(&ROOT, &args) else { return Ok(None) };
         match parsed.action {
             Action::LoginStatic => {}
             Action::LoginOidc => return Err(OidcUnsupported.into()),

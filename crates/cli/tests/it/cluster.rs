@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Answer, Home, Request, Run, Server, admin_kubeconfig};
+use crate::support::{Home, ReceivedResponse, Request, Run, Server, admin_kubeconfig};
 
 pub(crate) const CONFIG: &str = "/apis/config.concierge.pinniped.dev/v1alpha1/credentialissuers";
 pub(crate) const JWT: &str = "/apis/authentication.concierge.pinniped.dev/v1alpha1/jwtauthenticators";
@@ -19,11 +19,11 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    pub(crate) fn answer(&self, request: &Request) -> Answer {
+    pub(crate) fn respond(&self, request: &Request) -> ReceivedResponse {
         if request.path == "/" {
             // The validation request has no credentials.
             assert!(!request.headers.contains_key("authorization"));
-            return Answer::text(403, "who are you?");
+            return ReceivedResponse::text(403, "who are you?");
         }
         assert_eq!(request.headers["authorization"], "Bearer admin-token");
         let path = request.path.trim_end_matches('?');
@@ -40,20 +40,20 @@ impl Cluster {
         ];
         for (list, resource, items) in lists {
             if path == list {
-                return Answer::list(items);
+                return ReceivedResponse::list(items);
             }
             if let Some(name) = path.strip_prefix(list).and_then(|rest| rest.strip_prefix('/')) {
                 return match items.iter().find(|item| item["metadata"]["name"] == name) {
-                    Some(item) => Answer::json(item),
-                    None => Answer::not_found(&format!("{resource} \"{name}\" not found")),
+                    Some(item) => ReceivedResponse::json(item),
+                    None => ReceivedResponse::not_found(&format!("{resource} \"{name}\" not found")),
                 };
             }
         }
-        Answer::text(404, "404 page not found")
+        ReceivedResponse::text(404, "404 page not found")
     }
 
     pub(crate) fn start(self) -> Server {
-        Server::start(move |request| self.answer(request))
+        Server::start(move |request| self.respond(request))
     }
 }
 

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::cluster::{
     CONFIG, Cluster, api_strategy, home_for, issuer, jwt, proxy_strategy, run, strategy, usual,
 };
-use crate::support::{Answer, Server};
+use crate::support::{ReceivedResponse, Server};
 
 #[test]
 fn the_impersonation_proxy_is_chosen_by_mode_and_first_wins() {
@@ -37,15 +37,17 @@ fn the_impersonation_proxy_is_chosen_by_mode_and_first_wins() {
 
 #[test]
 fn the_command_waits_for_pending_strategies() {
-    let asked = std::sync::atomic::AtomicUsize::new(0);
+    let requested = std::sync::atomic::AtomicUsize::new(0);
     let cluster = usual();
     let server = Server::start(move |request| {
         let mut cluster = cluster.clone();
-        if request.path.starts_with(CONFIG) && asked.fetch_add(1, std::sync::atomic::Ordering::SeqCst) == 0 {
+        if request.path.starts_with(CONFIG)
+            && requested.fetch_add(1, std::sync::atomic::Ordering::SeqCst) == 0
+        {
             let pending = strategy("ImpersonationProxy", "Error", "Pending", &Value::Null);
             cluster.issuers = vec![issuer("test-issuer", &[pending])];
         }
-        cluster.answer(request)
+        cluster.respond(request)
     });
     let home = home_for(&server);
     let result = run(&home, &["--static-token=t", "--timeout=1m"]);
@@ -134,7 +136,7 @@ fn missing_objects_are_reported() {
 
 #[test]
 fn a_cluster_without_a_concierge_is_reported() {
-    let server = Server::start(|_| Answer::text(404, "404 page not found"));
+    let server = Server::start(|_| ReceivedResponse::text(404, "404 page not found"));
     let home = home_for(&server);
     run(&home, &["--static-token=t"]).fails_with(
         "failed to list CredentialIssuer objects for autodiscovery: the server could not find the requested resource (get credentialissuers.config.concierge.pinniped.dev)",

@@ -3,15 +3,15 @@
 use serde_json::{Value, json};
 
 use crate::cluster::{home_for, issuer, webhook};
-use crate::support::{Answer, Request, Server};
+use crate::support::{ReceivedResponse, Request, Server};
 
 const CONFIG: &str = "/apis/config.concierge.pinniped.dev/v1alpha1/credentialissuers";
 const API_SERVICE: &str = "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.login.concierge.pinniped.dev";
 
-fn forbidden(what: &str) -> Answer {
+fn forbidden(what: &str) -> ReceivedResponse {
     let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "reason": "Forbidden", "message": format!("{what} is forbidden: no"), "code": 403});
-    Answer::json(&status).with_status(403)
+    ReceivedResponse::json(&status).with_status(403)
 }
 
 fn strategy(kind: &str, status: &str, reason: &str, message: &str) -> Value {
@@ -28,20 +28,20 @@ fn cluster(strategies: Vec<Value>, all_rights: bool) -> Server {
         if path == CONFIG {
             let mut issuer = issuer("x", &strategies);
             issuer["spec"] = json!({"impersonationProxy": {"mode": "auto"}});
-            return Answer::list(&[issuer]);
+            return ReceivedResponse::list(&[issuer]);
         }
         if !all_rights {
             return forbidden(path.rsplit('/').next().unwrap_or_default());
         }
         match path.as_str() {
-            API_SERVICE => Answer::json(&json!({
+            API_SERVICE => ReceivedResponse::json(&json!({
                 "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {"name": "x"},
                 "spec": {"service": {"namespace": "here", "name": "api"}},
                 "status": {"conditions": [{"type": "Available", "status": "True", "message": "fine"}]},
             })),
-            "/api/v1/namespaces/here/services" => Answer::list(&[]),
-            path if path.ends_with("/webhookauthenticators") => Answer::list(&[webhook("w")]),
-            path if path.ends_with("/jwtauthenticators") => Answer::list(&[]),
+            "/api/v1/namespaces/here/services" => ReceivedResponse::list(&[]),
+            path if path.ends_with("/webhookauthenticators") => ReceivedResponse::list(&[webhook("w")]),
+            path if path.ends_with("/jwtauthenticators") => ReceivedResponse::list(&[]),
             path => panic!("nobody asked for {path}"),
         }
     })
@@ -61,7 +61,7 @@ fn an_installation_in_order_exits_with_zero() {
         "ok       the API for logins (APIService v1alpha1.login.concierge) is available\n\
          ok       authenticators: 1, all of them ready\n\
          ok       strategy KubeClusterSigningCertificate works: key was fetched successfully\n\
-         ok       strategy ImpersonationProxy is switched off: switched off\n"
+         ok       strategy ImpersonationProxy is disabled: switched off\n"
     );
 }
 
@@ -106,9 +106,9 @@ fn missing_permissions_are_reported_and_are_not_problems() {
 
 #[test]
 fn a_missing_concierge_and_a_missing_permission_have_different_errors() {
-    let server = Server::start(|_| Answer::text(404, "404 page not found"));
+    let server = Server::start(|_| ReceivedResponse::text(404, "404 page not found"));
     home_for(&server).run(&["doctor"]).fails_with(
-        "could not read the CredentialIssuer: this cluster does not know \
+        "could not read the CredentialIssuer: this cluster does not serve \
          credentialissuers.config.concierge.pinniped.dev: install the Concierge, or name its API groups with \
          --concierge-api-group-suffix",
     );
@@ -116,12 +116,12 @@ fn a_missing_concierge_and_a_missing_permission_have_different_errors() {
     home_for(&server)
         .run(&["doctor"])
         .fails_with("could not read the CredentialIssuer: credentialissuers is forbidden: no");
-    let server = Server::start(|_| Answer::list(&[issuer("a", &[]), issuer("b", &[])]));
+    let server = Server::start(|_| ReceivedResponse::list(&[issuer("a", &[]), issuer("b", &[])]));
     home_for(&server).run(&["doctor"]).fails_with(
         "could not read the CredentialIssuer: there are several CredentialIssuers: choose one of a, b with \
          --concierge-credential-issuer",
     );
-    let server = Server::start(|_| Answer::list(&[]));
+    let server = Server::start(|_| ReceivedResponse::list(&[]));
     let run = home_for(&server).run(&["doctor"]);
     assert!(run.stderr.contains("this cluster has no CredentialIssuer"), "{run:?}");
 }

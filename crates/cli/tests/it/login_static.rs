@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use rustls::ProtocolVersion;
 use serde_json::{Value, json};
 
-use crate::support::{Answer, Home, Server};
+use crate::support::{Home, ReceivedResponse, Server};
 
 fn in_seconds(seconds: i64) -> String {
     let now = Timestamp::now();
@@ -23,7 +23,7 @@ fn concierge(lifetime: i64) -> Server {
     let count = std::sync::atomic::AtomicUsize::new(0);
     Server::start(move |_| {
         let number = count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-        Answer::json(&json!({
+        ReceivedResponse::json(&json!({
             "kind": "TokenCredentialRequest",
             "apiVersion": "login.concierge.pinniped.dev/v1alpha1",
             "metadata": {},
@@ -152,16 +152,19 @@ fn an_expiring_credential_is_returned_and_renewed_in_the_background() {
 #[test]
 fn refusals_and_failures_have_different_errors() {
     const PREFIX: &str = "could not complete Concierge credential exchange: ";
-    let status = |status: Value| Answer::json(&json!({"kind": "TokenCredentialRequest", "status": status}));
+    let status =
+        |status: Value| ReceivedResponse::json(&json!({"kind": "TokenCredentialRequest", "status": status}));
     let server = Server::start(move |request| {
         let body: Value = serde_json::from_str(&request.body).unwrap();
         match body["spec"]["token"].as_str().unwrap() {
             "refused" => status(json!({"message": "authentication failed"})),
             "empty" => status(json!({})),
-            "forbidden" => Answer::json(&json!({"kind": "Status", "message": "some message", "code": 403}))
-                .with_status(403),
-            "missing" => Answer::text(404, "404 page not found"),
-            _ => Answer::text(500, "oops"),
+            "forbidden" => {
+                ReceivedResponse::json(&json!({"kind": "Status", "message": "some message", "code": 403}))
+                    .with_status(403)
+            }
+            "missing" => ReceivedResponse::text(404, "404 page not found"),
+            _ => ReceivedResponse::text(500, "oops"),
         }
     });
     let home = Home::new();

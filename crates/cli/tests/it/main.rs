@@ -1,6 +1,6 @@
 //! Tests that run the real binary against scripted TLS servers in this process.
 #![forbid(unsafe_code)]
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on shall fail at once")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue must fail immediately")]
 
 mod cluster;
 mod discovery;

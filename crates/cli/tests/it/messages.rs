@@ -122,7 +122,7 @@ fn bash_completion_works_with_the_generated_script() {
         echo "${COMPREPLY[*]}""#;
     let home = Home::new();
     let script = home.write("pinniped.bash", &home.run(&["completion", "bash"]).stdout);
-    for (words, answer) in [
+    for (words, response) in [
         (&["pinniped", "who"][..], "whoami"),
         (&["pinniped", "login", "s"], "static"),
         (&["pinniped", "get", "kubeconfig", "--static"], "--static-token --static-token-env"),
@@ -134,7 +134,7 @@ fn bash_completion_works_with_the_generated_script() {
             .args(words)
             .output()
             .unwrap();
-        assert_eq!(String::from_utf8(output.stdout).unwrap().trim_end(), answer, "{words:?}");
+        assert_eq!(String::from_utf8(output.stdout).unwrap().trim_end(), response, "{words:?}");
     }
 }
 

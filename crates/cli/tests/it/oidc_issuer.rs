@@ -3,14 +3,14 @@
 use serde_json::json;
 
 use crate::cluster::{Cluster, api_strategy, exec_args, home_for, issuer, jwt, run};
-use crate::support::{Answer, Server};
+use crate::support::{ReceivedResponse, Server};
 
 #[test]
 fn a_jwt_authenticator_results_in_an_oidc_login() {
     // The issuer is not a Supervisor; the scopes are unchanged.
     let oidc = Server::start(|request| {
         let address = format!("https://{}", request.headers["host"]);
-        Answer::json(&json!({"issuer": address, "scopes_supported": ["openid"]}))
+        ReceivedResponse::json(&json!({"issuer": address, "scopes_supported": ["openid"]}))
     });
     let source = json!({"certificateAuthorityDataSource": {"kind": "Secret", "name": "ca", "key": "ca.crt"}});
     let cluster = Cluster {
@@ -100,16 +100,16 @@ fn a_supervisor_determines_scopes_provider_and_flow() {
     let oidc = Server::start(|request| {
         let address = format!("https://{}", request.headers["host"]);
         match request.path.as_str() {
-            "/some/path/.well-known/openid-configuration" => Answer::json(&json!({
+            "/some/path/.well-known/openid-configuration" => ReceivedResponse::json(&json!({
                 "issuer": format!("{address}/some/path"),
                 "scopes_supported": ["openid", "username"],
                 "discovery.supervisor.pinniped.dev/v1alpha1": {"pinniped_identity_providers_endpoint": format!("{address}/idps")},
             })),
-            "/idps" => Answer::json(&json!({"pinniped_identity_providers": [
+            "/idps" => ReceivedResponse::json(&json!({"pinniped_identity_providers": [
                 {"name": "some-ldap-idp", "type": "ldap", "flows": ["cli_password", "browser_authcode"]},
                 {"name": "some-oidc-idp", "type": "oidc", "flows": ["browser_authcode"]},
             ]})),
-            _ => Answer::text(400, "{}"),
+            _ => ReceivedResponse::text(400, "{}"),
         }
     });
     let inline = json!({"certificateAuthorityData": oidc.ca_data()});
@@ -143,7 +143,7 @@ fn a_supervisor_determines_scopes_provider_and_flow() {
     run(&home, &["--skip-validation"]).fails_with(
         "multiple Supervisor upstream identity providers were found, so the --upstream-identity-provider-name/--upstream-identity-provider-type flags must be specified. Found these upstreams: [{\"flows\":[\"cli_password\",\"browser_authcode\"],\"name\":\"some-ldap-idp\",\"type\":\"ldap\"},{\"flows\":[\"browser_authcode\"],\"name\":\"some-oidc-idp\",\"type\":\"oidc\"}]",
     );
-    let asked = oidc.seen().len();
+    let requested = oidc.seen().len();
     let all = [
         "--upstream-identity-provider-name=n",
         "--upstream-identity-provider-type=t",
@@ -152,7 +152,7 @@ fn a_supervisor_determines_scopes_provider_and_flow() {
     let flags: Vec<&str> = ["--skip-validation"].into_iter().chain(all).collect();
     let args = exec_args(&run(&home, &flags));
     assert_eq!(args[13..], all);
-    assert_eq!(oidc.seen().len(), asked + 1, "the list of providers was not asked for");
+    assert_eq!(oidc.seen().len(), requested + 1, "the list of providers was not asked for");
 
     let broken =
         Cluster { jwts: vec![jwt("test-jwt", &format!("{}/other", oidc.url()), &inline)], ..cluster };

@@ -28,11 +28,11 @@ async fn a_request_of_any_client_is_forwarded_as_the_logged_in_user() {
             .request("/api/v1/namespaces/a%2Fb/secrets?limit=5")
             .header("accept", "application/json")
             .header("proxy-authorization", "x");
-        let answer = running.ask(protocol, request.body(String::new()).unwrap()).await;
-        assert_eq!(answer.status(), 200, "{answer:?}");
-        assert_eq!(answer.headers()["x-from"], "the API server");
-        assert_eq!(answer.headers().get("warning"), None);
-        assert_eq!(answer.body(), "hello");
+        let response = running.send_request(protocol, request.body(String::new()).unwrap()).await;
+        assert_eq!(response.status(), 200, "{response:?}");
+        assert_eq!(response.headers()["x-from"], "the API server");
+        assert_eq!(response.headers().get("warning"), None);
+        assert_eq!(response.body(), "hello");
         let seen = server.take_last();
         assert_eq!(seen.path, "/base/api/v1/namespaces/a%2Fb/secrets?limit=5");
         assert_eq!(seen.version, http::Version::HTTP_2);
@@ -68,8 +68,8 @@ async fn a_client_cannot_impersonate_and_gets_a_warning() {
             .header("impersonate-yet-unknown", "x")
             .body(String::new())
             .unwrap();
-        let answer = running.ask(protocol, request).await;
-        let warning = answer.headers()["warning"].to_str().unwrap();
+        let response = running.send_request(protocol, request).await;
+        let warning = response.headers()["warning"].to_str().unwrap();
         assert!(warning.starts_with("299 - \"pinniped proxy ignores impersonation"), "{warning}");
         let seen = server.take_last();
         let about: Vec<&String> =
@@ -87,7 +87,7 @@ async fn a_client_cannot_impersonate_and_gets_a_warning() {
     }
     // Naming the proxy's headers as hop-by-hop headers has no effect either.
     let request = running.request("/x").header("connection", "impersonate-user, authorization");
-    running.ask(Protocol::Http1, request.body(String::new()).unwrap()).await;
+    running.send_request(Protocol::Http1, request.body(String::new()).unwrap()).await;
     let seen = server.take_last();
     assert!(seen.headers.iter().any(|line| line == "impersonate-user: pinny"), "{seen:?}");
     assert!(seen.headers.iter().any(|line| line == "authorization: Bearer token-0"), "{seen:?}");
@@ -114,14 +114,17 @@ async fn a_client_without_the_secret_or_with_another_host_is_refused() {
             if let Some(value) = &authorization {
                 request.headers_mut().insert("authorization", value.parse().unwrap());
             }
-            let answer = running.ask(protocol, request).await;
-            assert_eq!(answer.status(), code, "{protocol:?} {host} {authorization:?}");
-            assert!(!answer.body().contains("hello") && !answer.body().contains(secret), "{answer:?}");
+            let response = running.send_request(protocol, request).await;
+            assert_eq!(response.status(), code, "{protocol:?} {host} {authorization:?}");
+            assert!(!response.body().contains("hello") && !response.body().contains(secret), "{response:?}");
         }
     }
     assert_eq!(server.requests(), 0, "only the login reached the API server");
     let stranger = running
-        .ask(Protocol::Http2, Request::get(format!("https://{host}/api")).body(String::new()).unwrap())
+        .send_request(
+            Protocol::Http2,
+            Request::get(format!("https://{host}/api")).body(String::new()).unwrap(),
+        )
         .await;
     let status: serde_json::Value = serde_json::from_str(stranger.body()).unwrap();
     assert_eq!(status["reason"], "Unauthorized");
@@ -134,15 +137,16 @@ async fn an_expiring_login_is_replaced_before_it_is_used() {
     let home = Home::new();
     let running = Running::start(&home, &kubeconfig(&server, "")).await;
     for number in 1..4 {
-        running.ask(Protocol::Http2, running.request("/x").body(String::new()).unwrap()).await;
+        running.send_request(Protocol::Http2, running.request("/x").body(String::new()).unwrap()).await;
         let authorization = format!("authorization: Bearer token-{number}");
         assert!(server.take_last().headers.contains(&authorization), "{number}");
     }
     server.refuse_logins();
-    let answer = running.ask(Protocol::Http2, running.request("/x").body(String::new()).unwrap()).await;
-    assert_eq!(answer.status(), 503);
-    assert!(answer.body().contains("pinniped proxy could not log in: "), "{answer:?}");
-    assert!(answer.body().contains("authentication failed"), "{answer:?}");
+    let response =
+        running.send_request(Protocol::Http2, running.request("/x").body(String::new()).unwrap()).await;
+    assert_eq!(response.status(), 503);
+    assert!(response.body().contains("pinniped proxy could not log in: "), "{response:?}");
+    assert!(response.body().contains("authentication failed"), "{response:?}");
 }
 
 #[tokio::test]
@@ -150,15 +154,15 @@ async fn concurrent_requests_share_one_login() {
     let server = ApiServer::start(Script { lifetime: 300 }).await;
     let home = Home::new();
     let running = Running::start(&home, &kubeconfig(&server, "")).await;
-    let all =
-        (0..30).map(|_| running.ask(Protocol::Http2, running.request("/x").body(String::new()).unwrap()));
-    let answers = futures::future::join_all(all).await;
-    assert!(answers.iter().all(|answer| answer.status() == 200));
+    let all = (0..30)
+        .map(|_| running.send_request(Protocol::Http2, running.request("/x").body(String::new()).unwrap()));
+    let responses = futures::future::join_all(all).await;
+    assert!(responses.iter().all(|response| response.status() == 200));
     assert_eq!((server.logins(), server.requests()), (1, 30));
     // Another run finds the login in the cache.
     drop(running);
     let running = Running::start(&home, &kubeconfig(&server, "")).await;
-    running.ask(Protocol::Http2, running.request("/x").body(String::new()).unwrap()).await;
+    running.send_request(Protocol::Http2, running.request("/x").body(String::new()).unwrap()).await;
     assert_eq!(server.logins(), 1);
 }
 
@@ -171,11 +175,11 @@ async fn watches_are_streamed_beyond_the_stream_limit_of_one_connection() {
     let mut watches = Vec::new();
     for _ in 0..150 {
         let request = running.request("/api/v1/pods?watch=true").body(String::new()).unwrap();
-        let answer = tokio::time::timeout(PATIENCE, client.send(request)).await.unwrap();
-        watches.push(answer.into_body());
+        let response = tokio::time::timeout(PATIENCE, client.send(request)).await.unwrap();
+        watches.push(response.into_body());
     }
     for round in 0..2 {
-        server.tell_watchers();
+        server.notify_watchers();
         for watch in &mut watches {
             let frame = tokio::time::timeout(PATIENCE, watch.frame()).await.expect("at once").unwrap();
             assert_eq!(frame.unwrap().into_data().unwrap(), "event\n", "{round}");
@@ -196,8 +200,8 @@ async fn an_upgraded_connection_transfers_bytes_in_both_directions() {
         .header("sec-websocket-protocol", "base64url.bearer.authorization.k8s.io.dG9rZW4, v5.channel.k8s.io")
         .body(String::new())
         .unwrap();
-    let answer = client.send(request).await;
-    assert_eq!(answer.status(), 101, "{answer:?}");
+    let response = client.send(request).await;
+    assert_eq!(response.status(), 101, "{response:?}");
     let seen = server.take_last();
     assert_eq!(seen.version, http::Version::HTTP_11);
     for line in [
@@ -207,7 +211,7 @@ async fn an_upgraded_connection_transfers_bytes_in_both_directions() {
     ] {
         assert!(seen.headers.iter().any(|seen| seen == line), "{line}: {seen:?}");
     }
-    let mut tunnel = hyper_util::rt::TokioIo::new(hyper::upgrade::on(answer).await.unwrap());
+    let mut tunnel = hyper_util::rt::TokioIo::new(hyper::upgrade::on(response).await.unwrap());
     tunnel.write_all(b"there and back").await.unwrap();
     tunnel.shutdown().await.unwrap();
     let mut back = String::new();
@@ -221,12 +225,13 @@ async fn an_unreachable_api_server_is_reported() {
     let home = Home::new();
     let running = Running::start(&home, &kubeconfig(&server, "")).await;
     drop(server);
-    let answer = running.ask(Protocol::Http2, running.request("/x").body(String::new()).unwrap()).await;
-    assert_eq!(answer.status(), 503);
-    let status: serde_json::Value = serde_json::from_str(answer.body()).unwrap();
+    let response =
+        running.send_request(Protocol::Http2, running.request("/x").body(String::new()).unwrap()).await;
+    assert_eq!(response.status(), 503);
+    let status: serde_json::Value = serde_json::from_str(response.body()).unwrap();
     let message = status["message"].as_str().unwrap();
     assert!(
-        message.starts_with("pinniped proxy got no answer: could not connect to the API server: "),
+        message.starts_with("pinniped proxy received no response: could not connect to the API server: "),
         "{message}"
     );
     assert!(message.ends_with("connect: connection refused"), "{message}");
@@ -261,12 +266,12 @@ async fn signals_stop_the_proxy_gracefully_and_its_file_is_removed() {
             "{}",
             ended.stderr
         );
-        let said = format!(
+        let printed = format!(
             "Serving {} as \"pinny\" at https://{}, until interrupted",
             server.url(),
             running.address
         );
-        assert!(ended.stderr.contains(&said), "{}", ended.stderr);
+        assert!(ended.stderr.contains(&printed), "{}", ended.stderr);
     }
 }
 
@@ -278,7 +283,10 @@ async fn without_a_file_the_kubeconfig_is_printed_and_the_port_may_be_chosen() {
     let running = Running::printing(&home, &kubeconfig(&server, ""), port).await;
     assert_eq!(running.address.port(), port);
     assert_eq!(
-        running.ask(Protocol::Http2, running.request("/x").body(String::new()).unwrap()).await.status(),
+        running
+            .send_request(Protocol::Http2, running.request("/x").body(String::new()).unwrap())
+            .await
+            .status(),
         200
     );
     let args = std::fs::read(format!("/proc/{}/cmdline", running.pid())).unwrap_or_default();
@@ -300,7 +308,7 @@ async fn unsupported_kubeconfigs_are_refused_with_a_remedy() {
         "contexts": [{"name": "a", "context": {"cluster": "c", "user": "u"}}],
         "clusters": [{"name": "c", "cluster": {"server": server.url()}}],
         "users": [{"name": "u", "user": {"token": "t"}}]});
-    let remedy = "make a kubeconfig with `pinniped get kubeconfig --concierge-mode ServiceAccountToken --impersonation-delivery proxy`";
+    let remedy = "create a kubeconfig with `pinniped get kubeconfig --concierge-mode ServiceAccountToken --impersonation-delivery proxy`";
     for (config, error) in [
         (
             plain.to_string(),
@@ -328,8 +336,8 @@ async fn unsupported_kubeconfigs_are_refused_with_a_remedy() {
         let path = home.write("bad.yaml", &config);
         let run =
             tokio::task::block_in_place(|| home.run(&["proxy", "--kubeconfig", path.to_str().unwrap()]));
-        let said = run.last_error().unwrap();
-        assert!(said.starts_with(&error), "{said}\n{error}");
+        let printed = run.last_error().unwrap();
+        assert!(printed.starts_with(&error), "{printed}\n{error}");
         assert_eq!((run.code, run.stdout.as_str()), (1, ""), "{run:?}");
     }
     let (config, precious) = (home.write("good.yaml", &good), home.write("precious.yaml", "apiVersion: v1"));

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::cluster::{self, Cluster};
-use crate::support::{Answer, Home, Run, Server};
+use crate::support::{Home, ReceivedResponse, Run, Server};
 
 mod generated;
 mod kubectl;
@@ -48,7 +48,7 @@ impl World {
     /// Starts a cluster in which every login results in the user pinny in group `a`.
     fn start() -> Self {
         let status = Arc::new(Mutex::new(token_for(&pinny(&["a"]))));
-        let answered = status.clone();
+        let response = status.clone();
         let frontend = json!({
             "type": "ServiceAccountToken",
             "serviceAccountTokenInfo": {"server": "https://not-used", "certificateAuthorityData": "bm90LXVzZWQ="},
@@ -64,22 +64,22 @@ impl World {
         let server = Server::start(move |request| {
             let one = |name: &str| request.headers.get(name).cloned().unwrap_or_default();
             if request.path.ends_with("/tokencredentialrequests") {
-                let status = answered.lock().unwrap().clone();
-                return Answer::json(&json!({"kind": "TokenCredentialRequest", "status": status}))
+                let status = response.lock().unwrap().clone();
+                return ReceivedResponse::json(&json!({"kind": "TokenCredentialRequest", "status": status}))
                     .with_status(201);
             }
             if request.path.ends_with("/whoamirequests") {
                 let user = json!({"username": one("impersonate-user"), "groups": [one("impersonate-group")]});
-                return Answer::json(&json!({"status": {"kubernetesUserInfo": {"user": user}}}))
+                return ReceivedResponse::json(&json!({"status": {"kubernetesUserInfo": {"user": user}}}))
                     .with_status(201);
             }
-            objects.answer(request)
+            objects.respond(request)
         });
         Self { server, status }
     }
 
     /// Sets the response of the Concierge.
-    fn answers(&self, status: Value) {
+    fn responds_with(&self, status: Value) {
         *self.status.lock().unwrap() = status;
     }
 
@@ -139,8 +139,8 @@ fn plugin_args(path: &std::path::Path) -> Vec<String> {
 fn token(run: &Run) -> Result<String, String> {
     match run.code {
         0 => {
-            let answer: Value = serde_json::from_str(&run.stdout).unwrap();
-            Ok(answer["status"]["token"].as_str().unwrap_or_default().to_owned())
+            let response: Value = serde_json::from_str(&run.stdout).unwrap();
+            Ok(response["status"]["token"].as_str().unwrap_or_default().to_owned())
         }
         _ => {
             assert_eq!(run.stdout, "", "{run:?}");

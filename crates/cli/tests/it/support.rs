@@ -31,13 +31,13 @@ pub(crate) struct Request {
 }
 
 /// The response of the server: status, extra header lines, body.
-pub(crate) struct Answer {
+pub(crate) struct ReceivedResponse {
     status: u16,
     headers: &'static str,
     body: String,
 }
 
-impl Answer {
+impl ReceivedResponse {
     pub(crate) fn json(value: &Value) -> Self {
         Self { status: 200, headers: "Content-Type: application/json\r\n", body: value.to_string() }
     }
@@ -81,7 +81,7 @@ pub(crate) struct Server {
 
 impl Server {
     /// Starts a server that calls `script` for every response.
-    pub(crate) fn start(script: impl Fn(&Request) -> Answer + Send + Sync + 'static) -> Self {
+    pub(crate) fn start(script: impl Fn(&Request) -> ReceivedResponse + Send + Sync + 'static) -> Self {
         let (ca, tls) = tls();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -173,7 +173,7 @@ fn converse(
     stream: TcpStream,
     tls: Arc<ServerConfig>,
     seen: &Mutex<Vec<Request>>,
-    script: &(impl Fn(&Request) -> Answer + Sync),
+    script: &(impl Fn(&Request) -> ReceivedResponse + Sync),
 ) -> std::io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     let connection = ServerConnection::new(tls).map_err(std::io::Error::other)?;
@@ -205,16 +205,16 @@ fn converse(
         client_certificate: connection.peer_certificates().is_some(),
         tls: connection.protocol_version(),
     };
-    let answer = script(&request);
+    let response = script(&request);
     seen.lock().unwrap().push(request);
     let stream = stream.get_mut();
     write!(
         stream,
         "HTTP/1.1 {} X\r\n{}Content-Length: {}\r\nConnection: close\r\n\r\n{}",
-        answer.status,
-        answer.headers,
-        answer.body.len(),
-        answer.body
+        response.status,
+        response.headers,
+        response.body.len(),
+        response.body
     )?;
     stream.conn.send_close_notify();
     stream.flush()

@@ -2,11 +2,11 @@
 
 use serde_json::json;
 
-use crate::support::{Answer, Home, Server, admin_kubeconfig};
+use crate::support::{Home, ReceivedResponse, Server, admin_kubeconfig};
 
 fn pinny() -> Server {
     Server::start(|_| {
-        Answer::json(&json!({
+        ReceivedResponse::json(&json!({
             "kind": "WhoAmIRequest",
             "apiVersion": "identity.concierge.pinniped.dev/v1alpha1",
             "metadata": {},
@@ -112,8 +112,8 @@ fn configuration_errors_are_reported() {
 #[test]
 fn failures_of_the_api_have_different_errors() {
     let server = Server::start(|request| match request.headers["authorization"].as_str() {
-        "Bearer 404" => Answer::text(404, "404 page not found"),
-        _ => Answer::json(&json!({
+        "Bearer 404" => ReceivedResponse::text(404, "404 page not found"),
+        _ => ReceivedResponse::json(&json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
             "message": "some message", "reason": "Forbidden", "code": 403,
         }))

@@ -40,7 +40,7 @@ impl WhoAmIRequest {
     }
 
     /// Returns a response.
-    pub fn answer(suffix: &GroupSuffix, user: UserInfo) -> Self {
+    pub fn response(suffix: &GroupSuffix, user: UserInfo) -> Self {
         let kubernetes_user_info = KubernetesUserInfo { user, audiences: Vec::new() };
         Self { status: WhoAmIRequestStatus { kubernetes_user_info }, ..Self::new(suffix) }
     }
@@ -132,7 +132,7 @@ mod tests {
             ..UserInfo::default()
         };
         assert_eq!(
-            pinniped_go_compat::json::to_string(&WhoAmIRequest::answer(&GroupSuffix::default(), user)),
+            pinniped_go_compat::json::to_string(&WhoAmIRequest::response(&GroupSuffix::default(), user)),
             r#"{"kind":"WhoAmIRequest","apiVersion":"identity.concierge.pinniped.dev/v1alpha1","metadata":{},"spec":{},"status":{"kubernetesUserInfo":{"user":{"username":"pinny","groups":["z","system:authenticated"],"extra":{"k":["v1","v2"]}}}}}"#
         );
     }

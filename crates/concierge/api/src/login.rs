@@ -50,7 +50,7 @@ impl TokenCredentialRequest {
     }
 
     /// Returns a response, which repeats nothing of the request.
-    pub fn answer(suffix: &GroupSuffix, status: TokenCredentialRequestStatus) -> Self {
+    pub fn response(suffix: &GroupSuffix, status: TokenCredentialRequestStatus) -> Self {
         Self { status, ..Self::new(suffix, TokenCredentialRequestSpec::default()) }
     }
 }
@@ -226,7 +226,7 @@ mod tests {
             ),
         ] {
             assert_eq!(
-                pinniped_go_compat::json::to_string(&TokenCredentialRequest::answer(&suffix, status)),
+                pinniped_go_compat::json::to_string(&TokenCredentialRequest::response(&suffix, status)),
                 format!("{head}{tail}")
             );
         }

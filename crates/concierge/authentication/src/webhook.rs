@@ -23,7 +23,7 @@ mod pool;
 use self::pool::Pool;
 use crate::registry::{AuthenticateError, TokenAuthenticator};
 use pinniped_delegated_auth::review::{
-    Backoff, CallError, TokenReviewAnswer, TokenVerdict, token_review_body,
+    Backoff, CallError, TokenReviewResponse, TokenReviewResult, token_review_body,
 };
 use pinniped_http_client::dial::{Dialer, Target};
 use pinniped_http_client::proxy_environment::{ProxyEnvironment, ProxyEnvironmentError};
@@ -96,9 +96,9 @@ impl WebhookClient {
         let response = self.backoff.run(|| self.try_once(body.clone())).await;
         let body = response.map_err(|error| AuthenticateError::Failed(error.message))?;
         match parse_review(&body)? {
-            TokenVerdict::Yes(user) => Ok(Some(user)),
-            TokenVerdict::No(error) if error.is_empty() => Ok(None),
-            TokenVerdict::No(error) => Err(AuthenticateError::Failed(error)),
+            TokenReviewResult::Authenticated(user) => Ok(Some(user)),
+            TokenReviewResult::Unauthenticated(error) if error.is_empty() => Ok(None),
+            TokenReviewResult::Unauthenticated(error) => Err(AuthenticateError::Failed(error)),
         }
     }
 
@@ -140,15 +140,15 @@ impl TokenAuthenticator for WebhookClient {
 
 /// Parses the response to a TokenReview. Kind and version may be missing; wrong ones are an error,
 /// as in Go.
-fn parse_review(body: &[u8]) -> Result<TokenVerdict, AuthenticateError> {
-    let response: TokenReviewAnswer = serde_json::from_slice(body).map_err(|error| {
+fn parse_review(body: &[u8]) -> Result<TokenReviewResult, AuthenticateError> {
+    let response: TokenReviewResponse = serde_json::from_slice(body).map_err(|error| {
         AuthenticateError::Failed(format!("couldn't get version/kind; json parse error: {error}"))
     })?;
     let kind = response.kind.as_deref().unwrap_or_default();
     let version = response.api_version.as_deref().unwrap_or_default();
     match (kind, version) {
         ("" | "TokenReview", "" | "authentication.k8s.io/v1beta1") => {
-            Ok(response.status.unwrap_or_default().into_verdict())
+            Ok(response.status.unwrap_or_default().into_result())
         }
         ("" | "TokenReview", "authentication.k8s.io/v1") => Err(AuthenticateError::Failed(
             "converting (v1.TokenReview) to (v1beta1.TokenReview): unknown conversion".to_owned(),

@@ -21,10 +21,10 @@ use pinniped_http_client::upstream::{RequestBody, add_precomputed};
 use pinniped_http_headers::hop_by_hop;
 use pinniped_http_server::Incoming;
 use pinniped_http_server::tunnels::Tunnels;
-use pinniped_http_server::{Answer, Body, Connection, Service};
+use pinniped_http_server::{Body, Connection, ResponseFuture, Service};
 use pinniped_kube_request::attributes::Attributes;
 use pinniped_kube_request::identity::User;
-use pinniped_kube_request::impersonation::{Plan, TokenVerdict, needs_token_verdict, plan};
+use pinniped_kube_request::impersonation::{BearerTokenReview, Plan, needs_token_review, plan};
 use pinniped_kube_request::request_info::RequestInfo;
 use pinniped_logging::value::TRACE;
 use pinniped_reverse_proxy::{ClientUpgrade, ProtocolPolicy, ResponseDeadline};
@@ -46,7 +46,7 @@ pub use server::{Impersonator, ImpersonatorParams, StartError, start};
 use anonymous_probe::Capabilities;
 use credential::Credential;
 use forward::Identity;
-use metrics::Outcome;
+use metrics::ResultLabel;
 use request_guard::RequestGuard;
 
 /// The suffix of every reason that this proxy returns, so that users can find the component that
@@ -75,14 +75,14 @@ struct ForwardHandler {
 }
 
 impl Service for Stack {
-    fn call(&self, connection: &Arc<Connection>, request: Request<Incoming>) -> Answer {
+    fn call(&self, connection: &Arc<Connection>, request: Request<Incoming>) -> ResponseFuture {
         let (chain, connection) = (Arc::clone(&self.0), Arc::clone(connection));
         let mut request = request.map(RequestBody::from);
         Box::pin(async move { chain.respond(Some(&connection), &mut request).await })
     }
 
-    fn knows(&self, connection: &Connection) -> bool {
-        self.0.knows(connection)
+    fn recognizes_client(&self, connection: &Connection) -> bool {
+        self.0.recognizes_client(connection)
     }
 }
 
@@ -107,7 +107,7 @@ impl Handler<RequestBody> for ForwardHandler {
     }
 
     fn observe(&self, result: RequestResult<'_>, elapsed: Duration) {
-        self.metrics.ended(Outcome::of(&result), elapsed);
+        self.metrics.ended(ResultLabel::of(&result), elapsed);
     }
 }
 
@@ -122,10 +122,10 @@ impl ForwardHandler {
     ) -> Result<Identity<'a>, Refusal> {
         let (user, original) = (context.user, context.impersonated_by);
         let token_owner = match &token {
-            Some(token) if needs_token_verdict(user, original.is_some()) => {
+            Some(token) if needs_token_review(user, original.is_some()) => {
                 Box::pin(self.token_owner(token, context.connection)).await?
             }
-            _ => TokenVerdict::None,
+            _ => BearerTokenReview::None,
         };
         let refusal = match (plan(user, original, &token_owner, self.capabilities.uids()), token) {
             (Plan::Impersonate(impersonation), _) => return Ok(Identity::Impersonate(user, impersonation)),
@@ -147,13 +147,13 @@ impl ForwardHandler {
         &self,
         token: &Token,
         connection: Option<&Connection>,
-    ) -> Result<TokenVerdict, Refusal> {
+    ) -> Result<BearerTokenReview, Refusal> {
         let address = connection.map(|connection| connection.peer_addr.ip());
         match self.reviewer.review(token, address).await {
-            Ok(Some(user)) => Ok(TokenVerdict::Is(User::clone(&user).with_authenticated_group())),
-            Ok(None) => Ok(TokenVerdict::Rejected),
+            Ok(Some(user)) => Ok(BearerTokenReview::User(User::clone(&user).with_authenticated_group())),
+            Ok(None) => Ok(BearerTokenReview::Rejected),
             Err(ReviewError::Overloaded) => Err(Refusal::Overloaded),
-            Err(error @ ReviewError::Call(_)) => Ok(TokenVerdict::Unknown(error.to_string())),
+            Err(error @ ReviewError::Call(_)) => Ok(BearerTokenReview::Failed(error.to_string())),
         }
     }
 
@@ -174,7 +174,7 @@ impl ForwardHandler {
         let added = forward::rewrite(request, identity, ours, address)?;
         let precomputed = added.ready();
         let upstream = match identity {
-            Identity::Impersonate(..) if is_foreign(context.attributes) => &self.foreign_upstream,
+            Identity::Impersonate(..) if is_proxy_subresource(context.attributes) => &self.foreign_upstream,
             Identity::Impersonate(..) => &self.upstream,
             Identity::Passthrough(_) => &self.passthrough_upstream,
         };
@@ -226,7 +226,7 @@ impl ForwardHandler {
 
 /// Returns whether a pod, service or node answers the request through the API server's proxy
 /// subresource.
-fn is_foreign(attributes: &Attributes) -> bool {
+fn is_proxy_subresource(attributes: &Attributes) -> bool {
     matches!(attributes, Attributes::Resource(resource) if resource.subresource == "proxy")
 }
 

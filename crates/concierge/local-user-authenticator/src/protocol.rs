@@ -41,7 +41,7 @@ impl fmt::Debug for Credentials {
 
 /// The result of a valid request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum AuthenticationResult {
     /// An unknown user or a wrong password; the response does not distinguish them.
     Unauthenticated,
     /// The password is correct.
@@ -114,24 +114,24 @@ pub fn credentials(body: &[u8]) -> Result<Credentials, StatusCode> {
 }
 
 /// Returns the response.
-pub fn respond(result: Result<Verdict, StatusCode>) -> Response<Body> {
-    let verdict = match result {
-        Ok(verdict) => verdict,
+pub fn respond(result: Result<AuthenticationResult, StatusCode>) -> Response<Body> {
+    let result = match result {
+        Ok(result) => result,
         Err(status) => {
             let mut response = Response::new(body::empty());
             *response.status_mut() = status;
             return response;
         }
     };
-    let mut response = Response::new(body::full(render(verdict)));
+    let mut response = Response::new(body::full(render(result)));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
     response
 }
 
 /// Serializes one line of JSON with the keys in Go's order, and a newline.
-fn render(verdict: Verdict) -> String {
+fn render(result: AuthenticationResult) -> String {
     #[derive(Serialize)]
-    struct Answer {
+    struct TokenReview {
         kind: &'static str,
         #[serde(rename = "apiVersion")]
         api_version: &'static str,
@@ -154,13 +154,14 @@ fn render(verdict: Verdict) -> String {
         #[serde(skip_serializing_if = "Vec::is_empty")]
         groups: Vec<String>,
     }
-    let (authenticated, username, groups) = match verdict {
-        Verdict::Unauthenticated => (false, String::new(), Vec::new()),
-        Verdict::Authenticated { username, groups } => (true, username, groups),
+    let (authenticated, username, groups) = match result {
+        AuthenticationResult::Unauthenticated => (false, String::new(), Vec::new()),
+        AuthenticationResult::Authenticated { username, groups } => (true, username, groups),
     };
     let status = Status { authenticated, user: User { username, groups } };
-    let answer = Answer { kind: KIND, api_version: API_VERSION, metadata: Empty {}, spec: Empty {}, status };
-    gojson::to_string(&answer) + "\n"
+    let response =
+        TokenReview { kind: KIND, api_version: API_VERSION, metadata: Empty {}, spec: Empty {}, status };
+    gojson::to_string(&response) + "\n"
 }
 
 /// Returns whether one of the header's comma-separated entries is one of the wanted media types.
@@ -347,12 +348,12 @@ mod tests {
 
     #[test]
     fn responses_have_the_bytes_of_the_go_encoder() {
-        let authenticated = |username: &str, groups: &[&str]| Verdict::Authenticated {
+        let authenticated = |username: &str, groups: &[&str]| AuthenticationResult::Authenticated {
             username: username.to_owned(),
             groups: groups.iter().map(|&group| group.to_owned()).collect(),
         };
         let table = [
-            (Verdict::Unauthenticated, r#"{"user":{}}"#),
+            (AuthenticationResult::Unauthenticated, r#"{"user":{}}"#),
             (authenticated("u", &[]), r#"{"authenticated":true,"user":{"username":"u"}}"#),
             (
                 authenticated("u", &["a", "", "<b>"]),
@@ -361,8 +362,8 @@ mod tests {
         ];
         let head =
             r#"{"kind":"TokenReview","apiVersion":"authentication.k8s.io/v1beta1","metadata":{},"spec":{}"#;
-        for (verdict, status) in table {
-            assert_eq!(render(verdict), format!("{head},\"status\":{status}}}\n"));
+        for (result, status) in table {
+            assert_eq!(render(result), format!("{head},\"status\":{status}}}\n"));
         }
     }
 

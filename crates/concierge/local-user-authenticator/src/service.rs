@@ -9,7 +9,7 @@ use tokio::{sync::Semaphore, time::Instant};
 
 use super::{
     passwords,
-    protocol::{self, Credentials, Verdict},
+    protocol::{self, AuthenticationResult, Credentials},
     users::{self, Directory, User},
 };
 
@@ -21,8 +21,8 @@ const MOST_BODY_BYTES: usize = 256 * 1024;
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long a client may take to read its response of a few hundred bytes. Connections are limited
-/// ([`super::run`]), and a client that does not read must not keep one open for ever.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// ([`super::run`]), and a client that does not read must not keep one open indefinitely.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Responds to TokenReviews from a directory of users.
 #[derive(Clone)]
@@ -48,10 +48,10 @@ impl Authenticator {
         B::Error: Into<BoxError>,
     {
         let response = protocol::respond(self.review(request).await);
-        response.map(|body| body.with_deadline(Instant::now() + ANSWER_TIMEOUT))
+        response.map(|body| body.with_deadline(Instant::now() + RESPONSE_TIMEOUT))
     }
 
-    async fn review<B>(&self, request: Request<B>) -> Result<Verdict, StatusCode>
+    async fn review<B>(&self, request: Request<B>) -> Result<AuthenticationResult, StatusCode>
     where
         B: http_body::Body + Send,
         B::Data: Send,
@@ -64,23 +64,23 @@ impl Authenticator {
         self.authenticate(credentials).await
     }
 
-    async fn authenticate(&self, credentials: Credentials) -> Result<Verdict, StatusCode> {
+    async fn authenticate(&self, credentials: Credentials) -> Result<AuthenticationResult, StatusCode> {
         let Credentials { username, password } = credentials;
         let Some(User { password_hash, groups }) = self.users.find(&username) else {
             tracing::debug!("user not found");
             self.blocking(move || passwords::waste(password.as_bytes())).await?;
-            return Ok(Verdict::Unauthenticated);
+            return Ok(AuthenticationResult::Unauthenticated);
         };
         if !self.blocking(move || passwords::matches(&password_hash, password.as_bytes())).await? {
             tracing::debug!("authentication failed: wrong password");
-            return Ok(Verdict::Unauthenticated);
+            return Ok(AuthenticationResult::Unauthenticated);
         }
         let groups = users::groups(&groups).map_err(|error| {
             tracing::debug!(err = %error, "could not read groups");
             StatusCode::INTERNAL_SERVER_ERROR
         })?;
         tracing::debug!("successful authentication");
-        Ok(Verdict::Authenticated { username, groups })
+        Ok(AuthenticationResult::Authenticated { username, groups })
     }
 
     async fn blocking<T: Send + 'static>(
@@ -227,7 +227,7 @@ mod tests {
             let request = Request::post(path).body(Full::new(Bytes::new())).unwrap();
             let response = authenticator().handle(request).await;
             let end = response.body().deadline().expect("a deadline");
-            assert!(end > Instant::now() && end <= Instant::now() + ANSWER_TIMEOUT, "{path}");
+            assert!(end > Instant::now() && end <= Instant::now() + RESPONSE_TIMEOUT, "{path}");
         }
     }
 }

@@ -40,7 +40,7 @@ use pinniped_go_compat::url;
 use pinniped_http_server::Incoming;
 use pinniped_http_server::metrics::{self, Metrics};
 use pinniped_http_server::{
-    Answer, Body, BoxError, Connection, Limits, Listener, ServerHandle, Service, body, layers,
+    Body, BoxError, Connection, Limits, Listener, ResponseFuture, ServerHandle, Service, body, layers,
 };
 use pinniped_kube_request::anonymous::is_health;
 use pinniped_kube_request::client_impersonation::intake::leftover;
@@ -212,13 +212,13 @@ fn chain(
 struct Api(Arc<Chain<ApiHandler>>);
 
 impl Service for Api {
-    fn call(&self, connection: &Arc<Connection>, mut request: Request<Incoming>) -> Answer {
+    fn call(&self, connection: &Arc<Connection>, mut request: Request<Incoming>) -> ResponseFuture {
         let (chain, connection) = (Arc::clone(&self.0), Arc::clone(connection));
         Box::pin(async move { chain.respond(Some(&connection), &mut request).await })
     }
 
-    fn knows(&self, connection: &Connection) -> bool {
-        self.0.knows(connection)
+    fn recognizes_client(&self, connection: &Connection) -> bool {
+        self.0.recognizes_client(connection)
     }
 }
 
@@ -340,14 +340,14 @@ impl ApiHandler {
             [""] => Ok(encode::pretty(StatusCode::OK, &self.paths())),
             ["version"] => Ok(encode::pretty(StatusCode::OK, &version())),
             ["metrics"] => Ok(self.metrics_text()),
-            ["metrics", "slis"] => Ok(encode::answer(
+            ["metrics", "slis"] => Ok(encode::respond(
                 StatusCode::OK,
                 "text/plain; version=0.0.4; charset=utf-8",
                 self.health.slis(),
             )),
             [endpoint @ ("healthz" | "livez" | "readyz"), ..] => {
                 let check = trimmed.split_once('/').map(|(_, check)| check).filter(|check| !check.is_empty());
-                let response = self.health.answer(endpoint, check, request.query.unwrap_or_default());
+                let response = self.health.respond(endpoint, check, request.query.unwrap_or_default());
                 Ok(response.unwrap_or_else(|| self.unknown()))
             }
             ["openapi", "v2"] => Ok(openapi_v2(&self.openapi.v2, request, self.started)),
@@ -390,7 +390,7 @@ impl ApiHandler {
                     now: request.now,
                     bodies: &self.bodies,
                 };
-                call.answer(request.method, body, &self.exchange).await
+                call.respond(request.method, body, &self.exchange).await
             }
             _ => Err(Box::new(Status::not_found())),
         }
@@ -445,7 +445,7 @@ impl ApiHandler {
 
     fn metrics_text(&self) -> Response<Body> {
         match self.metrics.encode() {
-            Ok(text) => encode::answer(StatusCode::OK, metrics::CONTENT_TYPE, text),
+            Ok(text) => encode::respond(StatusCode::OK, metrics::CONTENT_TYPE, text),
             Err(_) => layers::plain_error(StatusCode::INTERNAL_SERVER_ERROR, "metrics could not be written"),
         }
     }
@@ -490,7 +490,7 @@ fn cached(document: &Document, headers: &HeaderMap, content_type: &'static str) 
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         response
     } else {
-        encode::answer(StatusCode::OK, content_type, document.bytes.clone())
+        encode::respond(StatusCode::OK, content_type, document.bytes.clone())
     };
     if let Ok(etag) = HeaderValue::try_from(etag) {
         response.headers_mut().insert(ETAG, etag);

@@ -46,7 +46,7 @@ use tokio::time::Instant;
 use crate::apiserver::{self, Health};
 use crate::config::{self, Config};
 use crate::impersonation::ProxyFactory;
-use crate::issuer::{ClientCertIssuer, HolderIssuer};
+use crate::issuer::{CertificateStoreIssuer, ClientCertIssuer};
 use crate::owner;
 use crate::token_client::TokenClient;
 use crate::token_issuer::{ServiceAccountTokens, ServiceAccountTokensParams};
@@ -248,7 +248,7 @@ pub(crate) async fn run(
         if proxy_health.is_ready() {
             Ok(())
         } else {
-            Err(CheckFailure::new("this pod's impersonation proxy does not serve yet"))
+            Err(CheckFailure::new("this pod's impersonation proxy is not serving yet"))
         }
     });
     let proxy_health = controllers.impersonator();
@@ -258,8 +258,10 @@ pub(crate) async fn run(
         _ => Ok(()),
     });
 
-    let issuers: Vec<Arc<dyn ClientCertIssuer>> =
-        vec![Arc::new(HolderIssuer::new(kube_signer)), Arc::new(HolderIssuer::new(proxy_signer))];
+    let issuers: Vec<Arc<dyn ClientCertIssuer>> = vec![
+        Arc::new(CertificateStoreIssuer::new(kube_signer)),
+        Arc::new(CertificateStoreIssuer::new(proxy_signer)),
+    ];
     let tokens = Arc::new(ServiceAccountTokens::new(ServiceAccountTokensParams {
         client: client.clone(),
         account: tokens_account,
@@ -317,7 +319,7 @@ pub(crate) async fn run(
     };
     tokio::select! {
         () = orderly => tracing::info!("[graceful-termination] apiserver is exiting"),
-        () = signals.next() => anyhow::bail!("told to stop a second time, exiting at once"),
+        () = signals.next() => anyhow::bail!("received a second termination signal, exiting immediately"),
     }
     match failure {
         Some(reason) => Err(anyhow::anyhow!(reason)),

@@ -62,14 +62,14 @@ pub trait ClientCertIssuer: Send + Sync {
 
 /// Issues with the current CA of a certificate store.
 #[derive(Clone, Debug)]
-pub struct HolderIssuer {
-    holder: CertificateStore,
+pub struct CertificateStoreIssuer {
+    store: CertificateStore,
 }
 
-impl HolderIssuer {
+impl CertificateStoreIssuer {
     /// Creates an issuer with the name of the certificate store.
-    pub fn new(holder: CertificateStore) -> Self {
-        Self { holder }
+    pub fn new(store: CertificateStore) -> Self {
+        Self { store }
     }
 
     fn issue_now(
@@ -78,7 +78,7 @@ impl HolderIssuer {
         lifetime: Duration,
         now: Timestamp,
     ) -> Result<IssuedPair, IssuerError> {
-        let Some(pair) = self.holder.current() else {
+        let Some(pair) = self.store.current() else {
             // The message of a Go server for an empty pair.
             return Err(LoadError::Pair(PairError::NoCertificatePem).into());
         };
@@ -86,9 +86,9 @@ impl HolderIssuer {
     }
 }
 
-impl ClientCertIssuer for HolderIssuer {
+impl ClientCertIssuer for CertificateStoreIssuer {
     fn name(&self) -> &str {
-        self.holder.name()
+        self.store.name()
     }
 
     fn issue<'a>(
@@ -132,14 +132,14 @@ mod tests {
     }
 
     fn issuer(name: &str, with_ca: bool) -> Arc<dyn ClientCertIssuer> {
-        let holder = CertificateStore::signer(name);
+        let store = CertificateStore::signer(name);
         if with_ca {
             let validity = Validity::starting(now(), Duration::from_secs(3600));
             let ca = CertificateAuthority::generate(name, &validity).expect("a CA");
             let key = ca.private_key_pem();
-            holder.set(ca.certificate_pem().as_bytes(), key.as_bytes()).expect("a signing pair");
+            store.set(ca.certificate_pem().as_bytes(), key.as_bytes()).expect("a signing pair");
         }
-        Arc::new(HolderIssuer::new(holder))
+        Arc::new(CertificateStoreIssuer::new(store))
     }
 
     async fn issue_with(issuers: &[Arc<dyn ClientCertIssuer>]) -> Result<IssuedPair, IssuersError> {

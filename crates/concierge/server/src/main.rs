@@ -30,7 +30,7 @@ fn main() -> ExitCode {
     let flags = match Flags::try_parse() {
         Ok(flags) => flags,
         Err(error) if error.use_stderr() => {
-            eprintln!("Error: {}", pinniped_program::complaint(&error));
+            eprintln!("Error: {}", pinniped_program::flag_error(&error));
             return ExitCode::FAILURE;
         }
         // Help and version requests.

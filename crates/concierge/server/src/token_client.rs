@@ -50,13 +50,13 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct FreshToken(Arc<Shared>);
 
 struct Shared {
-    held: ArcSwapOption<Held>,
+    cached: ArcSwapOption<CachedToken>,
     /// Signals that the API server has refused a request with the token.
     doubted: Notify,
     clock: Clock,
 }
 
-struct Held {
+struct CachedToken {
     token: ServiceAccountToken,
     /// Whether the API server refused the token in the last check.
     refused: AtomicBool,
@@ -78,7 +78,7 @@ pub enum NoToken {
 
 impl FreshToken {
     fn new(clock: Clock) -> Self {
-        Self(Arc::new(Shared { held: ArcSwapOption::empty(), doubted: Notify::new(), clock }))
+        Self(Arc::new(Shared { cached: ArcSwapOption::empty(), doubted: Notify::new(), clock }))
     }
 
     /// Checks whether there is a usable token.
@@ -90,15 +90,15 @@ impl FreshToken {
     }
 
     fn usable(&self) -> Result<Arc<Token>, NoToken> {
-        let held = self.0.held.load();
-        let held = held.as_ref().ok_or(NoToken::NotIssued)?;
-        if held.token.is_expired(&self.0.clock) {
+        let cached = self.0.cached.load();
+        let cached = cached.as_ref().ok_or(NoToken::NotIssued)?;
+        if cached.token.is_expired(&self.0.clock) {
             return Err(NoToken::Expired);
         }
-        if held.refused.load(Ordering::Relaxed) {
+        if cached.refused.load(Ordering::Relaxed) {
             return Err(NoToken::Refused);
         }
-        Ok(Arc::clone(held.token.token()))
+        Ok(Arc::clone(cached.token.token()))
     }
 }
 
@@ -110,7 +110,7 @@ impl TokenSource for FreshToken {
 
     fn refused(&self, token: &Arc<Token>) {
         // The refusal of a token that has been replaced does not affect the current one.
-        if self.0.held.load().as_ref().is_some_and(|held| Arc::ptr_eq(held.token.token(), token)) {
+        if self.0.cached.load().as_ref().is_some_and(|cached| Arc::ptr_eq(cached.token.token(), token)) {
             self.0.doubted.notify_one();
         }
     }
@@ -121,7 +121,7 @@ struct Checked(FreshToken);
 
 impl TokenSource for Checked {
     fn token(&self) -> Option<Arc<Token>> {
-        self.0.0.held.load().as_ref().map(|held| Arc::clone(held.token.token()))
+        self.0.0.cached.load().as_ref().map(|cached| Arc::clone(cached.token.token()))
     }
 }
 
@@ -177,7 +177,10 @@ impl TokenClient {
             match self.request().await {
                 Ok(token) => {
                     retry = FIRST_RETRY;
-                    self.fresh.0.held.store(Some(Arc::new(Held { token, refused: AtomicBool::new(false) })));
+                    self.fresh
+                        .0
+                        .cached
+                        .store(Some(Arc::new(CachedToken { token, refused: AtomicBool::new(false) })));
                     self.until_another_is_needed().await;
                 }
                 Err(error) => {
@@ -205,16 +208,19 @@ impl TokenClient {
         let shared = &self.fresh.0;
         loop {
             let checked = Instant::now();
-            let renew_in = shared.held.load().as_ref().map_or(Duration::ZERO, |held| {
+            let renew_in = shared.cached.load().as_ref().map_or(Duration::ZERO, |cached| {
                 // A very short lifetime must not cause a busy loop.
-                held.token.renew_in(&shared.clock).max(Duration::from_secs(1))
+                cached.token.renew_in(&shared.clock).max(Duration::from_secs(1))
             });
             tokio::select! {
                 () = tokio::time::sleep(renew_in.min(CHECK_INTERVAL)) => {}
                 () = shared.doubted.notified() => tokio::time::sleep_until(checked + CHECK_PAUSE).await,
             }
-            let due =
-                shared.held.load().as_ref().is_none_or(|held| held.token.renew_in(&shared.clock).is_zero());
+            let due = shared
+                .cached
+                .load()
+                .as_ref()
+                .is_none_or(|cached| cached.token.renew_in(&shared.clock).is_zero());
             if due {
                 return;
             }
@@ -244,8 +250,8 @@ impl TokenClient {
             }
             Err(_) => return,
         };
-        if let Some(held) = &*self.fresh.0.held.load() {
-            held.refused.store(!accepted, Ordering::Relaxed);
+        if let Some(cached) = &*self.fresh.0.cached.load() {
+            cached.refused.store(!accepted, Ordering::Relaxed);
         }
     }
 }

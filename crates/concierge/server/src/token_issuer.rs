@@ -28,7 +28,7 @@ use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessRevie
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use kube::Api;
 use kube::api::PostParams;
-use pinniped_cache::Answers;
+use pinniped_cache::QueryCache;
 use pinniped_concierge_api::login::ImpersonatedUser;
 use pinniped_concierge_controllers::service_account_tokens::{Account, AccountError, Active, Switch};
 use pinniped_concierge_domain::identity_digest::IdentityDigest;
@@ -143,7 +143,7 @@ pub struct ServiceAccountTokensParams {
 /// Issues tokens while the strategy is enabled.
 pub struct ServiceAccountTokens {
     params: ServiceAccountTokensParams,
-    verified: Answers<Key, (), TokenIssuerError>,
+    verified: QueryCache<Key, (), TokenIssuerError>,
 }
 
 /// The key of a verification: an identity and the settings for its objects.
@@ -163,7 +163,7 @@ impl fmt::Debug for ServiceAccountTokens {
 impl ServiceAccountTokens {
     /// Creates an issuer without verified identities.
     pub fn new(params: ServiceAccountTokensParams) -> Self {
-        Self { params, verified: Answers::new(VERIFIED, VERIFIED_FOR) }
+        Self { params, verified: QueryCache::new(VERIFIED, VERIFIED_FOR) }
     }
 
     async fn issue_while(
@@ -206,7 +206,7 @@ impl ServiceAccountTokens {
             login.ensure().await?;
             login.await_rbac().await
         });
-        self.verified.get_or_ask(key.clone(), verification).await
+        self.verified.get_or_query(key.clone(), verification).await
     }
 }
 
@@ -260,10 +260,10 @@ impl Login<'_> {
         let allowed = async {
             let mut pause = FIRST_PAUSE;
             loop {
-                let answer = reviews.create(&PostParams::default(), &review).await;
-                let answer =
-                    answer.map_err(TokenIssuerError::api("review the rights of a service account"))?;
-                if answer.status.is_some_and(|status| status.allowed) {
+                let response = reviews.create(&PostParams::default(), &review).await;
+                let response =
+                    response.map_err(TokenIssuerError::api("review the permissions of a service account"))?;
+                if response.status.is_some_and(|status| status.allowed) {
                     return Ok(());
                 }
                 tokio::time::sleep(pause).await;
@@ -303,11 +303,11 @@ impl Login<'_> {
         };
         let name = object_name(&self.digest);
         let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
-        let answer = accounts
+        let response = accounts
             .create_token_request(&name, &PostParams::default(), &request)
             .await
             .map_err(TokenIssuerError::api("request a token of a service account"))?;
-        let status = answer.status.unwrap_or_default();
+        let status = response.status.unwrap_or_default();
         let token = SecretString::new(status.token.unwrap_or_default());
         if token.is_empty() {
             return Err(TokenIssuerError::Api {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use pinniped_gateway_routing::{LookedUp, Name};
+use pinniped_gateway_routing::{Name, ReferencedObjects};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
@@ -31,17 +31,17 @@ pub(super) enum ChangedObject {
 /// The changes since the last table. One task waits; any number of tasks add changes.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    gathered: Mutex<Gathered>,
+    pending: Mutex<PendingChanges>,
     notify: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Gathered {
+struct PendingChanges {
     routing: bool,
     named: HashSet<ChangedObject>,
 }
 
-impl Gathered {
+impl PendingChanges {
     fn add(&mut self, object: ChangedObject) {
         match object {
             ChangedObject::Routing => self.routing = true,
@@ -50,12 +50,12 @@ impl Gathered {
         }
     }
 
-    fn affects(&self, looked_up: &LookedUp) -> bool {
+    fn affects(&self, referenced: &ReferencedObjects) -> bool {
         self.routing
             || self.named.iter().any(|object| match object {
                 ChangedObject::Routing => true,
-                ChangedObject::Secret(name) => looked_up.secrets.contains(name),
-                ChangedObject::Service(name) => looked_up.services.contains(name),
+                ChangedObject::Secret(name) => referenced.secrets.contains(name),
+                ChangedObject::Service(name) => referenced.services.contains(name),
             })
     }
 }
@@ -63,9 +63,9 @@ impl Gathered {
 impl Changes {
     /// Records changes. They must be visible in the mirrors before this call.
     pub(super) fn add(&self, objects: impl IntoIterator<Item = ChangedObject>) {
-        let mut gathered = self.gathered.lock().unwrap_or_else(PoisonError::into_inner);
-        objects.into_iter().for_each(|object| gathered.add(object));
-        drop(gathered);
+        let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        objects.into_iter().for_each(|object| pending.add(object));
+        drop(pending);
         self.notify.notify_one();
     }
 
@@ -75,27 +75,27 @@ impl Changes {
         self.take();
     }
 
-    /// Resolves when the next build is due: a dependency of the last table (`looked_up`) has
+    /// Resolves when the next build is due: a dependency of the last table (`referenced`) has
     /// changed, followed by a quiet period, or the maximum delay has passed.
-    pub(super) async fn batch(&self, looked_up: &LookedUp) {
-        self.relevant(looked_up).await;
+    pub(super) async fn batch(&self, referenced: &ReferencedObjects) {
+        self.relevant(referenced).await;
         let latest = Instant::now() + MAX_DELAY;
         loop {
             let quiet = (Instant::now() + QUIET_PERIOD).min(latest);
-            if timeout_at(quiet, self.relevant(looked_up)).await.is_err() || Instant::now() >= latest {
+            if timeout_at(quiet, self.relevant(referenced)).await.is_err() || Instant::now() >= latest {
                 return;
             }
         }
     }
 
-    async fn relevant(&self, looked_up: &LookedUp) {
-        while !self.take().affects(looked_up) {
+    async fn relevant(&self, referenced: &ReferencedObjects) {
+        while !self.take().affects(referenced) {
             self.notify.notified().await;
         }
     }
 
-    fn take(&self) -> Gathered {
-        std::mem::take(&mut *self.gathered.lock().unwrap_or_else(PoisonError::into_inner))
+    fn take(&self) -> PendingChanges {
+        std::mem::take(&mut *self.pending.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -109,8 +109,8 @@ mod tests {
         Name { namespace: "ns".to_owned(), name: name.to_owned() }
     }
 
-    fn looked_up() -> LookedUp {
-        LookedUp { secrets: [name("a")].into(), services: [name("b")].into() }
+    fn referenced() -> ReferencedObjects {
+        ReferencedObjects { secrets: [name("a")].into(), services: [name("b")].into() }
     }
 
     async fn batched(report: impl AsyncFnOnce(Arc<Changes>)) -> Option<u128> {
@@ -119,7 +119,7 @@ mod tests {
         let waiting = {
             let changes = Arc::clone(&changes);
             tokio::spawn(async move {
-                changes.batch(&looked_up()).await;
+                changes.batch(&referenced()).await;
                 began.elapsed().as_millis()
             })
         };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pinniped_gateway_routing::status::RouteVerdict;
+use pinniped_gateway_routing::status::IngressRouteValidation;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -30,7 +30,7 @@ enum Rebuild {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RebuildLabels {
-    outcome: Rebuild,
+    result: Rebuild,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -54,7 +54,7 @@ pub(super) enum Written {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct WriteLabels {
-    outcome: Written,
+    result: Written,
 }
 
 impl Default for GatewayMetrics {
@@ -73,14 +73,10 @@ impl GatewayMetrics {
     /// Adds the metrics to a registry.
     pub fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("pinniped_gateway");
-        registry.register(
-            "table_rebuilds",
-            "Routing tables made, by what became of them",
-            self.rebuilds.clone(),
-        );
+        registry.register("table_rebuilds", "Builds of routing tables, by result", self.rebuilds.clone());
         registry.register(
             "table_rebuild_seconds",
-            "Time from looking at the objects to a published routing table",
+            "Time from reading the objects to a published routing table",
             self.seconds.clone(),
         );
         registry.register(
@@ -90,13 +86,13 @@ impl GatewayMetrics {
         );
         registry.register(
             "status_writes",
-            "Statuses written or not, by outcome; only the leader writes",
+            "Statuses written or not, by result; only the leader writes",
             self.status_writes.clone(),
         );
     }
 
     pub(super) fn rebuilt(&self, took: Duration, results: &ValidationResults) {
-        self.rebuilds.get_or_create(&RebuildLabels { outcome: Rebuild::Published }).inc();
+        self.rebuilds.get_or_create(&RebuildLabels { result: Rebuild::Published }).inc();
         self.seconds.observe(took.as_secs_f64());
         for (kind, state, count) in states(results) {
             let count = i64::try_from(count).unwrap_or(i64::MAX);
@@ -105,11 +101,11 @@ impl GatewayMetrics {
     }
 
     pub(super) fn failed(&self) {
-        self.rebuilds.get_or_create(&RebuildLabels { outcome: Rebuild::Failed }).inc();
+        self.rebuilds.get_or_create(&RebuildLabels { result: Rebuild::Failed }).inc();
     }
 
-    pub(super) fn wrote(&self, outcome: Written) {
-        self.status_writes.get_or_create(&WriteLabels { outcome }).inc();
+    pub(super) fn wrote(&self, result: Written) {
+        self.status_writes.get_or_create(&WriteLabels { result }).inc();
     }
 }
 
@@ -117,16 +113,17 @@ impl GatewayMetrics {
 /// old count.
 fn states(results: &ValidationResults) -> [(&'static str, &'static str, usize); 7] {
     let proxies = |state: &str| {
-        results.http_proxies.values().filter(|verdict| verdict.current_status() == state).count()
+        results.http_proxies.values().filter(|validation| validation.current_status() == state).count()
     };
-    let routes = |is: fn(&RouteVerdict) -> bool| results.ingress_routes.values().filter(|it| is(it)).count();
+    let routes =
+        |is: fn(&IngressRouteValidation) -> bool| results.ingress_routes.values().filter(|it| is(it)).count();
     [
         ("HTTPProxy", "valid", proxies("valid")),
         ("HTTPProxy", "invalid", proxies("invalid")),
         ("HTTPProxy", "orphaned", proxies("orphaned")),
-        ("IngressRoute", "valid", routes(|it| matches!(it, RouteVerdict::Valid))),
-        ("IngressRoute", "invalid", routes(|it| matches!(it, RouteVerdict::Invalid(_)))),
-        ("IngressRoute", "orphaned", routes(|it| matches!(it, RouteVerdict::Orphaned))),
+        ("IngressRoute", "valid", routes(|it| matches!(it, IngressRouteValidation::Valid))),
+        ("IngressRoute", "invalid", routes(|it| matches!(it, IngressRouteValidation::Invalid(_)))),
+        ("IngressRoute", "orphaned", routes(|it| matches!(it, IngressRouteValidation::Orphaned))),
         ("Ingress", "", results.ingresses.len()),
     ]
 }
@@ -134,7 +131,7 @@ fn states(results: &ValidationResults) -> [(&'static str, &'static str, usize); 
 #[cfg(test)]
 mod tests {
     use pinniped_gateway_routing::Name;
-    use pinniped_gateway_routing::status::ProxyVerdict;
+    use pinniped_gateway_routing::status::HttpProxyValidation;
 
     use super::*;
 
@@ -145,8 +142,8 @@ mod tests {
         metrics.register(&mut registry);
         let name = Name { namespace: "ns".to_owned(), name: "n".to_owned() };
         let mut results = ValidationResults { ingresses: vec![name.clone()], ..ValidationResults::default() };
-        results.http_proxies.insert(name.clone(), ProxyVerdict::default());
-        results.ingress_routes.insert(name, RouteVerdict::Orphaned);
+        results.http_proxies.insert(name.clone(), HttpProxyValidation::default());
+        results.ingress_routes.insert(name, IngressRouteValidation::Orphaned);
         metrics.rebuilt(Duration::from_millis(20), &results);
         metrics.rebuilt(
             Duration::from_millis(20),
@@ -160,9 +157,9 @@ mod tests {
             r#"pinniped_gateway_objects{kind="HTTPProxy",state="invalid"} 0"#,
             r#"pinniped_gateway_objects{kind="IngressRoute",state="orphaned"} 0"#,
             r#"pinniped_gateway_objects{kind="Ingress",state=""} 1"#,
-            r#"pinniped_gateway_table_rebuilds_total{outcome="Published"} 2"#,
+            r#"pinniped_gateway_table_rebuilds_total{result="Published"} 2"#,
             r#"pinniped_gateway_table_rebuild_seconds_bucket{le="0.025"} 2"#,
-            r#"pinniped_gateway_status_writes_total{outcome="Conflict"} 1"#,
+            r#"pinniped_gateway_status_writes_total{result="Conflict"} 1"#,
         ] {
             assert!(text.contains(line), "{line} is missing in\n{text}");
         }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pinniped_gateway_routing::status::{ProxyVerdict, RouteVerdict};
-use pinniped_gateway_routing::{Builder, Built, LookedUp, Name, Notice, RoutingTable, Settings};
+use pinniped_gateway_routing::status::{HttpProxyValidation, IngressRouteValidation};
+use pinniped_gateway_routing::{Builder, Built, Name, Notice, ReferencedObjects, RoutingTable, Settings};
 use tokio::sync::watch;
 
 use super::changes::Changes;
@@ -19,8 +19,8 @@ const AFTER_PANIC: Duration = Duration::from_secs(1);
 /// The validation results of the last table, for the statuses of objects.
 #[derive(Debug, Default)]
 pub(super) struct ValidationResults {
-    pub(super) http_proxies: BTreeMap<Name, ProxyVerdict>,
-    pub(super) ingress_routes: BTreeMap<Name, RouteVerdict>,
+    pub(super) http_proxies: BTreeMap<Name, HttpProxyValidation>,
+    pub(super) ingress_routes: BTreeMap<Name, IngressRouteValidation>,
     pub(super) ingresses: Vec<Name>,
     /// The Ingresses that are refused in part or completely, with the reason.
     pub(super) refused_ingresses: BTreeMap<Name, String>,
@@ -44,11 +44,11 @@ impl Rebuilder {
     pub(super) async fn run(self) {
         let mut builder = Builder::new(self.settings.clone());
         let mut notices = LoggedNotices::default();
-        let mut looked_up = LookedUp::default();
+        let mut referenced = ReferencedObjects::default();
         loop {
             match self.rebuild(builder).await {
                 Ok((reused, last, new_notices)) => {
-                    (builder, looked_up) = (reused, last);
+                    (builder, referenced) = (reused, last);
                     notices.log_new(new_notices);
                 }
                 Err(error) => {
@@ -58,7 +58,7 @@ impl Rebuilder {
                     tokio::time::sleep(AFTER_PANIC).await;
                 }
             }
-            self.changes.batch(&looked_up).await;
+            self.changes.batch(&referenced).await;
         }
     }
 
@@ -66,11 +66,11 @@ impl Rebuilder {
     async fn rebuild(
         &self,
         mut builder: Builder,
-    ) -> Result<(Builder, LookedUp, Vec<Notice>), tokio::task::JoinError> {
+    ) -> Result<(Builder, ReferencedObjects, Vec<Notice>), tokio::task::JoinError> {
         let (observed, publish) = (Arc::clone(&self.observed), Arc::clone(&self.publish));
         self.changes.forget();
         let began = Instant::now();
-        let (builder, results, looked_up, notices) = tokio::task::spawn_blocking(move || {
+        let (builder, results, referenced, notices) = tokio::task::spawn_blocking(move || {
             let built = builder.build(&observed.objects());
             let Built {
                 table,
@@ -79,11 +79,11 @@ impl Rebuilder {
                 ingresses,
                 refused_ingresses,
                 notices,
-                looked_up,
+                referenced,
             } = built;
             publish(Arc::new(table));
             let results = ValidationResults { http_proxies, ingress_routes, ingresses, refused_ingresses };
-            (builder, results, looked_up, notices)
+            (builder, results, referenced, notices)
         })
         .await?;
         let took = began.elapsed();
@@ -97,7 +97,7 @@ impl Rebuilder {
         );
         // Published after the table, so that an object with a valid status is already served.
         self.results.send_replace(Arc::new(results));
-        Ok((builder, looked_up, notices))
+        Ok((builder, referenced, notices))
     }
 }
 

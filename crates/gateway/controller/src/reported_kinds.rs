@@ -54,8 +54,8 @@ impl ReportedKind for HttpProxy {
         results: &ValidationResults,
         addresses: &LoadBalancerStatus,
     ) -> Option<Value> {
-        let verdict = results.http_proxies.get(name)?;
-        value(statuses::http_proxy(self, verdict, addresses, Timestamp::now())?)
+        let validation = results.http_proxies.get(name)?;
+        value(statuses::http_proxy(self, validation, addresses, Timestamp::now())?)
     }
 }
 

@@ -7,20 +7,20 @@ use k8s_openapi::api::networking::v1::{Ingress, IngressLoadBalancerIngress, Ingr
 use pinniped_gateway_api::http_proxy::HttpProxyStatus;
 use pinniped_gateway_api::ingress_route::IngressRouteStatus;
 use pinniped_gateway_api::{HttpProxy, IngressRoute};
-use pinniped_gateway_routing::status::{ProxyVerdict, RouteVerdict};
+use pinniped_gateway_routing::status::{HttpProxyValidation, IngressRouteValidation};
 
 /// Returns the status of an `HTTPProxy`, or `None` if it is up to date, or if the validation result
 /// is for another generation: a result for this generation follows.
 pub(super) fn http_proxy(
     object: &HttpProxy,
-    verdict: &ProxyVerdict,
+    validation: &HttpProxyValidation,
     addresses: &LoadBalancerStatus,
     now: Timestamp,
 ) -> Option<HttpProxyStatus> {
-    if object.metadata.generation != verdict.generation {
+    if object.metadata.generation != validation.generation {
         return None;
     }
-    let status = verdict.status(object.status.as_ref(), now);
+    let status = validation.status(object.status.as_ref(), now);
     let known = status.as_ref().or(object.status.as_ref())?;
     let reachable = known.load_balancer.as_ref().and_then(|known| known.ingress.as_deref());
     let reachable = reachable.unwrap_or_default();
@@ -39,8 +39,11 @@ pub(super) fn http_proxy(
 }
 
 /// Returns the status of an `IngressRoute`, or `None` if it is up to date.
-pub(super) fn ingress_route(object: &IngressRoute, verdict: &RouteVerdict) -> Option<IngressRouteStatus> {
-    verdict.status(object.status.as_ref())
+pub(super) fn ingress_route(
+    object: &IngressRoute,
+    validation: &IngressRouteValidation,
+) -> Option<IngressRouteStatus> {
+    validation.status(object.status.as_ref())
 }
 
 /// Returns the load balancer status of an `Ingress`, or `None` if it is up to date.
@@ -83,8 +86,8 @@ mod tests {
         serde_json::from_value(json!({"metadata": metadata, "spec": {}, "status": status})).unwrap()
     }
 
-    fn verdict(generation: i64) -> ProxyVerdict {
-        ProxyVerdict { generation: Some(generation), ..ProxyVerdict::default() }
+    fn validation(generation: i64) -> HttpProxyValidation {
+        HttpProxyValidation { generation: Some(generation), ..HttpProxyValidation::default() }
     }
 
     fn now() -> Timestamp {
@@ -98,21 +101,21 @@ mod tests {
     #[test]
     fn the_status_and_addresses_of_a_proxy_are_one_write() {
         let (none, one, two) = (addresses(""), addresses("10.0.0.1"), addresses("10.0.0.1,lb.example"));
-        let first = value(http_proxy(&proxy(1, &Value::Null), &verdict(1), &none, now()));
+        let first = value(http_proxy(&proxy(1, &Value::Null), &validation(1), &none, now()));
         assert_eq!((&first["currentStatus"], &first["loadBalancer"]), (&json!("valid"), &Value::Null));
-        assert_eq!(http_proxy(&proxy(1, &first), &verdict(1), &none, now()), None, "nothing changes");
+        assert_eq!(http_proxy(&proxy(1, &first), &validation(1), &none, now()), None, "nothing changes");
 
-        let both = value(http_proxy(&proxy(1, &Value::Null), &verdict(1), &one, now()));
+        let both = value(http_proxy(&proxy(1, &Value::Null), &validation(1), &one, now()));
         assert_eq!(both["conditions"][0]["reason"], "Valid");
         assert_eq!(both["loadBalancer"], json!({"ingress": [{"ip": "10.0.0.1"}]}));
-        assert_eq!(http_proxy(&proxy(1, &both), &verdict(1), &one, now()), None, "nothing changes");
+        assert_eq!(http_proxy(&proxy(1, &both), &validation(1), &one, now()), None, "nothing changes");
         assert_eq!(
-            http_proxy(&proxy(1, &both), &verdict(1), &none, now()),
+            http_proxy(&proxy(1, &both), &validation(1), &none, now()),
             None,
             "an address is not removed"
         );
 
-        let later = value(http_proxy(&proxy(1, &both), &verdict(1), &two, now()));
+        let later = value(http_proxy(&proxy(1, &both), &validation(1), &two, now()));
         assert_eq!(
             later["loadBalancer"],
             json!({"ingress": [{"ip": "10.0.0.1"}, {"hostname": "lb.example"}]})
@@ -123,7 +126,7 @@ mod tests {
     #[test]
     fn a_result_for_another_generation_is_not_written() {
         for generation in [1, 3] {
-            let status = http_proxy(&proxy(2, &Value::Null), &verdict(generation), &addresses("h"), now());
+            let status = http_proxy(&proxy(2, &Value::Null), &validation(generation), &addresses("h"), now());
             assert_eq!(status, None, "{generation}");
         }
     }
@@ -132,7 +135,7 @@ mod tests {
     fn fields_that_some_definitions_drop_are_not_written() {
         let mut of_service = addresses("10.0.0.1");
         of_service.ingress.as_mut().unwrap()[0].ip_mode = Some("VIP".to_owned());
-        let status = value(http_proxy(&proxy(1, &Value::Null), &verdict(1), &of_service, now()));
+        let status = value(http_proxy(&proxy(1, &Value::Null), &validation(1), &of_service, now()));
         assert_eq!(status["loadBalancer"], json!({"ingress": [{"ip": "10.0.0.1"}]}));
     }
 
@@ -162,9 +165,9 @@ mod tests {
         let object = |status: Value| -> IngressRoute {
             serde_json::from_value(json!({"metadata": {}, "spec": {}, "status": status})).unwrap()
         };
-        let status = ingress_route(&object(Value::Null), &RouteVerdict::Valid).unwrap();
+        let status = ingress_route(&object(Value::Null), &IngressRouteValidation::Valid).unwrap();
         assert_eq!(status.current_status, "valid");
         let status = object(serde_json::to_value(status).unwrap());
-        assert_eq!(ingress_route(&status, &RouteVerdict::Valid), None);
+        assert_eq!(ingress_route(&status, &IngressRouteValidation::Valid), None);
     }
 }

@@ -25,13 +25,13 @@ fn main() -> anyhow::Result<()> {
         println!("exchanges: {:?}", small(&listener, through.parse()?)?);
         return Ok(());
     }
-    for way in [TransferMethod::Copy, TransferMethod::Splice, TransferMethod::Adaptive] {
-        let cpu = relayed(way, large)?;
+    for method in [TransferMethod::Copy, TransferMethod::Splice, TransferMethod::Adaptive] {
+        let cpu = relayed(method, large)?;
         let gib = LARGE as f64 / f64::from(1 << 30);
-        println!("{way:?}: {:.0} ms of processor a GiB", cpu.as_secs_f64() * 1000.0 / gib);
-        let cpu = relayed(way, small)?;
+        println!("{method:?}: {:.0} ms of processor a GiB", cpu.as_secs_f64() * 1000.0 / gib);
+        let cpu = relayed(method, small)?;
         println!(
-            "{way:?}: {:.2} us of processor an exchange",
+            "{method:?}: {:.2} us of processor an exchange",
             cpu.as_secs_f64() * 1e6 / f64::from(EXCHANGES)
         );
     }
@@ -41,7 +41,7 @@ fn main() -> anyhow::Result<()> {
 type Load = fn(&TcpListener, SocketAddr) -> anyhow::Result<Duration>;
 
 /// Returns the CPU time of a thread that relays one connection of this load.
-fn relayed(way: TransferMethod, load: Load) -> anyhow::Result<Duration> {
+fn relayed(method: TransferMethod, load: Load) -> anyhow::Result<Duration> {
     let backend = TcpListener::bind("127.0.0.1:0")?;
     let far = backend.local_addr()?;
     let front = TcpListener::bind("127.0.0.1:0")?;
@@ -58,8 +58,8 @@ fn relayed(way: TransferMethod, load: Load) -> anyhow::Result<Duration> {
         runtime.block_on(async {
             let (client, server) =
                 (tokio::net::TcpStream::from_std(client)?, tokio::net::TcpStream::from_std(server)?);
-            let (_, outcome) = relay(&client, &server, Duration::from_secs(60), way).await;
-            outcome.context("the relay broke")
+            let (_, result) = relay(&client, &server, Duration::from_secs(60), method).await;
+            result.context("the relay broke")
         })?;
         Ok(now() - began)
     });

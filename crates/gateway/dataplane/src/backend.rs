@@ -74,7 +74,7 @@ impl Backend {
     }
 
     /// Returns the order in which to try the endpoints, according to the load balancing policy.
-    pub(crate) fn turn(&self, endpoints: &[SocketAddr]) -> Turn {
+    pub(crate) fn turn(&self, endpoints: &[SocketAddr]) -> EndpointOrder {
         let count = endpoints.len();
         let first = match (self.id.balance, count) {
             (_, 0 | 1) => 0,
@@ -85,7 +85,7 @@ impl Backend {
                 if self.load(endpoints[one]) <= self.load(endpoints[other]) { one } else { other }
             }
         };
-        Turn { at: first, count, left: count.min(ATTEMPTS) }
+        EndpointOrder { at: first, count, left: count.min(ATTEMPTS) }
     }
 
     pub(crate) fn server(&self, address: SocketAddr) -> Arc<Server> {
@@ -108,13 +108,13 @@ impl Backend {
 /// Indices into a list of endpoints, starting with the one that load balancing selected. Empty when
 /// there is no endpoint.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Turn {
+pub(crate) struct EndpointOrder {
     at: usize,
     count: usize,
     left: usize,
 }
 
-impl Iterator for Turn {
+impl Iterator for EndpointOrder {
     type Item = usize;
 
     fn next(&mut self) -> Option<usize> {
@@ -137,7 +137,7 @@ impl Backend {
             let trust = validation.map(|must| BackendTrust { ca: &must.ca, names: &must.names });
             backend_config(trust, self.client_certificate.as_deref(), &[]).map_err(|error| {
                 // Logged once for each backend: the cause persists until an object changes.
-                tracing::warn!(service = %self.id.service, %error, "TLS with a backend cannot be");
+                tracing::warn!(service = %self.id.service, %error, "TLS with a backend cannot be configured");
                 Arc::new(error)
             })
         });
@@ -148,8 +148,8 @@ impl Backend {
 
     /// Returns the HTTP client for one of the backend's servers.
     pub(crate) fn requests<'a>(&self, server: &'a Server) -> Result<&'a Requests, Arc<TlsError>> {
-        if let Some(way) = server.http.get() {
-            return Ok(way);
+        if let Some(requests) = server.http.get() {
+            return Ok(requests);
         }
         let limits = UpstreamLimits {
             dial_timeout: CONNECT_TIMEOUT,
@@ -198,7 +198,7 @@ impl Backend {
                 Ok(Err(source)) => failure = ConnectError::Refused { address, source },
                 Err(_elapsed) => failure = ConnectError::Timeout { address },
             }
-            tracing::debug!(error = %failure, "an endpoint takes no connection");
+            tracing::debug!(error = %failure, "an endpoint does not accept connections");
         }
         Err(failure)
     }

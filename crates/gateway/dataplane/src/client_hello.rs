@@ -126,7 +126,7 @@ enum Message<'a> {
 /// Returns the body of the first handshake message, without a copy if it is in one record.
 fn message(bytes: &[u8]) -> Result<Message<'_>, ClientHelloError> {
     let mut at = 0;
-    let mut gathered: Cow<'_, [u8]> = Cow::Borrowed(&[]);
+    let mut message: Cow<'_, [u8]> = Cow::Borrowed(&[]);
     loop {
         let Some(length) = record(&bytes[at..])? else {
             // At least a header and one byte after it.
@@ -134,16 +134,16 @@ fn message(bytes: &[u8]) -> Result<Message<'_>, ClientHelloError> {
         };
         let start = at + RECORD_HEADER;
         let end = start + length;
-        let there = &bytes[start..end.min(bytes.len())];
-        if gathered.is_empty() {
-            gathered = Cow::Borrowed(there);
+        let fragment = &bytes[start..end.min(bytes.len())];
+        if message.is_empty() {
+            message = Cow::Borrowed(fragment);
         } else {
-            gathered.to_mut().extend_from_slice(there);
+            message.to_mut().extend_from_slice(fragment);
         }
-        let wanted = wanted(&gathered)?;
-        if let Some(body) = wanted.and_then(|wanted| gathered.len().checked_sub(wanted)) {
-            let length = gathered.len() - body;
-            return Ok(Message::Complete(match gathered {
+        let wanted = wanted(&message)?;
+        if let Some(body) = wanted.and_then(|wanted| message.len().checked_sub(wanted)) {
+            let length = message.len() - body;
+            return Ok(Message::Complete(match message {
                 Cow::Borrowed(whole) => Cow::Borrowed(&whole[MESSAGE_HEADER..length]),
                 Cow::Owned(mut whole) => {
                     whole.truncate(length);
@@ -153,7 +153,7 @@ fn message(bytes: &[u8]) -> Result<Message<'_>, ClientHelloError> {
             }));
         }
         if end > bytes.len() {
-            let missing = wanted.unwrap_or(MESSAGE_HEADER) - gathered.len();
+            let missing = wanted.unwrap_or(MESSAGE_HEADER) - message.len();
             return Ok(Message::Incomplete(end.min(bytes.len() + missing)));
         }
         at = end;

@@ -13,11 +13,11 @@ use pinniped_http_server::workers::Share;
 use pinniped_http_server::{Limits, Listener, ServerHandle, Stats, Workers, serve_with};
 use tokio_util::sync::CancellationToken;
 
+use crate::active_table::ActiveTable;
 use crate::backend::Weights;
 use crate::counts::{Counters, Counts};
-use crate::live::Live;
 use crate::plain::PlainPort;
-use crate::termination::Ends;
+use crate::termination::HostTlsConfigs;
 use crate::tls::TlsPort;
 
 /// The addresses and limits of a gateway.
@@ -69,9 +69,9 @@ pub enum StartError {
 /// The state shared by all connections.
 #[derive(Debug)]
 pub(crate) struct Inner {
-    live: ArcSwap<Live>,
+    active: ArcSwap<ActiveTable>,
     updates: Mutex<()>,
-    pub(crate) ends: Ends,
+    pub(crate) tls_configs: HostTlsConfigs,
     pub(crate) weights: Weights,
     pub(crate) tunnels: Tunnels,
     pub(crate) counts: Counters,
@@ -82,30 +82,30 @@ pub(crate) struct Inner {
 
 impl Inner {
     /// Returns the current routing table and its backends.
-    pub(crate) fn live(&self) -> Arc<Live> {
-        self.live.load_full()
+    pub(crate) fn active(&self) -> Arc<ActiveTable> {
+        self.active.load_full()
     }
 
     /// Returns the token that terminates an upgraded connection to a host of the fallback; `None`
     /// if the host no longer exists.
-    pub(crate) fn end_of_fallback_host(&self, host: &str) -> Option<CancellationToken> {
+    pub(crate) fn revocation_of_fallback_host(&self, host: &str) -> Option<CancellationToken> {
         // The table cannot change while this lock is held.
-        let mut ends = self.ends.lock();
-        let live = self.live();
-        let pattern = live.table.tls.fallback.as_ref()?.hosts.pattern_by_host(host)?;
-        Some(ends.of_fallback_host(pattern, &self.draining).ended.clone())
+        let mut tls_configs = self.tls_configs.lock();
+        let active = self.active();
+        let pattern = active.table.tls.fallback.as_ref()?.hosts.pattern_by_host(host)?;
+        Some(tls_configs.of_fallback_host(pattern, &self.draining).ended.clone())
     }
 
     fn update(&self, table: Arc<RoutingTable>) {
         // Serializes updates, because each table is built from its predecessor.
         let _turn = self.updates.lock().unwrap_or_else(PoisonError::into_inner);
         // Built before the lock that handshakes need: with many hosts it takes some milliseconds.
-        let next = Arc::new(self.live().next(table));
+        let next = Arc::new(self.active().next(table));
         // Under this lock, no handshake can add the configuration of a host of the old table.
-        let mut ends = self.ends.lock();
-        ends.retire(&next.table);
-        let old = self.live.swap(next);
-        drop(ends);
+        let mut tls_configs = self.tls_configs.lock();
+        tls_configs.retire(&next.table);
+        let old = self.active.swap(next);
+        drop(tls_configs);
         // Dropped after the lock is released, so that handshakes do not wait for it.
         drop(old);
     }
@@ -113,7 +113,7 @@ impl Inner {
 
 /// The current values of all metrics of a gateway.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Readings {
+pub struct GatewayStats {
     /// Connections to port 443. Passed-through connections count as open, too.
     pub tls: Stats,
     /// Connections to port 80.
@@ -146,9 +146,9 @@ pub fn start(params: &GatewayParams) -> Result<Gateway, StartError> {
     let (tls, plain) = (listen(params.tls)?, listen(params.plain)?);
     let workers = Arc::new(Workers::start(Share::All).map_err(StartError::Threads)?);
     let inner = Arc::new(Inner {
-        live: ArcSwap::default(),
+        active: ArcSwap::default(),
         updates: Mutex::default(),
-        ends: Ends::default(),
+        tls_configs: HostTlsConfigs::default(),
         weights: Weights::default(),
         tunnels: Tunnels::new(),
         counts: Counters::default(),
@@ -224,10 +224,10 @@ impl Gateway {
     }
 
     /// Returns a function that reads all metrics and may outlive the gateway.
-    pub fn readings(&self) -> impl Fn() -> Readings + Clone + Send + Sync + use<> {
+    pub fn stats_source(&self) -> impl Fn() -> GatewayStats + Clone + Send + Sync + use<> {
         let inner = Arc::clone(&self.inner);
         let (tls, plain) = (self.tls.stats_source(), self.plain.stats_source());
-        move || Readings {
+        move || GatewayStats {
             tls: tls(),
             plain: plain(),
             counts: inner.counts.read(),

@@ -1,14 +1,14 @@
 //! HTTP requests: routing, and the action of the selected route.
 //!
 //! ```text
-//! 1 host                 Host or :authority; none: 400                    here
-//! 2 path normalization   dot segments, double slashes                     routing::prepare
-//! 3 route                in the current table: 404, 421, 301 to https     routing, here
-//! 4 redirect, response   direct responses of the route                    redirect, answer
-//! 5 headers              removes hop-by-hop headers,                      headers
+//! 1 host                 Host or :authority; none: 400                   here
+//! 2 path normalization   dot segments, double slashes                    routing::prepare
+//! 3 route                in the current table: 404, 421, 301 to https    routing, here
+//! 4 redirect, response   direct responses of the route                   redirect, direct_response
+//! 5 headers              removes hop-by-hop headers,                     headers
 //!                        sets x-forwarded-* and x-request-id
-//! 6 backend              by weight, then an endpoint; upgrades if allowed exchange
-//! 7 response             streamed, within its timeouts                    reverse_proxy::relay
+//! 6 backend              by weight, then endpoint; upgrades if allowed  exchange
+//! 7 response             streamed, within its timeouts                   reverse_proxy::relay
 //! ```
 //!
 //! The service reads the routing table for each request, not for each connection. If a host
@@ -26,21 +26,21 @@ use pinniped_gateway_routing::table::{
     Action, ClientValidation, Decision, RequestParts, TlsTarget, host_of, prepare,
 };
 use pinniped_http_server::Incoming;
-use pinniped_http_server::{Answer, Body, Connection, Service, layers};
+use pinniped_http_server::{Body, Connection, ResponseFuture, Service, layers};
 use tokio_util::sync::CancellationToken;
 
+use crate::active_table::ActiveTable;
 use crate::gateway::Inner;
-use crate::live::Live;
 use crate::termination::{same_validation, validation};
 
-mod answer;
 mod client_certificate;
+mod direct_response;
 mod exchange;
 mod headers;
 mod redirect;
 mod upload;
 
-use exchange::{Asked, Exchange, Upgrade};
+use exchange::{Exchange, RequestDetails, Upgrade};
 
 /// The entry point of a connection.
 #[derive(Clone, Debug)]
@@ -84,11 +84,11 @@ impl Http {
 }
 
 impl Service for Http {
-    fn call(&self, connection: &Arc<Connection>, request: Request<Incoming>) -> Answer {
+    fn call(&self, connection: &Arc<Connection>, request: Request<Incoming>) -> ResponseFuture {
         // All synchronous work runs before the future is created; otherwise the future would
         // reserve space for it. A panic must not terminate the other requests of the connection.
         match layers::catch_panic(|| self.0.decide(connection, request)) {
-            Ok(Next::Answer(response)) => Box::pin(ready(response)),
+            Ok(Next::Respond(response)) => Box::pin(ready(response)),
             Ok(Next::Send(mut exchange)) => {
                 connection.permit.confirm();
                 Box::pin(async move { exchange.send().await })
@@ -99,7 +99,7 @@ impl Service for Http {
             }
             Err(panicked) => {
                 tracing::error!(error = %panicked, "no route was chosen");
-                Box::pin(ready(answer::status(StatusCode::INTERNAL_SERVER_ERROR)))
+                Box::pin(ready(direct_response::status(StatusCode::INTERNAL_SERVER_ERROR)))
             }
         }
     }
@@ -107,7 +107,7 @@ impl Service for Http {
 
 /// The next step for a request.
 enum Next {
-    Answer(Response<Body>),
+    Respond(Response<Body>),
     Send(Exchange),
     Upgrade(Upgrade),
 }
@@ -119,33 +119,33 @@ impl PerConnection {
         let is_h1 = request.version() < Version::HTTP_2;
         let (parts, body) = request.into_parts();
         let Some(authority) = authority(&parts) else {
-            return Next::Answer(answer::status(StatusCode::BAD_REQUEST));
+            return Next::Respond(direct_response::status(StatusCode::BAD_REQUEST));
         };
         // The gateway offers no tunnels to arbitrary destinations, whatever the routes contain.
         if parts.method == Method::CONNECT {
-            return Next::Answer(answer::status(StatusCode::NOT_FOUND));
+            return Next::Respond(direct_response::status(StatusCode::NOT_FOUND));
         }
         let path = prepare(parts.uri.path());
-        let facts = RequestParts {
+        let request_parts = RequestParts {
             method: &parts.method,
             authority: authority.as_str(),
             path: &path,
             query: parts.uri.query(),
             headers: &parts.headers,
         };
-        let live = self.inner.live();
-        let route = match self.route(&live, &facts) {
+        let active = self.inner.active();
+        let route = match self.route(&active, &request_parts) {
             Decision::Take(route) => Arc::clone(route),
             Decision::UpgradeToHttps => {
-                return Next::Answer(redirect::to_https(authority.as_str(), &path, parts.uri.query()));
+                return Next::Respond(redirect::to_https(authority.as_str(), &path, parts.uri.query()));
             }
             Decision::NotFound => {
                 self.inner.counts.not_found.one();
-                return Next::Answer(answer::status(StatusCode::NOT_FOUND));
+                return Next::Respond(direct_response::status(StatusCode::NOT_FOUND));
             }
             Decision::Misdirected => {
                 self.inner.counts.misdirected.one();
-                return Next::Answer(answer::status(StatusCode::MISDIRECTED_REQUEST));
+                return Next::Respond(direct_response::status(StatusCode::MISDIRECTED_REQUEST));
             }
         };
         match &route.action {
@@ -156,25 +156,26 @@ impl PerConnection {
                     path: &path,
                     query: parts.uri.query(),
                 };
-                Next::Answer(redirect::redirect(redirect, &from))
+                Next::Respond(redirect::redirect(redirect, &from))
             }
-            Action::Respond(response) => Next::Answer(answer::of_route(response)),
+            Action::Respond(response) => Next::Respond(direct_response::of_route(response)),
             Action::Forward(forward) => {
                 // An unchanged path is forwarded as it was received.
                 let path = (*path != *parts.uri.path()).then(|| path.into_owned());
-                let asked = Asked { authority, path, is_h1, certificate: self.certificate(connection) };
-                exchange::begin(self, connection, &live, forward, asked, parts, body)
+                let details =
+                    RequestDetails { authority, path, is_h1, certificate: self.certificate(connection) };
+                exchange::begin(self, connection, &active, forward, details, parts, body)
             }
         }
     }
 
-    fn route<'a>(&self, live: &'a Live, facts: &RequestParts<'_>) -> Decision<'a> {
-        let table = &live.table;
+    fn route<'a>(&self, active: &'a ActiveTable, request_parts: &RequestParts<'_>) -> Decision<'a> {
+        let table = &active.table;
         match &self.entry {
-            Entry::Plain => table.plain.route(facts),
+            Entry::Plain => table.plain.route(request_parts),
             Entry::Host { name, validation: shown, .. } => match table.tls.by_sni(Some(name)) {
                 Some(TlsTarget::Host(host)) if same_validation(validation(host), shown.as_ref()) => {
-                    host.route(name, facts)
+                    host.route(name, request_parts)
                 }
                 // The client validation has changed, or the fallback serves the name now: the
                 // client must open a new connection.
@@ -182,7 +183,7 @@ impl PerConnection {
                 None => Decision::NotFound,
             },
             Entry::Fallback { name } => match table.tls.by_sni(name.as_deref()) {
-                Some(TlsTarget::Fallback(fallback)) => fallback.route(facts),
+                Some(TlsTarget::Fallback(fallback)) => fallback.route(request_parts),
                 Some(TlsTarget::Host(_)) => Decision::Misdirected,
                 None => Decision::NotFound,
             },
@@ -195,7 +196,7 @@ impl PerConnection {
         match &self.entry {
             Entry::Plain => Some(self.inner.draining.clone()),
             Entry::Host { ended, .. } => Some(ended.clone()),
-            Entry::Fallback { .. } => self.inner.end_of_fallback_host(host_of(authority.as_str())),
+            Entry::Fallback { .. } => self.inner.revocation_of_fallback_host(host_of(authority.as_str())),
         }
     }
 

@@ -23,12 +23,12 @@
 
 #![forbid(unsafe_code)]
 
+mod active_table;
 mod backend;
 pub mod client_hello;
 mod counts;
 mod gateway;
 mod http;
-mod live;
 mod peek;
 mod plain;
 pub mod relay;
@@ -36,4 +36,4 @@ mod termination;
 mod tls;
 
 pub use counts::Counts;
-pub use gateway::{Gateway, GatewayParams, Readings, StartError, start};
+pub use gateway::{Gateway, GatewayParams, GatewayStats, StartError, start};

@@ -24,7 +24,7 @@ pub(crate) enum PeekError {
     #[error(transparent)]
     Bad(#[from] ClientHelloError),
     /// The client closed its side before the ClientHello was complete.
-    #[error("the client ended within its ClientHello")]
+    #[error("the client closed the connection within its ClientHello")]
     Ended,
     /// The connection failed.
     #[error("the connection broke within the ClientHello: {0}")]
@@ -38,16 +38,16 @@ pub(crate) async fn client_hello(stream: &TcpStream) -> Result<ClientHello, Peek
         let ready = stream.ready(Interest::READABLE).await.map_err(PeekError::Broken)?;
         let peeked = stream.try_io(Interest::READABLE, || {
             MEMORY.with_borrow_mut(|memory| {
-                let (_, there) = recv(stream, &mut memory[..], RecvFlags::PEEK)?;
-                if there == 0 {
+                let (_, peeked) = recv(stream, &mut memory[..], RecvFlags::PEEK)?;
+                if peeked == 0 {
                     return Ok(Err(PeekError::Ended));
                 }
-                if there < wanted {
+                if peeked < wanted {
                     // Clears tokio's readiness, so that the wait continues until more bytes arrive:
                     // the available bytes have been inspected.
                     return Err(io::ErrorKind::WouldBlock.into());
                 }
-                match client_hello::parse(&memory[..there]) {
+                match client_hello::parse(&memory[..peeked]) {
                     Ok(Progress::Complete(hello)) => Ok(Ok(hello)),
                     Ok(Progress::Incomplete(more)) => {
                         wanted = more;

@@ -30,11 +30,11 @@ pub use streams::relay_streams;
 
 /// The number of bytes relayed in each direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Moved {
+pub struct RelayedBytes {
     /// From the first connection to the second.
-    pub there: u64,
+    pub first_to_second: u64,
     /// From the second connection to the first.
-    pub back: u64,
+    pub second_to_first: u64,
 }
 
 /// The reason why a relay ended before both directions were complete.
@@ -61,16 +61,16 @@ pub async fn relay(
     first: &TcpStream,
     second: &TcpStream,
     idle: Duration,
-    way: TransferMethod,
-) -> (Moved, Result<(), RelayError>) {
-    let mut there = Flow::new(way);
-    let mut back = Flow::new(way);
+    method: TransferMethod,
+) -> (RelayedBytes, Result<(), RelayError>) {
+    let mut first_to_second = Flow::new(method);
+    let mut second_to_first = Flow::new(method);
     let mut alive = Instant::now();
     let mut timer = pin!(sleep_until(alive + idle));
     let result = poll_fn(|cx| {
-        let before = there.moved() + back.moved();
-        let one = there.poll(cx, first, second);
-        let other = back.poll(cx, second, first);
+        let before = first_to_second.moved() + second_to_first.moved();
+        let one = first_to_second.poll(cx, first, second);
+        let other = second_to_first.poll(cx, second, first);
         let broken = match (side(one, true), side(other, false)) {
             (Ok(true), Ok(true)) => return Poll::Ready(Ok(())),
             (Err(error), _) | (_, Err(error)) => Some(error),
@@ -85,22 +85,25 @@ pub async fn relay(
             }
             return Poll::Ready(Err(error));
         }
-        if there.moved() + back.moved() > before {
+        if first_to_second.moved() + second_to_first.moved() > before {
             alive = Instant::now();
         }
         expired(timer.as_mut(), alive + idle, cx).map(|()| Err(RelayError::Idle(idle)))
     })
     .await;
-    (Moved { there: there.moved(), back: back.moved() }, result)
+    (
+        RelayedBytes { first_to_second: first_to_second.moved(), second_to_first: second_to_first.moved() },
+        result,
+    )
 }
 
 /// Returns whether this direction has ended, or the error of the side that failed.
-fn side(polled: Poll<Result<(), Step>>, there: bool) -> Result<bool, RelayError> {
+fn side(polled: Poll<Result<(), Step>>, first_to_second: bool) -> Result<bool, RelayError> {
     match polled {
         Poll::Pending => Ok(false),
         Poll::Ready(Ok(())) => Ok(true),
-        Poll::Ready(Err(Step::Read(error))) if there => Err(RelayError::First(error)),
-        Poll::Ready(Err(Step::Write(error))) if !there => Err(RelayError::First(error)),
+        Poll::Ready(Err(Step::Read(error))) if first_to_second => Err(RelayError::First(error)),
+        Poll::Ready(Err(Step::Write(error))) if !first_to_second => Err(RelayError::First(error)),
         Poll::Ready(Err(Step::Read(error) | Step::Write(error))) => Err(RelayError::Second(error)),
     }
 }

@@ -16,7 +16,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 /// The TLS configuration of one host.
-pub(crate) struct End {
+pub(crate) struct HostTlsConfig {
     inputs: Inputs,
     pub(crate) acceptor: TlsAcceptor,
     /// Cancelled when the host is removed or its configuration changes: its connections finish
@@ -48,23 +48,23 @@ impl Grant {
     }
 }
 
-impl std::fmt::Debug for End {
+impl std::fmt::Debug for HostTlsConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("End").field("facts", &self.inputs).finish_non_exhaustive()
+        f.debug_struct("HostTlsConfig").field("inputs", &self.inputs).finish_non_exhaustive()
     }
 }
 
-/// The input of an [`End`].
+/// The input of an [`HostTlsConfig`].
 #[derive(Clone, Debug)]
 struct Inputs {
     certificate: Arc<CertificatePair>,
     versions: TlsVersions,
-    basis: Basis,
+    conditions: GrantConditions,
 }
 
 /// The conditions of a [`Grant`].
 #[derive(Clone, Debug)]
-struct Basis {
+struct GrantConditions {
     /// The Secret of the certificate; `None` for the fallback, whose certificate an administrator
     /// configures.
     secret: Option<SecretReference>,
@@ -72,7 +72,7 @@ struct Basis {
     http: bool,
 }
 
-impl Basis {
+impl GrantConditions {
     fn is(&self, other: &Self) -> bool {
         self.secret == other.secret
             && self.http == other.http
@@ -88,7 +88,7 @@ impl Inputs {
                 Some(Self {
                     certificate: Arc::clone(&termination.certificate),
                     versions: termination.versions,
-                    basis: Basis {
+                    conditions: GrantConditions {
                         secret: Some(termination.secret.clone()),
                         validation: termination.client_validation.clone(),
                         http: matches!(termination.inside, Terminated::Http(_)),
@@ -98,7 +98,7 @@ impl Inputs {
             TlsTarget::Fallback(fallback) => Some(Self {
                 certificate: Arc::clone(&fallback.certificate),
                 versions: fallback.versions,
-                basis: Basis { secret: None, validation: None, http: true },
+                conditions: GrantConditions { secret: None, validation: None, http: true },
             }),
         }
     }
@@ -107,7 +107,7 @@ impl Inputs {
         let same_certificate = Arc::ptr_eq(&self.certificate, &other.certificate)
             || self.certificate.certificate_pem() == other.certificate.certificate_pem()
                 && self.certificate.private_key_pem() == other.certificate.private_key_pem();
-        same_certificate && self.versions == other.versions && self.basis.is(&other.basis)
+        same_certificate && self.versions == other.versions && self.conditions.is(&other.conditions)
     }
 }
 
@@ -131,96 +131,99 @@ pub(crate) fn validation(host: &TlsHost) -> Option<&Arc<ClientValidation>> {
     }
 }
 
-impl End {
+impl HostTlsConfig {
     fn new(inputs: Inputs, retired: CancellationToken, grant: Grant) -> Result<Self, ClientDemandError> {
         let versions = match (inputs.versions.min, inputs.versions.max) {
             (TlsVersion::V1_3, _) => Versions::Only1_3,
             (TlsVersion::V1_2, TlsVersion::V1_2) => Versions::Only1_2,
             (TlsVersion::V1_2, TlsVersion::V1_3) => Versions::Both,
         };
-        let demand = inputs.basis.validation.as_deref().map(|must| ClientDemand {
+        let demand = inputs.conditions.validation.as_deref().map(|must| ClientDemand {
             ca: &must.ca,
             revocations: must.revocations.as_deref(),
             revocations_of_leaf_only: must.revocations_of_leaf_only,
             optional: must.optional,
         });
-        let alpn = if inputs.basis.http { ALPN_HTTP } else { &[] };
+        let alpn = if inputs.conditions.http { ALPN_HTTP } else { &[] };
         let config = host_config(versions, &inputs.certificate, demand, alpn)?;
         Ok(Self { inputs, acceptor: TlsAcceptor::from(config), retired, grant })
     }
 
     pub(crate) fn validation(&self) -> Option<&Arc<ClientValidation>> {
-        self.inputs.basis.validation.as_ref()
+        self.inputs.conditions.validation.as_ref()
     }
 }
 
 /// The reason why a host has no TLS configuration. Logged once and cached until the table changes:
 /// repeating the attempt for every connection would cost more than the connection.
 #[derive(Clone, Debug)]
-struct Impossible {
+struct InvalidConfig {
     inputs: Inputs,
     why: Arc<ClientDemandError>,
 }
 
 /// The result of building the configuration of a host.
-type Tried = Result<Arc<End>, Impossible>;
+type ConfigResult = Result<Arc<HostTlsConfig>, InvalidConfig>;
 
 /// The configurations in use, each created by the first handshake of its host.
 #[derive(Debug, Default)]
-pub(crate) struct Ends(Mutex<Made>);
+pub(crate) struct HostTlsConfigs(Mutex<ConfigMap>);
 
 /// A guard. The table does not change while it exists.
-pub(crate) struct Locked<'a>(MutexGuard<'a, Made>);
+pub(crate) struct LockedConfigs<'a>(MutexGuard<'a, ConfigMap>);
 
 #[derive(Debug, Default)]
-struct Made {
-    hosts: HashMap<HostPattern, Tried>,
-    fallback: Option<Arc<End>>,
+struct ConfigMap {
+    hosts: HashMap<HostPattern, ConfigResult>,
+    fallback: Option<Arc<HostTlsConfig>>,
     /// The grants of hosts. An entry does not outlive its host in the table.
-    grants: HashMap<HostPattern, (Basis, Grant)>,
+    grants: HashMap<HostPattern, (GrantConditions, Grant)>,
     fallback_grant: Option<Grant>,
     /// The grants of upgraded connections to hosts of the fallback.
     fallback_hosts: HashMap<HostPattern, Grant>,
 }
 
-impl Ends {
-    pub(crate) fn lock(&self) -> Locked<'_> {
+impl HostTlsConfigs {
+    pub(crate) fn lock(&self) -> LockedConfigs<'_> {
         // A panic elsewhere cannot leave the value in an inconsistent state: each statement
         // completes it.
-        Locked(self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        LockedConfigs(self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl Locked<'_> {
+impl LockedConfigs<'_> {
     /// Returns the configuration of a host or the fallback; `None` for passthrough.
     pub(crate) fn of(
         &mut self,
         target: TlsTarget<'_>,
         draining: &CancellationToken,
-    ) -> Result<Option<Arc<End>>, Arc<ClientDemandError>> {
+    ) -> Result<Option<Arc<HostTlsConfig>>, Arc<ClientDemandError>> {
         let Some(inputs) = Inputs::of(target) else { return Ok(None) };
-        let end = match target {
+        let tls_config = match target {
             TlsTarget::Host(host) => match self.0.hosts.get(&host.pattern) {
-                Some(tried) => return tried.clone().map(Some).map_err(|impossible| impossible.why),
+                Some(result) => return result.clone().map(Some).map_err(|invalid| invalid.why),
                 None => {
                     let grants = self.0.grants.entry(host.pattern.clone());
-                    let (_, grant) = grants.or_insert_with(|| (inputs.basis.clone(), Grant::new(draining)));
-                    let tried = try_to_make(host, inputs, draining, grant.clone());
-                    self.0.hosts.insert(host.pattern.clone(), tried.clone());
-                    tried.map_err(|impossible| impossible.why)?
+                    let (_, grant) =
+                        grants.or_insert_with(|| (inputs.conditions.clone(), Grant::new(draining)));
+                    let result = try_create(host, inputs, draining, grant.clone());
+                    self.0.hosts.insert(host.pattern.clone(), result.clone());
+                    result.map_err(|invalid| invalid.why)?
                 }
             },
             TlsTarget::Fallback(_) => match &self.0.fallback {
-                Some(end) => Arc::clone(end),
+                Some(tls_config) => Arc::clone(tls_config),
                 // Without client validation the configuration cannot fail.
                 None => {
                     let grant = self.0.fallback_grant.get_or_insert_with(|| Grant::new(draining)).clone();
-                    let end = Arc::new(End::new(inputs, draining.child_token(), grant).map_err(Arc::new)?);
-                    Arc::clone(self.0.fallback.insert(end))
+                    let tls_config = Arc::new(
+                        HostTlsConfig::new(inputs, draining.child_token(), grant).map_err(Arc::new)?,
+                    );
+                    Arc::clone(self.0.fallback.insert(tls_config))
                 }
             },
         };
-        Ok(Some(end))
+        Ok(Some(tls_config))
     }
 
     /// Returns the grant for upgraded connections to a host of the fallback.
@@ -231,57 +234,66 @@ impl Locked<'_> {
     /// Terminates the connections of hosts that changed in `table`, and removes their
     /// configurations.
     pub(crate) fn retire(&mut self, table: &RoutingTable) {
-        self.retire_ends(table);
-        self.0.grants.retain(|pattern, (basis, grant)| {
+        self.retire_configs(table);
+        self.0.grants.retain(|pattern, (conditions, grant)| {
             let host = table.tls.hosts.of_pattern(pattern);
             let now = host.and_then(|host| Inputs::of(TlsTarget::Host(host)));
-            kept(grant, now.is_some_and(|now| basis.is(&now.basis)))
+            revoke_if_changed(grant, now.is_some_and(|now| conditions.is(&now.conditions)))
         });
         let fallback = table.tls.fallback.as_ref();
-        self.0.fallback_grant.take_if(|grant| !kept(grant, fallback.is_some()));
+        self.0.fallback_grant.take_if(|grant| !revoke_if_changed(grant, fallback.is_some()));
         self.0.fallback_hosts.retain(|pattern, grant| {
-            kept(grant, fallback.is_some_and(|fallback| fallback.hosts.of_pattern(pattern).is_some()))
+            revoke_if_changed(
+                grant,
+                fallback.is_some_and(|fallback| fallback.hosts.of_pattern(pattern).is_some()),
+            )
         });
     }
 
-    fn retire_ends(&mut self, table: &RoutingTable) {
-        self.0.hosts.retain(|pattern, tried| {
+    fn retire_configs(&mut self, table: &RoutingTable) {
+        self.0.hosts.retain(|pattern, result| {
             let host = table.tls.hosts.of_pattern(pattern);
             let now = host.and_then(|host| Inputs::of(TlsTarget::Host(host)));
-            match tried {
-                Ok(end) => stays(end, now),
-                Err(impossible) => now.is_some_and(|now| impossible.inputs.is(&now)),
+            match result {
+                Ok(tls_config) => retire_if_changed(tls_config, now),
+                Err(invalid) => now.is_some_and(|now| invalid.inputs.is(&now)),
             }
         });
         let fallback = table.tls.fallback.as_ref();
         let inputs = |fallback: &Arc<Fallback>| Inputs::of(TlsTarget::Fallback(fallback));
-        if self.0.fallback.as_ref().is_some_and(|end| !stays(end, fallback.and_then(inputs))) {
+        if self
+            .0
+            .fallback
+            .as_ref()
+            .is_some_and(|tls_config| !retire_if_changed(tls_config, fallback.and_then(inputs)))
+        {
             self.0.fallback = None;
         }
     }
 }
 
-fn try_to_make(host: &TlsHost, inputs: Inputs, draining: &CancellationToken, grant: Grant) -> Tried {
-    End::new(inputs.clone(), draining.child_token(), grant).map(Arc::new).map_err(|error| {
-        tracing::warn!(host = %host.pattern, %error, "no client can meet what a host demands, so it serves nobody");
-        Impossible { inputs, why: Arc::new(error) }
+fn try_create(host: &TlsHost, inputs: Inputs, draining: &CancellationToken, grant: Grant) -> ConfigResult {
+    HostTlsConfig::new(inputs.clone(), draining.child_token(), grant).map(Arc::new).map_err(|error| {
+        tracing::warn!(host = %host.pattern, %error, "no client can satisfy the client validation of a host, so the host is not served");
+        InvalidConfig { inputs, why: Arc::new(error) }
     })
 }
 
-/// Revokes a grant unless it stays.
-fn kept(grant: &Grant, stays: bool) -> bool {
-    if !stays {
+/// Revokes a grant if its conditions have changed. Returns whether they are unchanged.
+fn revoke_if_changed(grant: &Grant, is_unchanged: bool) -> bool {
+    if !is_unchanged {
         grant.revoke();
     }
-    stays
+    is_unchanged
 }
 
-fn stays(end: &End, now: Option<Inputs>) -> bool {
-    let stays = now.is_some_and(|now| end.inputs.is(&now));
-    if !stays {
-        end.retired.cancel();
+/// Retires a configuration if its input has changed. Returns whether it is unchanged.
+fn retire_if_changed(config: &HostTlsConfig, now: Option<Inputs>) -> bool {
+    let is_unchanged = now.is_some_and(|now| config.inputs.is(&now));
+    if !is_unchanged {
+        config.retired.cancel();
     }
-    stays
+    is_unchanged
 }
 
 #[cfg(test)]
@@ -307,7 +319,7 @@ mod tests {
             idle_connection: None,
         };
         let upstream = Upstream { id, client_certificate: None, endpoints: [].into() };
-        let nobody = ClientValidation {
+        let unsatisfiable = ClientValidation {
             ca: Arc::default(),
             revocations: None,
             revocations_of_leaf_only: false,
@@ -321,13 +333,13 @@ mod tests {
                 certificate: Arc::new(certificate),
                 secret: SecretReference { namespace: "ns".into(), name: "s".into() },
                 versions: TlsVersions::default(),
-                client_validation: Some(Arc::new(nobody)),
+                client_validation: Some(Arc::new(unsatisfiable)),
                 inside: Terminated::Tcp(TcpProxy {
                     backends: Backends::new(vec![(1, Arc::new(upstream))]).unwrap(),
                 }),
             }),
         });
-        let (ends, draining) = (Ends::default(), CancellationToken::new());
+        let (ends, draining) = (HostTlsConfigs::default(), CancellationToken::new());
         let fail = || ends.lock().of(TlsTarget::Host(&host), &draining).unwrap_err();
         let first = fail();
         assert!(Arc::ptr_eq(&first, &fail()), "made and told again");

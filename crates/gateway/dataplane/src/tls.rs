@@ -23,13 +23,13 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 
+use crate::active_table::ActiveTable;
 use crate::client_hello::ClientHelloError;
 use crate::gateway::Inner;
 use crate::http::{Entry, Http};
-use crate::live::Live;
 use crate::peek::{self, PeekError};
-use crate::relay::{self, Moved, RelayError, TransferMethod};
-use crate::termination::End;
+use crate::relay::{self, RelayError, RelayedBytes, TransferMethod};
+use crate::termination::HostTlsConfig;
 
 /// The response of Go's servers to plain HTTP on a TLS port; users search for this text.
 const PLAIN_HTTP: &[u8] =
@@ -41,9 +41,9 @@ pub(crate) struct TlsPort(pub(crate) Arc<Inner>);
 
 /// The destination of a connection.
 enum Destination {
-    Passthrough(Arc<Live>, Arc<TlsHost>),
-    Bytes(Arc<Live>, Arc<TlsHost>, Arc<End>),
-    Requests(Entry, Arc<End>),
+    Passthrough(Arc<ActiveTable>, Arc<TlsHost>),
+    Bytes(Arc<ActiveTable>, Arc<TlsHost>, Arc<HostTlsConfig>),
+    Requests(Entry, Arc<HostTlsConfig>),
 }
 
 impl Handler for TlsPort {
@@ -79,25 +79,25 @@ impl Handler for TlsPort {
             }
         };
         match destination {
-            Destination::Passthrough(live, host) => {
+            Destination::Passthrough(active, host) => {
                 let TlsAction::Passthrough(proxy) = &host.action else { return Ok(()) };
-                pass(&inner, &live, proxy, &stream, &peer.permit).await
+                pass(&inner, &active, proxy, &stream, &peer.permit).await
             }
-            Destination::Bytes(live, host, end) => {
+            Destination::Bytes(active, host, tls_config) => {
                 let TlsAction::Terminate(Termination { inside: Terminated::Tcp(proxy), .. }) = &host.action
                 else {
                     return Ok(());
                 };
                 // Boxed, as the next one, so that passed-through connections reserve no space for
                 // it.
-                Box::pin(unwrap(&inner, &live, proxy, &end, limits, stream, &peer.permit)).await
+                Box::pin(unwrap(&inner, &active, proxy, &tls_config, limits, stream, &peer.permit)).await
             }
-            Destination::Requests(entry, end) => {
+            Destination::Requests(entry, tls_config) => {
                 let grace = inner.revoked_grace;
                 let service = Http::new(inner, entry);
-                let serving = https(limits, &end.retired, &end.acceptor, service, stream, peer);
+                let serving = https(limits, &tls_config.retired, &tls_config.acceptor, service, stream, peer);
                 let overdue = Box::pin(async {
-                    end.grant.revoked.cancelled().await;
+                    tls_config.grant.revoked.cancelled().await;
                     sleep(grace).await;
                 });
                 tokio::select! {
@@ -112,10 +112,10 @@ impl Handler for TlsPort {
 
 impl Inner {
     fn destination(&self, name: Option<Box<str>>) -> Result<Destination, ConnectionError> {
-        let live = self.live();
-        match live.table.tls.by_sni(name.as_deref()) {
+        let active = self.active();
+        match active.table.tls.by_sni(name.as_deref()) {
             Some(TlsTarget::Host(host)) if matches!(host.action, TlsAction::Passthrough(_)) => {
-                return Ok(Destination::Passthrough(Arc::clone(&live), Arc::clone(host)));
+                return Ok(Destination::Passthrough(Arc::clone(&active), Arc::clone(host)));
             }
             Some(_) => {}
             None => {
@@ -124,30 +124,30 @@ impl Inner {
             }
         }
         // The TLS configuration of a host and the table that it belongs to must be consistent.
-        let mut ends = self.ends.lock();
-        let live = self.live();
-        let target = live.table.tls.by_sni(name.as_deref());
-        let end = target.map(|target| ends.of(target, &self.draining)).transpose();
-        drop(ends);
-        let end = end.map_err(|error| {
+        let mut tls_configs = self.tls_configs.lock();
+        let active = self.active();
+        let target = active.table.tls.by_sni(name.as_deref());
+        let tls_config = target.map(|target| tls_configs.of(target, &self.draining)).transpose();
+        drop(tls_configs);
+        let tls_config = tls_config.map_err(|error| {
             self.counts.unservable.one();
             other(error)
         });
-        let end = end?.flatten();
-        match (target, end) {
+        let tls_config = tls_config?.flatten();
+        match (target, tls_config) {
             (Some(TlsTarget::Host(host)), None) => {
-                Ok(Destination::Passthrough(Arc::clone(&live), Arc::clone(host)))
+                Ok(Destination::Passthrough(Arc::clone(&active), Arc::clone(host)))
             }
-            (Some(TlsTarget::Host(host)), Some(end)) => match (&host.action, name) {
+            (Some(TlsTarget::Host(host)), Some(tls_config)) => match (&host.action, name) {
                 (TlsAction::Terminate(Termination { inside: Terminated::Http(_), .. }), Some(name)) => {
-                    let validation = end.validation().cloned();
-                    let ended = end.grant.ended.clone();
-                    Ok(Destination::Requests(Entry::Host { name, validation, ended }, end))
+                    let validation = tls_config.validation().cloned();
+                    let ended = tls_config.grant.ended.clone();
+                    Ok(Destination::Requests(Entry::Host { name, validation, ended }, tls_config))
                 }
-                _ => Ok(Destination::Bytes(Arc::clone(&live), Arc::clone(host), end)),
+                _ => Ok(Destination::Bytes(Arc::clone(&active), Arc::clone(host), tls_config)),
             },
-            (Some(TlsTarget::Fallback(_)), Some(end)) => {
-                Ok(Destination::Requests(Entry::Fallback { name }, end))
+            (Some(TlsTarget::Fallback(_)), Some(tls_config)) => {
+                Ok(Destination::Requests(Entry::Fallback { name }, tls_config))
             }
             (None, _) | (Some(TlsTarget::Fallback(_)), None) => {
                 self.counts.unknown_name.one();
@@ -158,7 +158,7 @@ impl Inner {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("there is no host of the name {0:?}")]
+#[error("there is no host with the name {0:?}")]
 struct UnknownName(Option<Box<str>>);
 
 #[derive(Debug, thiserror::Error)]
@@ -182,14 +182,14 @@ async fn refuse(mut stream: TcpStream, bad: ClientHelloError) {
 /// Passes a connection through unchanged.
 async fn pass(
     inner: &Inner,
-    live: &Live,
+    active: &ActiveTable,
     proxy: &TcpProxy,
     stream: &TcpStream,
     permit: &ConnectionPermit,
 ) -> Result<(), ConnectionError> {
     let connected = async {
         let upstream = inner.weights.pick(&proxy.backends);
-        live.backend(upstream)?.connect(&upstream.endpoints).await.map_err(|error| debug(&error)).ok()
+        active.backend(upstream)?.connect(&upstream.endpoints).await.map_err(|error| debug(&error)).ok()
     };
     let Some((to, _server)) = connected.await else {
         inner.counts.unconnected.one();
@@ -205,19 +205,19 @@ async fn pass(
 /// Terminates TLS and relays the bytes inside.
 async fn unwrap(
     inner: &Inner,
-    live: &Live,
+    active: &ActiveTable,
     proxy: &TcpProxy,
-    end: &End,
+    tls_config: &HostTlsConfig,
     limits: &Limits,
     stream: TcpStream,
     permit: &ConnectionPermit,
 ) -> Result<(), ConnectionError> {
-    let handshake = timeout(limits.handshake_timeout, end.acceptor.accept(stream)).await;
+    let handshake = timeout(limits.handshake_timeout, tls_config.acceptor.accept(stream)).await;
     let mut client = handshake
         .map_err(|_elapsed| ConnectionError::HandshakeTimeout)?
         .map_err(ConnectionError::Handshake)?;
     let upstream = inner.weights.pick(&proxy.backends);
-    let Some(backend) = live.backend(upstream) else { return Ok(()) };
+    let Some(backend) = active.backend(upstream) else { return Ok(()) };
     let connected = backend.connect(&upstream.endpoints).await;
     let Ok((to, server)) = connected.map_err(|error| debug(&error)) else {
         inner.counts.unconnected.one();
@@ -229,7 +229,7 @@ async fn unwrap(
     let moved = match backend.tls().map_err(other)? {
         None => {
             let mut to = to;
-            relay::relay_streams(&mut client, &mut to, TCP_IDLE_TIMEOUT, &end.grant.revoked).await
+            relay::relay_streams(&mut client, &mut to, TCP_IDLE_TIMEOUT, &tls_config.grant.revoked).await
         }
         Some((config, name)) => {
             let name = name.unwrap_or(ServerName::IpAddress(server.address.ip().into()));
@@ -239,7 +239,7 @@ async fn unwrap(
                 Ok(Err(error)) => return Err(other(error)),
                 Err(elapsed) => return Err(other(elapsed)),
             };
-            relay::relay_streams(&mut client, &mut to, TCP_IDLE_TIMEOUT, &end.grant.revoked).await
+            relay::relay_streams(&mut client, &mut to, TCP_IDLE_TIMEOUT, &tls_config.grant.revoked).await
         }
     };
     inner.ended(moved)
@@ -248,13 +248,13 @@ async fn unwrap(
 const HANDSHAKE_WITH_BACKEND: Duration = Duration::from_secs(10);
 
 impl Inner {
-    fn ended(&self, (moved, result): (Moved, Result<(), RelayError>)) -> Result<(), ConnectionError> {
-        self.counts.relayed_from_clients.add(moved.there);
-        self.counts.relayed_to_clients.add(moved.back);
+    fn ended(&self, (moved, result): (RelayedBytes, Result<(), RelayError>)) -> Result<(), ConnectionError> {
+        self.counts.relayed_from_clients.add(moved.first_to_second);
+        self.counts.relayed_to_clients.add(moved.second_to_first);
         result.map_err(other)
     }
 }
 
 fn debug(error: &dyn std::error::Error) {
-    tracing::debug!(%error, "no endpoint takes the connection");
+    tracing::debug!(%error, "no endpoint accepts the connection");
 }

@@ -24,11 +24,11 @@ use regex::bytes::RegexBuilder;
 
 use crate::{
     Kind, Name, Notice, Objects, Settings,
-    status::{ProxyVerdict, RouteVerdict},
+    status::{HttpProxyValidation, IngressRouteValidation},
     table::{Pattern, RoutingTable, TlsVersion, TlsVersions},
 };
 use draft::Draft;
-use ingress::Added;
+use ingress::AddedIngresses;
 use ownership::Owners;
 use secrets::{SecretCache, Secrets};
 use services::{Services, Upstreams};
@@ -42,9 +42,9 @@ pub struct Built {
     /// The routing table for the data plane.
     pub table: RoutingTable,
     /// The validation result of each `HTTPProxy` of the configured classes.
-    pub http_proxies: BTreeMap<Name, ProxyVerdict>,
+    pub http_proxies: BTreeMap<Name, HttpProxyValidation>,
     /// The validation result of each `IngressRoute` of the configured classes.
-    pub ingress_routes: BTreeMap<Name, RouteVerdict>,
+    pub ingress_routes: BTreeMap<Name, IngressRouteValidation>,
     /// Each `Ingress` of the configured classes in a permitted namespace. The status of an Ingress
     /// has no field for errors, only for addresses.
     pub ingresses: Vec<Name>,
@@ -54,13 +54,13 @@ pub struct Built {
     /// Messages for the log, sorted.
     pub notices: Vec<Notice>,
     /// The referenced objects that the result depends on, in addition to the routing objects.
-    pub looked_up: LookedUp,
+    pub referenced: ReferencedObjects,
 }
 
 /// The objects that routing objects refer to, whether they exist or not. Changes of other Secrets,
 /// Services and EndpointSlices have no effect on the result.
 #[derive(Clone, Debug, Default)]
-pub struct LookedUp {
+pub struct ReferencedObjects {
     /// Secrets. The builder does not read a Secret that the object may not use.
     pub secrets: HashSet<Name>,
     /// Services, with their EndpointSlices.
@@ -106,18 +106,19 @@ impl Builder {
         };
         // The kinds override each other in this order.
         let mut draft = Draft::default();
-        let Added { names: ingresses, refusals: refused_ingresses } =
+        let AddedIngresses { names: ingresses, refusals: refused_ingresses } =
             ingress::add(&objects.ingresses, &mut world, &mut draft);
         let ingress_routes = ingress_route::add(&objects.ingress_routes, &mut world, &mut draft);
         let http_proxies = http_proxy::add(&objects.http_proxies, &mut world, &mut draft);
-        let looked_up = LookedUp { secrets: world.secrets.looked_up(), services: world.services.looked_up() };
+        let referenced =
+            ReferencedObjects { secrets: world.secrets.referenced(), services: world.services.referenced() };
         self.secrets.forget_unused();
         self.upstreams.forget_unused();
         self.patterns.forget_unused();
         notices.sort();
         notices.dedup();
         let table = draft.finish();
-        Built { table, http_proxies, ingress_routes, ingresses, refused_ingresses, notices, looked_up }
+        Built { table, http_proxies, ingress_routes, ingresses, refused_ingresses, notices, referenced }
     }
 }
 
@@ -164,7 +165,7 @@ fn grants(objects: &Objects, notices: &mut Vec<Notice>) -> Grants {
                 kind: Kind::TlsCertificateDelegation,
                 name: name.clone(),
                 text: format!(
-                    "\"*\" beside other namespaces delegates Secret {secret:?} to nobody else: let it stand alone"
+                    "\"*\" together with other namespaces does not delegate Secret {secret:?} to all of them: use it as the only entry"
                 ),
             });
         }

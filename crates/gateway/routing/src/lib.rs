@@ -8,7 +8,7 @@
 //!
 //! ```text
 //! Objects ──► Builder ──► RoutingTable { tls: port 443 by SNI, plain: port 80 by Host }
-//!                    ├──► verdicts     one for each object of the configured classes
+//!                    ├──► validations  one for each object of the configured classes
 //!                    └──► notices      log messages without a status field
 //! ```
 //!
@@ -27,7 +27,7 @@ mod objects;
 pub mod status;
 pub mod table;
 
-pub use build::{Builder, Built, LookedUp, addresses, addresses_of_service};
+pub use build::{Builder, Built, ReferencedObjects, addresses, addresses_of_service};
 pub use objects::{HostOwnership, Kind, Name, Notice, Objects, Settings};
 pub use pinniped_delegation::grants::SecretReference;
 pub use table::RoutingTable;

@@ -1,8 +1,9 @@
 //! The validation results for the status of objects.
 //!
-//! A [`ProxyVerdict`] contains the errors of an `HTTPProxy`, a [`RouteVerdict`] those of an
-//! `IngressRoute`. Both compute the new status from the current one, and return nothing if only
-//! times would differ: a redundant write would trigger a watch event and then another write.
+//! A [`HttpProxyValidation`] contains the errors of an `HTTPProxy`, a [`IngressRouteValidation`]
+//! those of an `IngressRoute`. Both compute the new status from the current one, and return nothing
+//! if only times would differ: a redundant write would trigger a watch event and then another
+//! write.
 
 use std::sync::Arc;
 
@@ -101,7 +102,7 @@ impl Finding {
 
 /// The validation result of an `HTTPProxy`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ProxyVerdict {
+pub struct HttpProxyValidation {
     /// The generation that was validated.
     pub generation: Option<i64>,
     /// The errors. The object is valid if there are none.
@@ -110,7 +111,7 @@ pub struct ProxyVerdict {
     pub warnings: Vec<Finding>,
 }
 
-impl ProxyVerdict {
+impl HttpProxyValidation {
     /// Adds an error, without duplicates. The number is limited, because a status must not grow
     /// beyond the size that the API server accepts.
     pub(crate) fn error(&mut self, finding: Finding) {
@@ -191,7 +192,7 @@ impl ProxyVerdict {
 
 /// The validation result of an `IngressRoute`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RouteVerdict {
+pub enum IngressRouteValidation {
     /// The object is valid.
     Valid,
     /// The object is invalid, in part or completely. Contains the reason.
@@ -200,7 +201,7 @@ pub enum RouteVerdict {
     Orphaned,
 }
 
-impl RouteVerdict {
+impl IngressRouteValidation {
     /// Returns the status that replaces `current`, or `None` if they are equal. Keeps the addresses
     /// of the load balancer.
     pub fn status(&self, current: Option<&IngressRouteStatus>) -> Option<IngressRouteStatus> {
@@ -230,12 +231,13 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    fn broken(generation: i64) -> ProxyVerdict {
-        let mut verdict = ProxyVerdict { generation: Some(generation), ..ProxyVerdict::default() };
-        verdict.error(Finding::new(Part::Tls, "SecretNotValid", "bad"));
-        verdict.error(Finding::new(Part::Tls, "SecretNotValid", "bad"));
-        verdict.warn(Finding::new(Part::TcpProxy, "IgnoredField", "odd"));
-        verdict
+    fn broken(generation: i64) -> HttpProxyValidation {
+        let mut validation =
+            HttpProxyValidation { generation: Some(generation), ..HttpProxyValidation::default() };
+        validation.error(Finding::new(Part::Tls, "SecretNotValid", "bad"));
+        validation.error(Finding::new(Part::Tls, "SecretNotValid", "bad"));
+        validation.warn(Finding::new(Part::TcpProxy, "IgnoredField", "odd"));
+        validation
     }
 
     #[test]
@@ -262,17 +264,18 @@ mod tests {
         );
         let read: HttpProxyStatus = serde_json::from_value(serde_json::to_value(&status).unwrap()).unwrap();
         assert_eq!(read, status);
-        let valid =
-            ProxyVerdict { generation: Some(3), ..ProxyVerdict::default() }.status(None, at(5)).unwrap();
+        let valid = HttpProxyValidation { generation: Some(3), ..HttpProxyValidation::default() }
+            .status(None, at(5))
+            .unwrap();
         assert_eq!((&*valid.current_status, &*valid.description), ("valid", "Valid HTTPProxy"));
         assert_eq!(valid.conditions[0].condition.reason, "Valid");
     }
 
     #[test]
     fn an_orphaned_object_has_the_status_orphaned() {
-        let mut verdict = ProxyVerdict::default();
-        verdict.error(Finding::new(Part::Orphaned, "Orphaned", "nobody"));
-        let status = verdict.status(None, at(1)).unwrap();
+        let mut validation = HttpProxyValidation::default();
+        validation.error(Finding::new(Part::Orphaned, "Orphaned", "nobody"));
+        let status = validation.status(None, at(1)).unwrap();
         assert_eq!((&*status.current_status, &*status.description), ("orphaned", "nobody"));
     }
 
@@ -283,7 +286,7 @@ mod tests {
         let second = broken(4).status(Some(&first), at(9)).unwrap();
         assert_eq!(second.conditions[0].condition.observed_generation, Some(4));
         assert_eq!(second.conditions[0].condition.last_transition_time, Time(at(5)));
-        let good = ProxyVerdict { generation: Some(4), ..ProxyVerdict::default() };
+        let good = HttpProxyValidation { generation: Some(4), ..HttpProxyValidation::default() };
         let third = good.status(Some(&second), at(9)).unwrap();
         assert_eq!(third.conditions[0].condition.last_transition_time, Time(at(9)));
     }
@@ -295,7 +298,7 @@ mod tests {
         other.condition.type_ = "Ready".to_owned();
         status.conditions.insert(0, other.clone());
         status.load_balancer = Some(Default::default());
-        let good = ProxyVerdict { generation: Some(3), ..ProxyVerdict::default() };
+        let good = HttpProxyValidation { generation: Some(3), ..HttpProxyValidation::default() };
         let next = good.status(Some(&status), at(6)).unwrap();
         assert_eq!(next.conditions[0], other);
         assert_eq!(next.conditions[1].condition.status, TRUE);
@@ -312,18 +315,18 @@ mod tests {
 
     #[test]
     fn an_ingress_route_status_has_a_word_and_a_description() {
-        for (verdict, word, sentence) in [
-            (RouteVerdict::Valid, "valid", "valid IngressRoute"),
-            (RouteVerdict::Invalid("why".into()), "invalid", "why"),
+        for (validation, word, sentence) in [
+            (IngressRouteValidation::Valid, "valid", "valid IngressRoute"),
+            (IngressRouteValidation::Invalid("why".into()), "invalid", "why"),
             (
-                RouteVerdict::Orphaned,
+                IngressRouteValidation::Orphaned,
                 "orphaned",
                 "this IngressRoute is not part of a delegation chain from a root IngressRoute",
             ),
         ] {
-            let status = verdict.status(None).unwrap();
+            let status = validation.status(None).unwrap();
             assert_eq!((&*status.current_status, &*status.description), (word, sentence));
-            assert_eq!(verdict.status(Some(&status)), None);
+            assert_eq!(validation.status(Some(&status)), None);
         }
     }
 }

@@ -11,8 +11,8 @@ use pinniped_http_server::Incoming;
 use pinniped_http_server::connection;
 use pinniped_http_server::metrics::{self, Metrics};
 use pinniped_http_server::{
-    Answer, Body, Connection, ConnectionError, Handler, Limits, Listener, Peer, ServerHandle, Service,
-    Shared, body, layers, serve_with,
+    Body, Connection, ConnectionError, Handler, Limits, Listener, Peer, ResponseFuture, ServerHandle,
+    Service, Shared, body, layers, serve_with,
 };
 use tokio::net::TcpStream;
 use tokio::time::Instant;
@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use pinniped_apiserver::health::Health;
 
 /// The timeout for a client that reads its response.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Serves until the handle is dropped.
 pub(super) fn serve(listener: Listener, health: Health, metrics: &Metrics) -> ServerHandle {
@@ -56,14 +56,14 @@ impl Handler for AdminPort {
 }
 
 impl Service for AdminPort {
-    fn call(&self, _: &Arc<Connection>, request: Request<Incoming>) -> Answer {
-        let response = self.0.answer(&request);
-        Box::pin(ready(response.map(|body| body.with_deadline(Instant::now() + ANSWER_TIMEOUT))))
+    fn call(&self, _: &Arc<Connection>, request: Request<Incoming>) -> ResponseFuture {
+        let response = self.0.respond(&request);
+        Box::pin(ready(response.map(|body| body.with_deadline(Instant::now() + RESPONSE_TIMEOUT))))
     }
 }
 
 impl Admin {
-    fn answer<B>(&self, request: &Request<B>) -> Response<Body> {
+    fn respond<B>(&self, request: &Request<B>) -> Response<Body> {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             let mut response = layers::plain_error(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed");
             response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
@@ -74,14 +74,14 @@ impl Admin {
             Some((endpoint, rest)) => (endpoint, Some(rest)),
             None => (path, None),
         };
-        let answer = match (endpoint, rest) {
+        let response = match (endpoint, rest) {
             ("metrics", None) => Some(self.metrics()),
             ("healthz" | "livez" | "readyz", check) => {
-                self.health.answer(endpoint, check, request.uri().query().unwrap_or_default())
+                self.health.respond(endpoint, check, request.uri().query().unwrap_or_default())
             }
             _ => None,
         };
-        answer.unwrap_or_else(|| layers::plain_error(StatusCode::NOT_FOUND, "404 page not found"))
+        response.unwrap_or_else(|| layers::plain_error(StatusCode::NOT_FOUND, "404 page not found"))
     }
 
     fn metrics(&self) -> Response<Body> {
@@ -105,9 +105,9 @@ mod tests {
 
     use super::*;
 
-    async fn ask(admin: &Admin, method: Method, path: &str) -> (u16, String) {
+    async fn send_request(admin: &Admin, method: Method, path: &str) -> (u16, String) {
         let request = Request::builder().method(method).uri(path).body(()).unwrap();
-        let response = admin.answer(&request);
+        let response = admin.respond(&request);
         let status = response.status().as_u16();
         let bytes = response.into_body().collect().await.unwrap().to_bytes();
         (status, String::from_utf8(bytes.to_vec()).unwrap())
@@ -118,26 +118,26 @@ mod tests {
         let mut health = Health::of_program();
         let table = health.ready_step("routing-table");
         let admin = Admin { health, metrics: Metrics::new() };
-        assert_eq!(ask(&admin, Method::GET, "/healthz").await, (200, "ok".to_owned()));
-        let (status, report) = ask(&admin, Method::GET, "/readyz").await;
+        assert_eq!(send_request(&admin, Method::GET, "/healthz").await, (200, "ok".to_owned()));
+        let (status, report) = send_request(&admin, Method::GET, "/readyz").await;
         assert_eq!(status, 500);
         assert!(report.contains("[-]routing-table failed"), "{report}");
         table.done();
-        assert_eq!(ask(&admin, Method::GET, "/readyz").await, (200, "ok".to_owned()));
-        assert_eq!(ask(&admin, Method::GET, "/readyz/routing-table").await.0, 200);
+        assert_eq!(send_request(&admin, Method::GET, "/readyz").await, (200, "ok".to_owned()));
+        assert_eq!(send_request(&admin, Method::GET, "/readyz/routing-table").await.0, 200);
         admin.health.stopping().begin();
-        assert_eq!(ask(&admin, Method::GET, "/readyz").await.0, 500);
-        assert_eq!(ask(&admin, Method::GET, "/livez").await.0, 200);
+        assert_eq!(send_request(&admin, Method::GET, "/readyz").await.0, 500);
+        assert_eq!(send_request(&admin, Method::GET, "/livez").await.0, 200);
     }
 
     #[tokio::test]
     async fn other_paths_and_methods_are_refused() {
         let admin = Admin { health: Health::of_program(), metrics: Metrics::new() };
-        let (status, text) = ask(&admin, Method::GET, "/metrics").await;
+        let (status, text) = send_request(&admin, Method::GET, "/metrics").await;
         assert_eq!((status, text.as_str()), (200, "# EOF\n"));
         for path in ["/", "/metrics/x", "/healthz/x", "/debug/pprof", "//"] {
-            assert_eq!(ask(&admin, Method::GET, path).await.0, 404, "{path}");
+            assert_eq!(send_request(&admin, Method::GET, path).await.0, 404, "{path}");
         }
-        assert_eq!(ask(&admin, Method::POST, "/healthz").await.0, 405);
+        assert_eq!(send_request(&admin, Method::POST, "/healthz").await.0, 405);
     }
 }

@@ -24,12 +24,12 @@ const LONGEST_STOP: Duration = Duration::from_secs(3600);
 #[derive(Clone, Debug, clap::Parser)]
 #[command(name = "pinniped-gateway", version, disable_help_subcommand = true)]
 pub struct Flags {
-    /// The classes whose objects are served; none: those without a class and those of the class
+    /// The classes of the objects to serve; without it, objects without a class and of the class
     /// "contour"
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     ingress_class_name: Vec<String>,
 
-    /// The namespaces that may have root objects and Ingresses; none: every one
+    /// The namespaces that may have root objects and Ingresses; without it, all namespaces
     #[arg(long, value_name = "NAMESPACE,...", value_delimiter = ',')]
     root_namespaces: Vec<String>,
 
@@ -38,16 +38,15 @@ pub struct Flags {
     #[arg(long, value_name = "MODE", default_value = "namespace", value_parser = ["namespace", "shared"])]
     host_ownership: String,
 
-    /// The namespaces that are looked at; none: every one
+    /// The namespaces to watch; without it, all namespaces
     #[arg(long, value_name = "NAMESPACE,...", value_delimiter = ',')]
     watch_namespaces: Vec<String>,
 
-    /// Where the gateway can be reached, for the statuses of objects, in place of the addresses of
-    /// its Service
+    /// The addresses of the gateway for the statuses of objects, instead of those of its Service
     #[arg(long, value_name = "ADDRESS,...", default_value = "", hide_default_value = true)]
     ingress_status_address: String,
 
-    /// The Service whose load balancer's addresses go into the statuses of objects
+    /// The Service whose load balancer addresses are written to the statuses of objects
     #[arg(long, value_name = "NAME", default_value = super::NAME)]
     envoy_service_name: String,
 
@@ -91,24 +90,24 @@ pub struct Flags {
     #[arg(long, value_name = "NAMESPACE")]
     leader_election_resource_namespace: Option<String>,
 
-    /// How long a replica waits for a leader that is silent
+    /// Time after which a replica takes over from a leader that does not renew the Lease
     #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration)]
     leader_election_lease_duration: Duration,
 
-    /// How long a leader tries to stay it
+    /// Time for which a leader tries to renew the Lease
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
     leader_election_renew_deadline: Duration,
 
-    /// Pause between two tries
+    /// Time between two attempts
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration)]
     leader_election_retry_period: Duration,
 
-    /// The Secret with the certificate for clients that name no host, or an unknown one; hosts have
-    /// to ask for it
+    /// The Secret with the certificate for clients that send no server name or an unknown one;
+    /// hosts must enable it
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = secret)]
     fallback_certificate: Option<SecretReference>,
 
-    /// The Secret with the certificate that is shown to backends with TLS
+    /// The Secret with the certificate that is presented to backends with TLS
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = secret)]
     client_certificate: Option<SecretReference>,
 
@@ -120,7 +119,7 @@ pub struct Flags {
     #[arg(long, value_name = "VERSION", default_value = "1.3", value_parser = ["1.2", "1.3"])]
     tls_maximum_protocol_version: String,
 
-    /// Requests of hosts with TLS are always sent on to https, also where a route permits others
+    /// Redirect all requests to hosts with TLS to https, even if a route permits plain HTTP
     #[arg(long)]
     disable_permit_insecure: bool,
 
@@ -128,20 +127,20 @@ pub struct Flags {
     #[arg(long, value_name = "LEVEL", default_value = "", hide_default_value = true, value_parser = level)]
     log_level: LogLevel,
 
-    /// How long the ports stay open once the process was told to stop
+    /// Time for which the ports accept connections after a termination signal
     #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = short_duration)]
     shutdown_delay: Duration,
 
-    /// How long open requests and connections may take after that
+    /// Time after that in which open requests and connections must finish
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = short_duration)]
     shutdown_grace: Duration,
 
-    /// Connections at most, of both ports together; fewer where the memory limit or the limit on
-    /// open files says so
+    /// Maximum number of connections of both ports together; less if the memory limit or the limit
+    /// on open files requires it
     #[arg(long, value_name = "NUMBER", default_value = "16384")]
     max_connections: NonZero<usize>,
 
-    /// Connections of one client address at most; none: as many as there are
+    /// Maximum number of connections of one client address; without it, no separate limit
     #[arg(long, value_name = "NUMBER")]
     max_connections_per_address: Option<NonZero<usize>>,
 
@@ -317,7 +316,7 @@ mod tests {
 
     fn options(words: &[&str]) -> Result<Options, String> {
         let flags = Flags::try_parse_from([&["pinniped-gateway"], words].concat());
-        let flags = flags.map_err(|error| pinniped_program::complaint(&error))?;
+        let flags = flags.map_err(|error| pinniped_program::flag_error(&error))?;
         flags.resolve().map_err(|error| error.to_string())
     }
 

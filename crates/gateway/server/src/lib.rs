@@ -118,7 +118,7 @@ pub(crate) async fn run(
     let gateway = pinniped_gateway_dataplane::start(&ports)?;
     tracing::info!(tls = %gateway.tls_addr(), plain = %gateway.plain_addr(), "the ports are open");
     let metrics = Metrics::new();
-    metrics::register(&metrics, gateway.readings());
+    metrics::register(&metrics, gateway.stats_source());
     metrics.register_capacity("pinniped_gateway", &capacity);
     let controller_metrics = GatewayMetrics::default();
     metrics.register(|registry| controller_metrics.register(registry));
@@ -161,7 +161,7 @@ pub(crate) async fn run(
     };
     tokio::select! {
         () = orderly => tracing::info!("[graceful-termination] gateway is exiting"),
-        () = signals.next() => anyhow::bail!("told to stop a second time, exiting at once"),
+        () = signals.next() => anyhow::bail!("received a second termination signal, exiting immediately"),
     }
     match failure {
         Some(reason) => Err(anyhow::anyhow!(reason)),

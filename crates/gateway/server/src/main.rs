@@ -14,7 +14,7 @@ fn main() -> ExitCode {
     match Flags::try_parse() {
         Ok(flags) => pinniped_gateway::main(flags),
         Err(error) if error.use_stderr() => {
-            eprintln!("Error: {}", pinniped_program::complaint(&error));
+            eprintln!("Error: {}", pinniped_program::flag_error(&error));
             ExitCode::FAILURE
         }
         // Help and version output.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use pinniped_gateway_dataplane::Readings;
+use pinniped_gateway_dataplane::GatewayStats;
 use pinniped_http_server::metrics::Metrics;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
@@ -10,7 +10,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
 /// Registers all counters of a gateway under `pinniped_gateway_...`.
-pub(super) fn register(metrics: &Metrics, read: impl Fn() -> Readings + Clone + Send + Sync + 'static) {
+pub(super) fn register(metrics: &Metrics, read: impl Fn() -> GatewayStats + Clone + Send + Sync + 'static) {
     let (tls, plain) = (read.clone(), read.clone());
     metrics.register_server("pinniped_gateway_tls", move || tls().tls);
     metrics.register_server("pinniped_gateway_plain", move || plain().plain);
@@ -19,7 +19,7 @@ pub(super) fn register(metrics: &Metrics, read: impl Fn() -> Readings + Clone + 
 }
 
 struct GatewayCollector {
-    read: Box<dyn Fn() -> Readings + Send + Sync>,
+    read: Box<dyn Fn() -> GatewayStats + Send + Sync>,
 }
 
 impl fmt::Debug for GatewayCollector {
@@ -33,7 +33,7 @@ type Labelled<'a> = (&'a str, &'a [(&'a str, u64)]);
 
 impl Collector for GatewayCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let Readings { counts, tunnels, .. } = (self.read)();
+        let GatewayStats { counts, tunnels, .. } = (self.read)();
         let mut counter = |name: &str, help: &str, (label, values): Labelled<'_>| {
             let name = format!("pinniped_gateway_{name}");
             let kind = ConstCounter::new(0_u64).metric_type();
@@ -59,7 +59,7 @@ impl Collector for GatewayCollector {
         )?;
         counter(
             "relayed_bytes",
-            "Bytes of connections that go on as bytes",
+            "Bytes of connections that are relayed as bytes",
             (
                 "direction",
                 &[("from_clients", counts.relayed_from_clients), ("to_clients", counts.relayed_to_clients)],
@@ -67,7 +67,7 @@ impl Collector for GatewayCollector {
         )?;
         counter(
             "requests_unanswered",
-            "Requests that got an error of the gateway's own",
+            "Requests that received an error response of the gateway itself",
             (
                 "reason",
                 &[
@@ -104,15 +104,15 @@ mod tests {
     #[test]
     fn every_counter_is_exported_once() {
         let metrics = Metrics::new();
-        let mut readings = Readings { tunnels: 3, ..Readings::default() };
-        readings.tls.accepted = 11;
-        readings.plain.refused = 12;
-        readings.counts.unknown_name = 13;
-        readings.counts.unservable = 14;
-        readings.counts.relayed_to_clients = 14;
-        readings.counts.misdirected = 15;
-        readings.counts.requests = 16;
-        register(&metrics, move || readings);
+        let mut stats = GatewayStats { tunnels: 3, ..GatewayStats::default() };
+        stats.tls.accepted = 11;
+        stats.plain.refused = 12;
+        stats.counts.unknown_name = 13;
+        stats.counts.unservable = 14;
+        stats.counts.relayed_to_clients = 14;
+        stats.counts.misdirected = 15;
+        stats.counts.requests = 16;
+        register(&metrics, move || stats);
         let text = metrics.encode().unwrap();
         for line in [
             "pinniped_gateway_tls_connections_accepted_total 11",

@@ -5,7 +5,9 @@ use std::sync::LazyLock;
 
 use http::{HeaderMap, HeaderValue};
 use jiff::Timestamp;
-use pinniped_delegated_auth::request::{KeptVerdict, Method, Outcome, Peer, RequestAuthenticator};
+use pinniped_delegated_auth::request::{
+    AuthenticationResult, CachedVerification, Method, Peer, RequestAuthenticator,
+};
 use pinniped_http_server::Connection;
 use pinniped_kube_request::identity::{KnownUser, User};
 
@@ -22,7 +24,7 @@ pub(crate) struct Caller {
 
 /// The values that are the same for all requests of a connection.
 pub(crate) struct Client {
-    verification: KeptVerdict,
+    verification: CachedVerification,
     /// The address of the client, in the format of `X-Forwarded-For`.
     pub(crate) address: Option<HeaderValue>,
 }
@@ -31,8 +33,8 @@ impl Client {
     /// Returns the value of this connection, or `None` when a value of another type is stored
     /// there.
     pub(crate) fn of(connection: &Connection) -> Option<&Self> {
-        connection.kept.get_or_init(|| Self {
-            verification: KeptVerdict::default(),
+        connection.extension.get_or_init(|| Self {
+            verification: CachedVerification::default(),
             address: address(connection.peer_addr.ip()),
         })
     }
@@ -58,15 +60,15 @@ pub(crate) async fn authenticate(
 ) -> Result<Caller, Refusal> {
     let peer = Peer {
         chain: connection.map_or(&[][..], |connection| &connection.peer_certificates),
-        kept: connection.and_then(Client::of).map(|client| &client.verification),
+        cached: connection.and_then(Client::of).map(|client| &client.verification),
         address: connection.map(|connection| connection.peer_addr.ip()),
     };
     let result = authenticator.authenticate(headers, peer, Timestamp::now()).await;
     let caller = match result {
-        Outcome::User { user, method } => Caller { user, method: Some(method) },
-        Outcome::Anonymous => Caller { user: ANONYMOUS.clone(), method: None },
-        Outcome::Overloaded => return Err(Refusal::Overloaded),
-        Outcome::Rejected { reason } => {
+        AuthenticationResult::User { user, method } => Caller { user, method: Some(method) },
+        AuthenticationResult::Anonymous => Caller { user: ANONYMOUS.clone(), method: None },
+        AuthenticationResult::Overloaded => return Err(Refusal::Overloaded),
+        AuthenticationResult::Rejected { reason } => {
             tracing::debug!(reason, "request could not be authenticated");
             return Err(Refusal::Unauthenticated);
         }
@@ -81,10 +83,12 @@ pub(crate) async fn authenticate(
 }
 
 /// Returns whether the certificate identifies the client of a new connection.
-pub(crate) fn knows(authenticator: &RequestAuthenticator, connection: &Connection) -> bool {
+pub(crate) fn recognizes_client(authenticator: &RequestAuthenticator, connection: &Connection) -> bool {
     let cached = Client::of(connection).map(|client| &client.verification);
-    authenticator
-        .knows(Peer { chain: &connection.peer_certificates, kept: cached, address: None }, Timestamp::now())
+    authenticator.recognizes_client(
+        Peer { chain: &connection.peer_certificates, cached: cached, address: None },
+        Timestamp::now(),
+    )
 }
 
 /// Returns whether the client was identified before its token was read.

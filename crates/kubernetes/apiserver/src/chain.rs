@@ -55,7 +55,7 @@ use crate::tokens::Tokens;
 /// between servers.
 pub trait Handler<B>: Send + Sync {
     /// Serves a request that is authenticated and authorized. The response must have an end: a
-    /// client that does not read it must not keep a connection open for ever.
+    /// client that does not read it must not keep a connection open indefinitely.
     fn handle(
         &self,
         request: &mut Request<B>,
@@ -175,8 +175,8 @@ impl<H> Chain<H> {
     }
 
     /// Returns whether the certificate identifies the client of a new connection.
-    pub fn knows(&self, connection: &Connection) -> bool {
-        authenticate::knows(&self.authenticator, connection)
+    pub fn recognizes_client(&self, connection: &Connection) -> bool {
+        authenticate::recognizes_client(&self.authenticator, connection)
     }
 
     /// Steps 1 to 3: one response with these headers, for every result of the steps below.
@@ -315,7 +315,8 @@ impl RequestContext<'_> {
     }
 }
 
-/// Even a small response must not keep a connection open for ever when the client does not read it.
+/// Even a small response must not keep a connection open indefinitely when the client does not read
+/// it.
 fn with_deadline(response: Response<Body>) -> Response<Body> {
     response.map(|body| body.with_deadline(Instant::now() + deadline::LONGEST))
 }

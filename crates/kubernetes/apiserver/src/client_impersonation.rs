@@ -11,7 +11,7 @@ use pinniped_delegated_auth::client_key::ClientKey;
 use pinniped_delegated_auth::cluster::ReviewError;
 use pinniped_kube_request::attributes::Attributes;
 use pinniped_kube_request::client_impersonation::intake::intake;
-use pinniped_kube_request::client_impersonation::{Mode, ModePlan, Step, plan_mode, refused_unasked};
+use pinniped_kube_request::client_impersonation::{Mode, ModePlan, Step, plan_mode, refused_without_review};
 use pinniped_kube_request::forbidden;
 use pinniped_kube_request::identity::{KnownUser, User};
 
@@ -66,7 +66,7 @@ impl ClientImpersonation {
         wanted: &User,
         attributes: &Attributes,
     ) -> Result<User, Refusal> {
-        if let Some(refused) = refused_unasked(requestor, wanted, attributes) {
+        if let Some(refused) = refused_without_review(requestor, wanted, attributes) {
             return Err(refuse(requestor, &refused, &self.authorization.decided(String::new())));
         }
         let key = self.hasher.hash_one(&requestor.name);
@@ -96,8 +96,8 @@ impl ClientImpersonation {
     async fn meets_all(&self, user: &KnownUser, steps: &[Step]) -> Result<(), Refusal> {
         for step in steps {
             match step {
-                Step::Ask(attributes) => self.require(user, attributes).await?,
-                Step::AskAnyOrEach { any, each } => match self.review(user, any).await {
+                Step::Review(attributes) => self.require(user, attributes).await?,
+                Step::ReviewAnyOrEach { any, each } => match self.review(user, any).await {
                     Ok(()) => {}
                     Err(Denial::Failed(ReviewError::Overloaded)) => return Err(Refusal::Overloaded),
                     Err(Denial::Denied(_) | Denial::Failed(ReviewError::Call(_))) => {

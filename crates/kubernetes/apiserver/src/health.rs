@@ -139,7 +139,7 @@ impl Health {
 
     /// Responds to `/<endpoint>` (`check` is `None`) or `/<endpoint>/<check>`. Returns `None` when
     /// the check does not exist.
-    pub fn answer(&self, endpoint: &str, check: Option<&str>, query: &str) -> Option<Response<Body>> {
+    pub fn respond(&self, endpoint: &str, check: Option<&str>, query: &str) -> Option<Response<Body>> {
         let checks = self.checks(endpoint);
         if let Some(name) = check {
             let check = checks.into_iter().find(|check| check.name == name)?;
@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     async fn get(health: &Health, endpoint: &str, check: Option<&str>, query: &str) -> (u16, String) {
-        let response = health.answer(endpoint, check, query).expect("known");
+        let response = health.respond(endpoint, check, query).expect("known");
         let status = response.status().as_u16();
         let bytes = response.into_body().collect().await.expect("a body").to_bytes();
         (status, String::from_utf8_lossy(&bytes).into_owned())
@@ -266,7 +266,7 @@ mod tests {
         assert_eq!(get(&health, "livez", None, "exclude=poststarthook/start-controllers").await.0, 200);
         step.done();
         assert_eq!(get(&health, "healthz", None, "").await, (200, "ok".to_owned()));
-        assert!(health.answer("healthz", Some("unknown"), "").is_none());
+        assert!(health.respond("healthz", Some("unknown"), "").is_none());
     }
 
     #[tokio::test]

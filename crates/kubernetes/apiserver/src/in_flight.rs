@@ -159,12 +159,12 @@ impl InFlightMetrics {
     pub fn register(&self, registry: &mut Registry) {
         registry.register(
             "in_flight",
-            "Requests being served or waiting for that, by the limit they count against",
+            "Requests being served or waiting, by the limit that applies",
             self.in_flight.clone(),
         );
         registry.register(
             "over_limit",
-            "Requests answered 429, by the limit they would have counted against",
+            "Requests refused with 429, by the limit that was reached",
             self.refused.clone(),
         );
     }

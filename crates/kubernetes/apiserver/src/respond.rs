@@ -63,7 +63,7 @@ impl Negotiated {
     /// Negotiates from `Accept`, `User-Agent` and the query parameter `pretty`.
     pub fn from_headers(headers: &HeaderMap, query: Option<&str>) -> Self {
         let pretty = wants_pretty(headers, query);
-        let Some(clauses) = accept::asked(headers) else {
+        let Some(clauses) = accept::from_headers(headers) else {
             return Self { encoding: Some(Encoding::Json), pretty };
         };
         for clause in &clauses {

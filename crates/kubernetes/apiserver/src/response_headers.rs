@@ -121,20 +121,20 @@ mod tests {
 
     #[test]
     fn an_audit_id_that_the_upstream_repeats_is_sent_once() {
-        for (there, said) in [
+        for (existing, expected) in [
             (&[][..], &["ours"][..]),
             (&["ours"], &["ours"]),
             (&["theirs"], &["ours", "theirs"]),
             (&["theirs", "more"], &["ours", "theirs", "more"]),
         ] {
             let mut headers = HeaderMap::new();
-            for id in there {
+            for id in existing {
                 headers.append(AUDIT_ID, HeaderValue::from_static(id));
             }
             add_audit_id(&mut headers, HeaderValue::from_static("ours"));
             let ids: Vec<_> = headers.get_all(AUDIT_ID).iter().collect();
-            assert_eq!(ids, said);
-            assert!(ids.iter().all(|id| id.is_sensitive()), "in no table of HTTP/2: {there:?}");
+            assert_eq!(ids, expected);
+            assert!(ids.iter().all(|id| id.is_sensitive()), "in no table of HTTP/2: {existing:?}");
         }
     }
 }

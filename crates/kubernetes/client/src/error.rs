@@ -31,12 +31,13 @@ impl From<ForwardError> for ApiServerError {
 impl fmt::Display for ApiServerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let error = match self {
-            Self::Timeout => return f.write_str("the API server did not answer in time"),
+            Self::Timeout => return f.write_str("the API server did not respond in time"),
             Self::Forward(ForwardError::UnrequestedSwitch) => {
-                return f.write_str("the API server switched protocols, though nobody had asked for it");
+                return f
+                    .write_str("the API server switched protocols, although the client did not request it");
             }
             Self::Forward(ForwardError::OtherProtocol) => {
-                return f.write_str("API server switched to another protocol than the client asked for");
+                return f.write_str("API server switched to another protocol than the client requested");
             }
             Self::Forward(ForwardError::Upstream(error)) => error,
         };
@@ -88,7 +89,7 @@ impl fmt::Display for ApiServerConfigError {
                 write!(f, "could not use {server} as the address of the API server")
             }
             UpstreamConfigError::Tls(_) => {
-                f.write_str("could not make the TLS configuration for the API server")
+                f.write_str("could not create the TLS configuration for the API server")
             }
             UpstreamConfigError::Proxy(error) => error.fmt(f),
         }
@@ -120,9 +121,9 @@ mod tests {
             (UpstreamError::Full(7).into(), "all 7 connections to the API server are full"),
             (
                 ForwardError::OtherProtocol.into(),
-                "API server switched to another protocol than the client asked for",
+                "API server switched to another protocol than the client requested",
             ),
-            (ApiServerError::Timeout, "the API server did not answer in time"),
+            (ApiServerError::Timeout, "the API server did not respond in time"),
         ] {
             assert_eq!(error.to_string(), text);
             assert!(error.source().is_none(), "{text}");

@@ -57,7 +57,7 @@ impl Service<Request<kube::client::Body>> for KubeService {
                 if http1 { upstream.send_http1(request).await } else { upstream.send(request).await }
             };
             // Callers rarely set a deadline, and without one a lost response would block a
-            // controller for ever.
+            // controller indefinitely.
             let response = tokio::time::timeout(upstream.response_timeout(), response)
                 .await
                 .map_err(|_| ApiServerError::Timeout)??;

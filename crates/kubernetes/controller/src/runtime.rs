@@ -206,7 +206,7 @@ pub async fn run(
 
 /// Waits until this pod becomes the leader.
 pub async fn became_leader(leadership: &mut tokio::sync::watch::Receiver<bool>) {
-    // A closed channel never changes again: wait for ever instead of spinning.
+    // A closed channel never changes again: wait indefinitely instead of spinning.
     loop {
         match leadership.changed().await {
             Ok(()) if *leadership.borrow_and_update() => return,

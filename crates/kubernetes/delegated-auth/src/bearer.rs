@@ -67,7 +67,7 @@ pub fn bearer_token(headers: &HeaderMap) -> Bearer {
     Bearer::Token(Token::new(token))
 }
 
-/// Returns whether a request asks for a WebSocket, by the rules of the API server: the first
+/// Returns whether a request is for a WebSocket, by the rules of the API server: the first
 /// `Upgrade` is `websocket`, and any `Connection` value contains the text `upgrade`, even inside of
 /// another token.
 pub fn is_websocket_request(headers: &HeaderMap) -> bool {

@@ -120,7 +120,7 @@ impl Trust {
     }
 
     /// Verifies a chain, leaf first.
-    pub(crate) fn judge(&self, chain: &[CertificateDer<'_>], now: Timestamp) -> Verdict {
+    pub(crate) fn verify(&self, chain: &[CertificateDer<'_>], now: Timestamp) -> ChainVerification {
         let second = now.as_second();
         let (mut from, mut until) = (i64::MIN, i64::MAX);
         let sets = self.client.iter().chain(self.front_proxy.as_ref().map(|(set, _)| set));
@@ -132,57 +132,59 @@ impl Trust {
                 until = until.min(moment);
             }
         }
-        Verdict {
+        ChainVerification {
             made_from: self.made_from,
             from,
             until,
-            front_proxy: self.judge_front_proxy(chain, now),
-            client: self.judge_client(chain, now),
+            front_proxy: self.verify_front_proxy(chain, now),
+            client: self.verify_client(chain, now),
         }
     }
 
-    fn judge_front_proxy(&self, chain: &[CertificateDer<'_>], now: Timestamp) -> FrontProxyVerdict {
-        let Some((set, config)) = &self.front_proxy else { return FrontProxyVerdict::NoOpinion };
+    fn verify_front_proxy(&self, chain: &[CertificateDer<'_>], now: Timestamp) -> FrontProxyVerification {
+        let Some((set, config)) = &self.front_proxy else { return FrontProxyVerification::NoOpinion };
         if let Err(error) = set.verify(chain, now) {
-            return FrontProxyVerdict::Failed(error.to_string());
+            return FrontProxyVerification::Failed(error.to_string());
         }
         if config.allowed_names.is_empty() {
-            return FrontProxyVerdict::Trusted;
+            return FrontProxyVerification::Trusted;
         }
         match chain.first().map(|leaf| Certificate::parse_der(leaf)) {
-            Some(Ok(leaf)) if config.allowed_names.contains(&leaf.subject_cn) => FrontProxyVerdict::Trusted,
-            Some(Ok(leaf)) => FrontProxyVerdict::Failed(format!(
+            Some(Ok(leaf)) if config.allowed_names.contains(&leaf.subject_cn) => {
+                FrontProxyVerification::Trusted
+            }
+            Some(Ok(leaf)) => FrontProxyVerification::Failed(format!(
                 "x509: subject with cn={} is not in the allowed list",
                 leaf.subject_cn
             )),
-            Some(Err(error)) => FrontProxyVerdict::Failed(error.to_string()),
-            None => FrontProxyVerdict::NoOpinion,
+            Some(Err(error)) => FrontProxyVerification::Failed(error.to_string()),
+            None => FrontProxyVerification::NoOpinion,
         }
     }
 
-    fn judge_client(&self, chain: &[CertificateDer<'_>], now: Timestamp) -> ClientVerdict {
-        let Some(set) = &self.client else { return ClientVerdict::NoOpinion };
+    fn verify_client(&self, chain: &[CertificateDer<'_>], now: Timestamp) -> ClientVerification {
+        let Some(set) = &self.client else { return ClientVerification::NoOpinion };
         if let Err(error) = set.verify(chain, now) {
-            return ClientVerdict::Failed(format!("verifying certificate failed: {error}"));
+            return ClientVerification::Failed(format!("verifying certificate failed: {error}"));
         }
         match chain.first().map(user) {
-            Some(Ok(Some(user))) => ClientVerdict::User(user.with_authenticated_group().into()),
-            Some(Ok(None)) | None => ClientVerdict::NoOpinion,
-            Some(Err(error)) => ClientVerdict::Failed(error.to_string()),
+            Some(Ok(Some(user))) => ClientVerification::User(user.with_authenticated_group().into()),
+            Some(Ok(None)) | None => ClientVerification::NoOpinion,
+            Some(Err(error)) => ClientVerification::Failed(error.to_string()),
         }
     }
 }
 
 /// The verification result of a chain, and the time for which it is valid.
-pub(crate) struct Verdict {
+pub(crate) struct ChainVerification {
     made_from: (u64, u64),
     from: i64,
     until: i64,
-    pub(crate) front_proxy: FrontProxyVerdict,
-    pub(crate) client: ClientVerdict,
+    pub(crate) front_proxy: FrontProxyVerification,
+    pub(crate) client: ClientVerification,
 }
 
-impl Verdict {
+impl ChainVerification {
     /// Returns whether this result is still valid.
     pub(crate) fn holds(&self, trust: &Trust, now: Timestamp) -> bool {
         let second = now.as_second();
@@ -192,7 +194,7 @@ impl Verdict {
 
 /// Whether the chain is a certificate of the front proxy.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum FrontProxyVerdict {
+pub(crate) enum FrontProxyVerification {
     NoOpinion,
     Trusted,
     Failed(String),
@@ -200,7 +202,7 @@ pub(crate) enum FrontProxyVerdict {
 
 /// Whether the chain is a certificate of a user.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum ClientVerdict {
+pub(crate) enum ClientVerification {
     NoOpinion,
     User(KnownUser),
     Failed(String),

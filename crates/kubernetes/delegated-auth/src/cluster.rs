@@ -34,7 +34,7 @@ pub use token_reviewer::TokenReviewer;
 
 use crate::client_key::Level;
 use crate::digest::{Digest, DigestHasher};
-use crate::review::{Answer, Backoff, CallError, MAX_ANSWER, is_refused_connection};
+use crate::review::{Backoff, CallError, FullResponse, MAX_RESPONSE_SIZE, is_refused_connection};
 
 /// Time for which the result of a review is cached.
 const REVIEW_CACHE_TIME: Duration = Duration::from_secs(10);
@@ -134,9 +134,9 @@ impl Reviews {
         let call = async {
             let response = self.client.send(request).await.map_err(|error| failed(&error))?;
             let (parts, body) = response.into_parts();
-            let body = Limited::new(body, MAX_ANSWER).collect().await;
+            let body = Limited::new(body, MAX_RESPONSE_SIZE).collect().await;
             let body = body.map_err(|error| failed(error.as_ref()))?.to_bytes();
-            Ok(Answer { status: parts.status, headers: parts.headers, body })
+            Ok(FullResponse { status: parts.status, headers: parts.headers, body })
         };
         let response = tokio::time::timeout(CALL_TIMEOUT, call).await.map_err(|_| timed_out(path))??;
         response.into_success(Some(resource))
@@ -164,12 +164,12 @@ struct Results<V> {
     flights: Flights<(Digest, Charge), Result<V, ReviewError>>,
 }
 
-/// The cache of a result.
+/// The cache in which a result is stored.
 #[derive(Clone, Copy, Debug)]
-enum Keep {
+enum CacheAs {
     Positive,
     Negative,
-    Not,
+    Neither,
 }
 
 type DigestCache<V> = Arc<Cache<Digest, V, BuildHasherDefault<DigestHasher>>>;
@@ -191,7 +191,7 @@ impl<V: Clone + Send + Sync + 'static> Results<V> {
         key: Digest,
         charge: Charge,
         permits: &FairSemaphore,
-        keep: impl Fn(&V) -> Keep + Copy + Send + 'static,
+        cache_as: impl Fn(&V) -> CacheAs + Copy + Send + 'static,
         review: impl Fn(Waiting) -> F,
     ) -> Result<V, ReviewError>
     where
@@ -209,16 +209,16 @@ impl<V: Clone + Send + Sync + 'static> Results<V> {
             Start::Work(async move {
                 let result = review.await;
                 if let Ok(value) = &result {
-                    match keep(value) {
-                        Keep::Positive => positive.insert(key, value.clone()),
-                        Keep::Negative => negative.insert(key, value.clone()),
-                        Keep::Not => {}
+                    match cache_as(value) {
+                        CacheAs::Positive => positive.insert(key, value.clone()),
+                        CacheAs::Negative => negative.insert(key, value.clone()),
+                        CacheAs::Neither => {}
                     }
                 }
                 result
             })
         };
-        let cut_off = || Err(ReviewError::Call("the review was cut off".to_owned()));
+        let cut_off = || Err(ReviewError::Call("the review was interrupted".to_owned()));
         self.flights.join(&(key, charge), start).await.unwrap_or_else(cut_off)
     }
 }

@@ -203,7 +203,7 @@ impl ClusterAuthConfigWatch {
                 Some(Ok(watcher::Event::Init)) => {}
                 Some(Ok(watcher::Event::InitDone)) => failures.over(false),
                 Some(Err(error)) => failures.report(&error),
-                // A watcher never terminates by itself.
+                // A watcher never terminates on its own.
                 None => return,
             }
         }

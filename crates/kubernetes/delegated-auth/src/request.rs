@@ -28,7 +28,9 @@ use rustls::pki_types::CertificateDer;
 pub use crate::bearer::{Bearer, EXTRA_SPACE_WARNING, bearer_token, is_websocket_request};
 
 use crate::bearer::{remove_websocket_tokens, replace_protocols, websocket_token};
-use crate::certificate::{ClientVerdict, FrontProxyVerdict, Trust, Verdict, chain_digest};
+use crate::certificate::{
+    ChainVerification, ClientVerification, FrontProxyVerification, Trust, chain_digest,
+};
 use crate::cluster::{ReviewError, TokenReviewer};
 use crate::cluster_auth_config::ClusterAuthConfigWatch;
 use crate::digest::{Digest, DigestHasher};
@@ -100,7 +102,7 @@ pub enum Method {
 
 /// The result of authentication.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum AuthenticationResult {
     /// An authenticated user, with group `system:authenticated` added.
     User {
         /// The user.
@@ -127,7 +129,7 @@ pub struct Peer<'a> {
     /// key; the chain is not verified.
     pub chain: &'a [CertificateDer<'static>],
     /// The cached verification result of this connection, used by this authenticator only.
-    pub kept: Option<&'a KeptVerdict>,
+    pub cached: Option<&'a CachedVerification>,
     /// The address of the client, to which token reviews are charged before the user is known.
     pub address: Option<IpAddr>,
 }
@@ -135,14 +137,14 @@ pub struct Peer<'a> {
 impl<'a> Peer<'a> {
     /// Creates a client without a cached verification result.
     pub fn new(chain: &'a [CertificateDer<'static>]) -> Self {
-        Self { chain, kept: None, address: None }
+        Self { chain, cached: None, address: None }
     }
 }
 
 /// The last verification result of a connection's certificates, which spares the next request the
 /// lookup. Create one for each connection.
 #[derive(Default)]
-pub struct KeptVerdict(ArcSwapOption<Verdict>);
+pub struct CachedVerification(ArcSwapOption<ChainVerification>);
 
 /// Authenticates requests. Clones are cheap and share the cache.
 #[derive(Clone)]
@@ -153,7 +155,7 @@ struct Inner {
     extra: Option<Arc<dyn ClientCaSource>>,
     reviewer: TokenReviewer,
     trust: ArcSwap<Trust>,
-    verifications: Cache<Digest, Arc<Verdict>, BuildHasherDefault<DigestHasher>>,
+    verifications: Cache<Digest, Arc<ChainVerification>, BuildHasherDefault<DigestHasher>>,
 }
 
 impl RequestAuthenticator {
@@ -167,12 +169,18 @@ impl RequestAuthenticator {
 
     /// Authenticates a request with these headers that arrived on a connection of this client.
     ///
-    /// Unless the result is [`Outcome::Rejected`], credentials and front-proxy headers are removed.
-    pub async fn authenticate(&self, headers: &mut HeaderMap, peer: Peer<'_>, now: Timestamp) -> Outcome {
+    /// Unless the result is [`AuthenticationResult::Rejected`], credentials and front-proxy headers
+    /// are removed.
+    pub async fn authenticate(
+        &self,
+        headers: &mut HeaderMap,
+        peer: Peer<'_>,
+        now: Timestamp,
+    ) -> AuthenticationResult {
         let trust = self.trust();
         let verification = (!peer.chain.is_empty()).then(|| self.verification(&trust, peer, now));
         let result = self.try_methods(headers, &trust, verification.as_deref(), peer.address).await;
-        if !matches!(result, Outcome::Rejected { .. }) {
+        if !matches!(result, AuthenticationResult::Rejected { .. }) {
             request_header::clear(headers, trust.request_header());
             remove_websocket_tokens(headers);
         }
@@ -181,52 +189,52 @@ impl RequestAuthenticator {
 
     /// Returns whether a client's certificates are those of a user or of the front proxy. This is
     /// not an authentication: each request is authenticated by itself.
-    pub fn knows(&self, peer: Peer<'_>, now: Timestamp) -> bool {
+    pub fn recognizes_client(&self, peer: Peer<'_>, now: Timestamp) -> bool {
         if peer.chain.is_empty() {
             return false;
         }
         let verification = self.verification(&self.trust(), peer, now);
-        matches!(verification.front_proxy, FrontProxyVerdict::Trusted)
-            || matches!(verification.client, ClientVerdict::User(_))
+        matches!(verification.front_proxy, FrontProxyVerification::Trusted)
+            || matches!(verification.client, ClientVerification::User(_))
     }
 
     async fn try_methods(
         &self,
         headers: &mut HeaderMap,
         trust: &Trust,
-        verification: Option<&Verdict>,
+        verification: Option<&ChainVerification>,
         address: Option<IpAddr>,
-    ) -> Outcome {
+    ) -> AuthenticationResult {
         let mut failures = Vec::new();
         if let Some(verification) = verification {
-            if let (FrontProxyVerdict::Trusted, Some(config)) =
+            if let (FrontProxyVerification::Trusted, Some(config)) =
                 (&verification.front_proxy, trust.request_header())
             {
                 match request_header::identity(headers, config) {
                     Ok(Some(user)) => {
                         let user = KnownUser::from(user.with_authenticated_group());
-                        return Outcome::User { user, method: Method::FrontProxy };
+                        return AuthenticationResult::User { user, method: Method::FrontProxy };
                     }
                     Ok(None) => {}
                     Err(error) => failures.push(error.to_string()),
                 }
             }
-            if let ClientVerdict::User(user) = &verification.client {
-                return Outcome::User { user: user.clone(), method: Method::ClientCertificate };
+            if let ClientVerification::User(user) = &verification.client {
+                return AuthenticationResult::User { user: user.clone(), method: Method::ClientCertificate };
             }
         }
         if let Some(verification) = verification {
-            if let FrontProxyVerdict::Failed(failure) = &verification.front_proxy {
+            if let FrontProxyVerification::Failed(failure) = &verification.front_proxy {
                 failures.push(failure.clone());
             }
-            if let ClientVerdict::Failed(failure) = &verification.client {
+            if let ClientVerification::Failed(failure) = &verification.client {
                 failures.push(failure.clone());
             }
         }
         if let Bearer::Token(token) = bearer_token(headers) {
             match Box::pin(self.review(&token, address)).await {
-                Ok(user) => return Outcome::User { user, method: Method::BearerToken },
-                Err(ReviewError::Overloaded) => return Outcome::Overloaded,
+                Ok(user) => return AuthenticationResult::User { user, method: Method::BearerToken },
+                Err(ReviewError::Overloaded) => return AuthenticationResult::Overloaded,
                 Err(ReviewError::Call(failure)) => failures.push(failure),
             }
         }
@@ -235,17 +243,17 @@ impl RequestAuthenticator {
             Ok(Some(found)) => match Box::pin(self.review(&found.token, address)).await {
                 Ok(user) => {
                     replace_protocols(headers, &found.remaining);
-                    return Outcome::User { user, method: Method::WebSocketToken };
+                    return AuthenticationResult::User { user, method: Method::WebSocketToken };
                 }
-                Err(ReviewError::Overloaded) => return Outcome::Overloaded,
+                Err(ReviewError::Overloaded) => return AuthenticationResult::Overloaded,
                 Err(ReviewError::Call(failure)) => failures.push(failure),
             },
             Err(error) => failures.push(error.to_string()),
         }
         if failures.is_empty() {
-            Outcome::Anonymous
+            AuthenticationResult::Anonymous
         } else {
-            Outcome::Rejected { reason: failures.join(", ") }
+            AuthenticationResult::Rejected { reason: failures.join(", ") }
         }
     }
 
@@ -256,15 +264,15 @@ impl RequestAuthenticator {
         }
     }
 
-    fn verification(&self, trust: &Trust, peer: Peer<'_>, now: Timestamp) -> Arc<Verdict> {
-        if let Some(cached) = peer.kept
+    fn verification(&self, trust: &Trust, peer: Peer<'_>, now: Timestamp) -> Arc<ChainVerification> {
+        if let Some(cached) = peer.cached
             && let Some(verification) = &*cached.0.load()
             && verification.holds(trust, now)
         {
             return Arc::clone(verification);
         }
         let verification = self.verification_of_chain(trust, peer.chain, now);
-        if let Some(cached) = peer.kept {
+        if let Some(cached) = peer.cached {
             cached.0.store(Some(Arc::clone(&verification)));
         }
         verification
@@ -275,14 +283,14 @@ impl RequestAuthenticator {
         trust: &Trust,
         chain: &[CertificateDer<'static>],
         now: Timestamp,
-    ) -> Arc<Verdict> {
+    ) -> Arc<ChainVerification> {
         let key = chain_digest(chain);
         if let Some(verification) = self.0.verifications.get(&key)
             && verification.holds(trust, now)
         {
             return verification;
         }
-        let verification = Arc::new(trust.judge(chain, now));
+        let verification = Arc::new(trust.verify(chain, now));
         self.0.verifications.insert(key, Arc::clone(&verification));
         verification
     }

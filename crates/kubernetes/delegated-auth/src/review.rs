@@ -25,7 +25,7 @@ use zeroize::Zeroizing;
 use pinniped_secret::token::Token;
 
 /// Maximum size of a response, in bytes.
-pub const MAX_ANSWER: usize = 1024 * 1024;
+pub const MAX_RESPONSE_SIZE: usize = 1024 * 1024;
 
 /// Upper limit of a delay that the server requests with `Retry-After`.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
@@ -179,7 +179,7 @@ fn random_fraction() -> f64 {
 
 /// A complete HTTP response.
 #[derive(Debug)]
-pub struct Answer {
+pub struct FullResponse {
     /// The status code.
     pub status: StatusCode,
     /// The header fields.
@@ -206,7 +206,7 @@ struct StatusDetails {
     retry_after_seconds: Option<u64>,
 }
 
-impl Answer {
+impl FullResponse {
     /// Returns the body of a success, or the error that client-go derives from the response.
     /// `resource` is appended to texts, for example `(post tokenreviews.authentication.k8s.io)`.
     pub fn into_success(self, resource: Option<&str>) -> Result<Bytes, CallError> {
@@ -340,7 +340,7 @@ pub fn token_review_body(api_version: &'static str, token: &Token) -> Bytes {
 /// The response to a TokenReview. Every member may be missing or null, as Go allows.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct TokenReviewAnswer {
+pub struct TokenReviewResponse {
     /// `TokenReview`, or empty.
     pub kind: Option<String>,
     /// The API version of the response.
@@ -367,22 +367,22 @@ struct UserInfo {
 
 /// The result of a TokenReview.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TokenVerdict {
+pub enum TokenReviewResult {
     /// The token belongs to this user.
-    Yes(User),
+    Authenticated(User),
     /// The token is invalid; the text may be empty.
-    No(String),
+    Unauthenticated(String),
 }
 
 impl TokenReviewStatus {
     /// Converts the wire format to a result without optional members.
-    pub fn into_verdict(self) -> TokenVerdict {
+    pub fn into_result(self) -> TokenReviewResult {
         if self.authenticated != Some(true) {
-            return TokenVerdict::No(self.error.unwrap_or_default());
+            return TokenReviewResult::Unauthenticated(self.error.unwrap_or_default());
         }
         let user = self.user.unwrap_or_default();
         let extra = user.extra.unwrap_or_default();
-        TokenVerdict::Yes(User {
+        TokenReviewResult::Authenticated(User {
             name: user.username.unwrap_or_default(),
             uid: user.uid.unwrap_or_default(),
             groups: user.groups.unwrap_or_default(),

@@ -137,7 +137,7 @@ impl TokenSource for FileToken {
                 Ok(token) => self.current.store(Some(Arc::new(token))),
                 Err(error) => tracing::warn!(
                     path = %self.path.display(), %error,
-                    "could not read the service account token again, going on with the one before"
+                    "could not reload the service account token, using the previous one"
                 ),
             }
         }

@@ -3,15 +3,15 @@
 
 #![forbid(unsafe_code)]
 
-pub mod complaint;
 pub mod downward_api;
+pub mod flag_error;
 pub mod in_cluster;
 pub mod memory;
 pub mod stop;
 #[cfg(feature = "test-util")]
 pub mod test_util;
 
-pub use complaint::complaint;
+pub use flag_error::flag_error;
 
 /// Disables core dumps, so that secrets in memory are never written to a file. A server that cannot
 /// disable them logs a warning and continues.

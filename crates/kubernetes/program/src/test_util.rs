@@ -56,7 +56,7 @@ impl ApiServer {
         let (sender, missing) = mpsc::unbounded_channel();
         let service = move |_: &Arc<Connection>, request: Request<Incoming>| {
             let path = request.uri().path().to_owned();
-            let (status, answer) = match object(&path) {
+            let (status, content) = match object(&path) {
                 Some(object) => (StatusCode::OK, object),
                 None => {
                     let failure =
@@ -66,7 +66,7 @@ impl ApiServer {
                     (StatusCode::NOT_FOUND, failure)
                 }
             };
-            let response = Response::builder().status(status).body(body::full(answer.to_string()));
+            let response = Response::builder().status(status).body(body::full(content.to_string()));
             async move { response.expect("a response") }
         };
         let listener = Listener::bind(SocketAddr::from((localhost, 0))).expect("a free port");
@@ -80,7 +80,7 @@ impl ApiServer {
     }
 
     /// Waits until a path with this suffix is requested.
-    async fn was_asked_for(&mut self, end: &str) {
+    async fn was_requested(&mut self, end: &str) {
         while !self.missing.recv().await.expect("the server runs").ends_with(end) {}
     }
 }
@@ -88,15 +88,15 @@ impl ApiServer {
 /// Returns the error with which `program` terminates when one of its tasks, "watch of secrets",
 /// terminates as `task` does.
 ///
-/// The task terminates once the program has requested a path that ends with `asked`, because its
-/// controllers run by then. The API server has the objects that `object` returns.
+/// The task terminates once the program has requested a path that ends with `requested`, because
+/// its controllers run by then. The API server has the objects that `object` returns.
 ///
 /// # Panics
 /// If the program does not terminate in time, or terminates without an error.
 pub async fn error_of<P>(
     object: fn(&str) -> Option<Value>,
     program: impl FnOnce(PodInfo, InCluster, TaskMonitor) -> P,
-    asked: &str,
+    requested: &str,
     task: impl Future<Output = ()> + Send + 'static,
 ) -> String
 where
@@ -107,9 +107,9 @@ where
     let monitor = TaskMonitor::default();
     let mut tasks = TaskGroup::new(&monitor);
     let run = program(pod, api_server.surroundings.clone(), monitor);
-    let asked = asked.to_owned();
+    let requested = requested.to_owned();
     tasks.spawn(TASK, |_| async move {
-        api_server.was_asked_for(&asked).await;
+        api_server.was_requested(&requested).await;
         task.await;
     });
     let ended = tokio::time::timeout(DEADLINE, run).await;

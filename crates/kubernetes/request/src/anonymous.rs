@@ -19,7 +19,7 @@ pub struct AnonymousPolicy {
 
 /// The result of one probe without credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProbeVerdict {
+pub enum ProbeResult {
     /// The API server authenticated the probe as the anonymous user.
     Allowed,
     /// The API server rejected the probe as unauthenticated.
@@ -28,7 +28,7 @@ pub enum ProbeVerdict {
     Unclear,
 }
 
-impl ProbeVerdict {
+impl ProbeResult {
     /// Interprets the status code of a probe: success and 403 mean that anonymous authentication is
     /// enabled, 401 that it is disabled.
     pub fn of_status(code: u16) -> Self {
@@ -96,14 +96,14 @@ mod tests {
     #[test]
     fn a_probe_is_classified_by_its_status_code() {
         for (code, wanted) in [
-            (200, ProbeVerdict::Allowed),
-            (403, ProbeVerdict::Allowed),
-            (401, ProbeVerdict::Refused),
-            (500, ProbeVerdict::Unclear),
-            (302, ProbeVerdict::Unclear),
-            (404, ProbeVerdict::Unclear),
+            (200, ProbeResult::Allowed),
+            (403, ProbeResult::Allowed),
+            (401, ProbeResult::Refused),
+            (500, ProbeResult::Unclear),
+            (302, ProbeResult::Unclear),
+            (404, ProbeResult::Unclear),
         ] {
-            assert_eq!(ProbeVerdict::of_status(code), wanted, "{code}");
+            assert_eq!(ProbeResult::of_status(code), wanted, "{code}");
         }
     }
 }

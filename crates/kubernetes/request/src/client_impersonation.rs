@@ -98,9 +98,9 @@ pub struct ModePlan {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// A review that must allow these attributes.
-    Ask(Attributes),
+    Review(Attributes),
     /// Reviews of which either the first, or each of the others, must allow.
-    AskAnyOrEach {
+    ReviewAnyOrEach {
         /// The review with `*`.
         any: Attributes,
         /// The single reviews.
@@ -124,11 +124,11 @@ pub fn plan_mode(mode: Mode, requestor: &User, wanted: &User, attributes: &Attri
     let questions = Questions { mode, verb: mode.verb() };
     let mut steps = Vec::new();
     if mode != Mode::Legacy {
-        steps.push(Step::Ask(impersonate_on(mode, attributes)));
+        steps.push(Step::Review(impersonate_on(mode, attributes)));
     }
-    steps.push(Step::Ask(questions.username(&wanted.name)));
+    steps.push(Step::Review(questions.username(&wanted.name)));
     if !wanted.uid.is_empty() {
-        steps.push(Step::Ask(questions.about(AUTHENTICATION_GROUP, "uids", &wanted.uid)));
+        steps.push(Step::Review(questions.about(AUTHENTICATION_GROUP, "uids", &wanted.uid)));
     }
     questions.groups(&wanted.groups, &mut steps);
     questions.extras(wanted, &mut steps);
@@ -145,7 +145,11 @@ pub fn plan_mode(mode: Mode, requestor: &User, wanted: &User, attributes: &Attri
 /// review, or `None` for other clients. They are the first condition of the first mode, as if every
 /// review were denied. There is no review for such a client, because without a credential it could
 /// cause any number of reviews.
-pub fn refused_unasked(requestor: &User, wanted: &User, attributes: &Attributes) -> Option<Attributes> {
+pub fn refused_without_review(
+    requestor: &User,
+    wanted: &User,
+    attributes: &Attributes,
+) -> Option<Attributes> {
     // Members of this group are allowed everything without a review, also when a front proxy
     // supplied the group.
     if !requestor.is_anonymous() || requestor.is_in(MASTERS) {
@@ -154,8 +158,8 @@ pub fn refused_unasked(requestor: &User, wanted: &User, attributes: &Attributes)
     let mut plans = Mode::ALL.into_iter().filter_map(|mode| plan_mode(mode, requestor, wanted, attributes));
     plans.find_map(|plan| {
         plan.steps.into_iter().next().map(|step| match step {
-            Step::Ask(attributes) | Step::Deny { attributes, .. } => attributes,
-            Step::AskAnyOrEach { any, .. } => any,
+            Step::Review(attributes) | Step::Deny { attributes, .. } => attributes,
+            Step::ReviewAnyOrEach { any, .. } => any,
         })
     })
 }
@@ -280,9 +284,9 @@ impl Questions {
 
 fn push_each(steps: &mut Vec<Step>, many: bool, any: impl FnOnce() -> Attributes, each: Vec<Attributes>) {
     if many {
-        steps.push(Step::AskAnyOrEach { any: any(), each });
+        steps.push(Step::ReviewAnyOrEach { any: any(), each });
     } else {
-        steps.extend(each.into_iter().map(Step::Ask));
+        steps.extend(each.into_iter().map(Step::Review));
     }
 }
 

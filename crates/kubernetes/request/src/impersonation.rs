@@ -36,15 +36,15 @@ pub enum UidImpersonation {
 /// The result of reviewing the bearer token of a request. It is needed only for users with a UID
 /// who do not impersonate another user.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TokenVerdict {
+pub enum BearerTokenReview {
     /// The request has no token.
     None,
     /// The token is invalid.
     Rejected,
     /// The token could not be reviewed; contains the error.
-    Unknown(String),
+    Failed(String),
     /// The token belongs to this user, who may be the user of the request.
-    Is(User),
+    User(User),
 }
 
 /// The decision on a request.
@@ -86,7 +86,7 @@ pub enum Refusal {
 
 /// Returns whether [`plan`] needs the owner of the request's token. A review costs a call, so it is
 /// made only then.
-pub fn needs_token_verdict(user: &User, is_impersonated: bool) -> bool {
+pub fn needs_token_review(user: &User, is_impersonated: bool) -> bool {
     !user.uid.is_empty() && !is_impersonated
 }
 
@@ -95,17 +95,17 @@ pub fn needs_token_verdict(user: &User, is_impersonated: bool) -> bool {
 pub fn plan<'a>(
     user: &'a KnownUser,
     original: Option<&'a User>,
-    token: &TokenVerdict,
+    token: &BearerTokenReview,
     uids: UidImpersonation,
 ) -> Plan<'a> {
     if !user.uid.is_empty() && original.is_none() {
         let refusal = match token {
-            TokenVerdict::Is(owner) if *owner == **user => return Plan::Passthrough,
+            BearerTokenReview::User(owner) if *owner == **user => return Plan::Passthrough,
             // Fail closed: a token that could not be reviewed is never passed through.
-            TokenVerdict::Unknown(error) => return Plan::Refuse(Refusal::TokenUnknown(error.clone())),
-            TokenVerdict::Is(_) => Refusal::OtherUser,
-            TokenVerdict::Rejected => Refusal::TokenRejected,
-            TokenVerdict::None => Refusal::NoToken,
+            BearerTokenReview::Failed(error) => return Plan::Refuse(Refusal::TokenUnknown(error.clone())),
+            BearerTokenReview::User(_) => Refusal::OtherUser,
+            BearerTokenReview::Rejected => Refusal::TokenRejected,
+            BearerTokenReview::None => Refusal::NoToken,
         };
         if uids == UidImpersonation::Disabled {
             return Plan::Refuse(refusal);

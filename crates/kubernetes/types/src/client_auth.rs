@@ -42,7 +42,7 @@ pub struct ExecCredential {
 
 impl ExecCredential {
     /// Returns the response of a plugin with this status.
-    pub fn answer(status: ExecCredentialStatus) -> Self {
+    pub fn with_status(status: ExecCredentialStatus) -> Self {
         Self {
             kind: KIND.to_owned(),
             api_version: API_VERSION.to_owned(),
@@ -125,7 +125,7 @@ mod tests {
             ..ExecCredentialStatus::default()
         };
         assert_eq!(
-            gojson::to_string(&ExecCredential::answer(status)),
+            gojson::to_string(&ExecCredential::with_status(status)),
             r#"{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1beta1","spec":{"interactive":false},"status":{"expirationTimestamp":"2026-11-21T10:00:00Z","token":"a\u003cb"}}"#
         );
     }
@@ -175,6 +175,6 @@ mod tests {
             client_key_data: "hunter3".into(),
             ..ExecCredentialStatus::default()
         };
-        assert!(!format!("{:?}", ExecCredential::answer(status)).contains("hunter"));
+        assert!(!format!("{:?}", ExecCredential::with_status(status)).contains("hunter"));
     }
 }

@@ -73,8 +73,8 @@ pub(super) async fn get(
         }
     };
     tokio::select! {
-        () = writing => bail!("unreachable: the writer waits for ever"),
-        answer = reading => answer,
+        () = writing => bail!("unreachable: the writer waits indefinitely"),
+        response = reading => response,
     }
 }
 

@@ -4,7 +4,7 @@ use anyhow::{Context as _, bail};
 use bytes::Bytes;
 use h2::Reason;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
-use pinniped_test_support::chance::Chance;
+use pinniped_test_support::rng::Rng;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::{Client, PATIENCE, Target, next_chunk, raw};
@@ -82,7 +82,7 @@ impl Shape {
                 }
             }
         };
-        tokio::time::timeout(PATIENCE, exchange).await.context("no answer in time")?
+        tokio::time::timeout(PATIENCE, exchange).await.context("no response in time")?
     }
 
     async fn over_http2(&self, target: &Target) -> anyhow::Result<u16> {
@@ -92,7 +92,7 @@ impl Shape {
         *request.headers_mut() = map(&self.fields);
         let mut client = Client::open(target, self.named.then_some(&target.attacker)).await?;
         let bare = self.body == 0 && self.trailers.is_empty() && self.end == End::Whole;
-        let (answer, mut stream) = client.begin(request, bare).await?;
+        let (response, mut stream) = client.begin(request, bare).await?;
         if self.body > 0 {
             let ends = self.trailers.is_empty() && self.end == End::Whole;
             stream.send_data(Bytes::from(vec![b'x'; self.body]), ends)?;
@@ -106,7 +106,7 @@ impl Shape {
             stream.send_reset(Reason::CANCEL);
             bail!("reset");
         }
-        let (head, mut body) = answer.await?.into_parts();
+        let (head, mut body) = response.await?.into_parts();
         // A watch would never end.
         for _ in 0..64 {
             match next_chunk(&mut body).await {
@@ -149,14 +149,14 @@ impl Shape {
         if self.end == End::Reset {
             bail!("closed");
         }
-        let mut answer = Vec::new();
-        while !answer.windows(4).any(|four| four == b"\r\n\r\n") {
-            if tls.read_buf(&mut answer).await? == 0 {
+        let mut response = Vec::new();
+        while !response.windows(4).any(|four| four == b"\r\n\r\n") {
+            if tls.read_buf(&mut response).await? == 0 {
                 written?;
                 bail!("closed by the proxy");
             }
         }
-        let status = answer.get(9..12).and_then(|code| std::str::from_utf8(code).ok()?.parse().ok());
+        let status = response.get(9..12).and_then(|code| std::str::from_utf8(code).ok()?.parse().ok());
         status.context("no status")
     }
 }
@@ -186,47 +186,46 @@ fn write_fields(fields: &[(String, Vec<u8>)], out: &mut Vec<u8>) {
 /// Generates the request of this seed.
 #[must_use]
 pub fn generated(seed: u64) -> Shape {
-    let mut chance = Chance::new(seed);
-    let wire = chance.one_of(&[Wire::Http1, Wire::Http1, Wire::Http2, Wire::Http2, Wire::Plain]);
-    let mut path = chance.one_of(PATHS).to_owned();
-    if chance.in_hundred(15) {
+    let mut rng = Rng::new(seed);
+    let wire = rng.one_of(&[Wire::Http1, Wire::Http1, Wire::Http2, Wire::Http2, Wire::Plain]);
+    let mut path = rng.one_of(PATHS).to_owned();
+    if rng.in_hundred(15) {
         path.push_str(if path.contains('?') { "&" } else { "?" });
-        path.push_str(&chance.one_of(&["x", "%41", "{}", "[]", "&"]).repeat(chance.below(20_000)));
+        path.push_str(&rng.one_of(&["x", "%41", "{}", "[]", "&"]).repeat(rng.below(20_000)));
     }
-    let fields = if chance.in_hundred(70) { fields(&mut chance, 1 << 20) } else { Vec::new() };
-    let method = if chance.in_hundred(60) { "GET" } else { chance.one_of(METHODS) };
-    let with_body = chance.in_hundred(40);
-    let body = if with_body { 1 + chance.below(60_000) } else { 0 };
-    let trailers =
-        if with_body && chance.in_hundred(50) { fields_of_a_trailer(&mut chance) } else { Vec::new() };
+    let fields = if rng.in_hundred(70) { fields(&mut rng, 1 << 20) } else { Vec::new() };
+    let method = if rng.in_hundred(60) { "GET" } else { rng.one_of(METHODS) };
+    let with_body = rng.in_hundred(40);
+    let body = if with_body { 1 + rng.below(60_000) } else { 0 };
+    let trailers = if with_body && rng.in_hundred(50) { fields_of_a_trailer(&mut rng) } else { Vec::new() };
     Shape {
         wire,
-        named: chance.in_hundred(50),
-        method: if chance.in_hundred(3) { "M".repeat(1 + chance.below(30_000)) } else { method.to_owned() },
+        named: rng.in_hundred(50),
+        method: if rng.in_hundred(3) { "M".repeat(1 + rng.below(30_000)) } else { method.to_owned() },
         path,
         fields,
         body,
         trailers,
-        end: if chance.in_hundred(25) { End::Reset } else { End::Whole },
+        end: if rng.in_hundred(25) { End::Reset } else { End::Whole },
     }
 }
 
-fn fields_of_a_trailer(chance: &mut Chance) -> Vec<(String, Vec<u8>)> {
-    fields(chance, 1 << 19)
+fn fields_of_a_trailer(rng: &mut Rng) -> Vec<(String, Vec<u8>)> {
+    fields(rng, 1 << 19)
 }
 
 /// Generates fields with at most `most` bytes in total.
-fn fields(chance: &mut Chance, most: usize) -> Vec<(String, Vec<u8>)> {
-    let mut left = chance.one_of(&[2_000, 20_000, 70_000, 300_000, most]);
+fn fields(rng: &mut Rng, most: usize) -> Vec<(String, Vec<u8>)> {
+    let mut left = rng.one_of(&[2_000, 20_000, 70_000, 300_000, most]);
     let mut fields = Vec::new();
-    for number in 0..1 + chance.below(200) {
-        let name = if chance.in_hundred(40) {
-            chance.one_of(NAMES).to_owned()
+    for number in 0..1 + rng.below(200) {
+        let name = if rng.in_hundred(40) {
+            rng.one_of(NAMES).to_owned()
         } else {
-            format!("{}{number}", chance.one_of(&["x-", "x_", "!#$%&'*+-.^_`|~", "x\"", "x-forwarded-"]))
+            format!("{}{number}", rng.one_of(&["x-", "x_", "!#$%&'*+-.^_`|~", "x\"", "x-forwarded-"]))
         };
-        let length = (1 << chance.below(20)).min(left);
-        let piece = chance.one_of(PIECES);
+        let length = (1 << rng.below(20)).min(left);
+        let piece = rng.one_of(PIECES);
         let value = piece.repeat(length / piece.len());
         left = left.saturating_sub(name.len() + value.len() + 32);
         fields.push((name, value));
@@ -235,10 +234,10 @@ fn fields(chance: &mut Chance, most: usize) -> Vec<(String, Vec<u8>)> {
         }
     }
     // Repeated fields become references to the dynamic table.
-    if chance.in_hundred(20)
+    if rng.in_hundred(20)
         && let Some(last) = fields.last().cloned()
     {
-        for _ in 0..chance.below(2_000) {
+        for _ in 0..rng.below(2_000) {
             if left < last.1.len() + 64 {
                 break;
             }

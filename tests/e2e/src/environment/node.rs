@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use pinniped_node::{Node, PAUSE};
 use pinniped_test_support::kubectl::Kubectl;
 
-use super::{Place, Running, log_file};
+use super::{Environment, Running, log_file};
 
 /// The environment of a walk on a node.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ impl<'n> OnNode<'n> {
     }
 }
 
-impl Place for OnNode<'_> {
+impl Environment for OnNode<'_> {
     fn kubectl(&self) -> Kubectl {
         Kubectl::new(&self.node.tools().join("kubectl"), &self.node.kubeconfig())
     }

@@ -11,8 +11,8 @@ use super::proxy::{EXTERNAL_NAME, Serving};
 use super::{CONCIERGE, CREDENTIAL_ISSUER, SOON_FLAG, Walk};
 use crate::cert_manager::{CertManager, NAMESPACE};
 use crate::environment::Step;
-use crate::foreign::MADE_BY_WALK;
 use crate::narrator::{Narrator, Show};
+use crate::third_party::MADE_BY_WALK;
 
 /// Environment variable with the folder of the post's `yq`; `cargo xtask test` and `cargo xtask
 /// demo --with-cert-manager` set it.
@@ -93,8 +93,8 @@ impl Walk<'_> {
     /// Returns an error when it does not work in time.
     pub async fn start_cert_manager(&self, programs: &Path) -> anyhow::Result<CertManager> {
         self.heading("Install cert-manager (1.11.5, its programs as processes)");
-        let running = CertManager::start(self.place, programs).await?;
-        self.narrator.say("(controller, webhook and cainjector run; an issuer would be admitted)");
+        let running = CertManager::start(self.environment, programs).await?;
+        self.narrator.print("(controller, webhook and cainjector run; an issuer would be admitted)");
         Ok(running)
     }
 
@@ -121,7 +121,7 @@ impl Walk<'_> {
     /// # Errors
     /// Returns an error when kubectl fails.
     pub async fn make_certificates(&self) -> anyhow::Result<Serving> {
-        self.heading("A serving certificate for the proxy (the walk signs it in cert-manager's place)");
+        self.heading("A serving certificate for the proxy (signed by the demo instead of cert-manager)");
         let authority = Authority::new("my-selfsigned-ca")?;
         let leaf = authority.server(EXTERNAL_NAME, &[EXTERNAL_NAME], &[])?;
         let secret = |namespace: &str, name: &str, certificate: &str, key: &str| {
@@ -139,7 +139,7 @@ impl Walk<'_> {
         let args = ["apply", "-f", "-"];
         let applied = self.admin_step(&args).run(Some(&list.to_string())).await?.success()?;
         for line in applied.stdout.lines() {
-            self.narrator.say(line);
+            self.narrator.print(line);
         }
         self.save_authority().await
     }
@@ -192,7 +192,7 @@ impl Walk<'_> {
             "the three bundles differ: {}, {bundle}",
             bundles.join(", ")
         );
-        self.narrator.say("(the three are the same, byte for byte)");
+        self.narrator.print("(the three are the same, byte for byte)");
         Ok(bundle)
     }
 
@@ -217,6 +217,6 @@ impl Walk<'_> {
         command.env("PATH", std::env::join_paths(path).context("a folder of programs has a colon")?);
         command.env("HOME", &self.home).current_dir(&self.home);
         command.env_remove("XDG_CONFIG_HOME").env_remove("XDG_CACHE_HOME");
-        Ok(Step::inside(self.place, command).shown_as(line))
+        Ok(Step::inside(self.environment, command).shown_as(line))
     }
 }

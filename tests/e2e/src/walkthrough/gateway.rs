@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use pinniped_test_support::kubectl::Outcome;
+use pinniped_test_support::kubectl::CommandOutput;
 use pinniped_test_support::wait;
 use serde_json::Value;
 
@@ -15,8 +15,8 @@ use super::proxy::{BINDING, EXTERNAL_NAME, Serving};
 use super::{CONCIERGE, DECISION, SOON, SOON_FLAG, Walk};
 use crate::contour::{self, Contour, HTTP_PROXIES};
 use crate::environment::Step;
-use crate::foreign::{await_defined, refuse_another};
 use crate::narrator::Show;
+use crate::third_party::{await_defined, refuse_another};
 
 /// The namespace of the gateway, and the name of its Deployment and Service.
 pub const GATEWAY: &str = "pinniped-gateway";
@@ -100,8 +100,8 @@ impl Walk<'_> {
             Ingress::Gateway => self.install_gateway().await,
             Ingress::Contour(programs) => {
                 self.heading("Install Contour (1.33, with Envoy; its programs as processes)");
-                let contour = Contour::start(self.place, programs).await?;
-                self.narrator.say("(Contour watches the cluster, and Envoy does what it is told)");
+                let contour = Contour::start(self.environment, programs).await?;
+                self.narrator.print("(Contour watches the cluster and configures Envoy)");
                 Ok(Entrance { address: Contour::ADDRESS, contour: Some(contour) })
             }
         }
@@ -109,10 +109,10 @@ impl Walk<'_> {
 
     async fn install_gateway(&self) -> anyhow::Result<Entrance> {
         self.heading("Install the gateway");
-        refuse_another(self.place, HTTP_PROXIES, "--with-gateway").await?;
+        refuse_another(self.environment, HTTP_PROXIES, "--with-gateway").await?;
         for file in DEFINITIONS {
             self.kubectl(&["apply", "-f", file], None, Show::Output).await?;
-            await_defined(self.place, file).await?;
+            await_defined(self.environment, file).await?;
         }
         self.kubectl(&["apply", "-f", GATEWAY_FILE], None, Show::Output).await?;
         let deployment = format!("deployment/{GATEWAY}");
@@ -147,31 +147,32 @@ impl Walk<'_> {
         &self,
         entrance: &Entrance,
         serving: &Serving,
-    ) -> anyhow::Result<Vec<Outcome>> {
-        let told = |error: anyhow::Error| match entrance.contour {
-            Some(_) => error.context(contour::log_tails(self.place)),
+    ) -> anyhow::Result<Vec<CommandOutput>> {
+        let reported = |error: anyhow::Error| match entrance.contour {
+            Some(_) => error.context(contour::log_tails(self.environment)),
             None => error,
         };
-        self.all_through_ingress(entrance, serving).await.map_err(told)
+        self.all_through_ingress(entrance, serving).await.map_err(reported)
     }
 
     async fn all_through_ingress(
         &self,
         entrance: &Entrance,
         serving: &Serving,
-    ) -> anyhow::Result<Vec<Outcome>> {
-        let mut said = vec![self.route(entrance, serving).await?];
-        said.push(self.kubeconfig().await?);
+    ) -> anyhow::Result<Vec<CommandOutput>> {
+        let mut printed = vec![self.route(entrance, serving).await?];
+        printed.push(self.kubeconfig().await?);
         // A previous walk may have granted access to the user, and the grant is cached for a while.
-        said.push(wait::until_ok(Duration::from_secs(20), "a refusal", async || self.refused().await).await?);
-        said.push(self.allow_and_list().await?);
-        said.push(self.whoami().await?);
+        printed
+            .push(wait::until_ok(Duration::from_secs(20), "a refusal", async || self.refused().await).await?);
+        printed.push(self.allow_and_list().await?);
+        printed.push(self.whoami().await?);
         if let Serving::Secret { .. } = serving {
             self.check_bundles().await?;
         }
-        said.extend(self.terminate().await?);
-        said.extend(self.pass_through_again().await?);
-        Ok(said)
+        printed.extend(self.terminate().await?);
+        printed.extend(self.pass_through_again().await?);
+        Ok(printed)
     }
 
     /// Revokes the permission that [`Walk::allow_and_list`] granted to the user's group.
@@ -184,12 +185,12 @@ impl Walk<'_> {
 
     /// Applies the post's ingress object, makes the name resolve, and waits until the proxy
     /// responds under it.
-    async fn route(&self, entrance: &Entrance, serving: &Serving) -> anyhow::Result<Outcome> {
-        self.heading("An ingress in front of the proxy, which passes TLS on");
+    async fn route(&self, entrance: &Entrance, serving: &Serving) -> anyhow::Result<CommandOutput> {
+        self.heading("An ingress in front of the proxy, with TLS passthrough");
         let shown = self.apply_ingress(PASSTHROUGH).await?;
         let ip = entrance.address;
-        self.place.set_host(EXTERNAL_NAME, ip)?;
-        self.narrator.say(&format!("(/etc/hosts in there: {ip} {EXTERNAL_NAME})"));
+        self.environment.set_host(EXTERNAL_NAME, ip)?;
+        self.narrator.print(&format!("(/etc/hosts in there: {ip} {EXTERNAL_NAME})"));
         if let Serving::Secret { authority, .. } = serving {
             self.verified_at_the_name(authority).await?;
         }
@@ -206,19 +207,19 @@ impl Walk<'_> {
         let file = file.to_str().context("the home folder has no readable name")?;
         let server = format!("https://{EXTERNAL_NAME}");
         let args = ["get", "--raw", "/readyz", "--server", &server, "--certificate-authority", file];
-        let ready = |outcome: &Outcome| outcome.code == 0 && outcome.stdout == "ok";
+        let ready = |output: &CommandOutput| output.code == 0 && output.stdout == "ok";
         self.narrator.run_until(SOON, || self.admin_step(&args), Show::Output, ready).await.map(drop)
     }
 
     /// Applies an HTTPProxy, waits until its current generation is valid, and shows it.
-    async fn apply_ingress(&self, object: &str) -> anyhow::Result<Outcome> {
+    async fn apply_ingress(&self, object: &str) -> anyhow::Result<CommandOutput> {
         std::fs::write(self.home.join(FILE), object).context("could not write a file")?;
         self.kubectl(&["apply", "--filename", "-"], Some(object), Show::Output).await?;
         let name = ["httpproxies.projectcontour.io", "impersonation-proxy", "--namespace", CONCIERGE];
         let as_json = [&["get"][..], &name, &["--output=json"]].concat();
         wait::until_ok(SOON, "the ingress to be found valid", async || {
-            let outcome = self.admin_step(&as_json).run(None).await?.success()?;
-            let object: Value = serde_json::from_str(&outcome.stdout)?;
+            let output = self.admin_step(&as_json).run(None).await?.success()?;
+            let object: Value = serde_json::from_str(&output.stdout)?;
             let (status, generation) = (&object["status"], &object["metadata"]["generation"]);
             anyhow::ensure!(
                 status["currentStatus"] == "valid"
@@ -233,25 +234,25 @@ impl Walk<'_> {
 
     /// Lets the ingress terminate TLS: the user's certificate does not reach the proxy, which sees
     /// an unknown client.
-    async fn terminate(&self) -> anyhow::Result<Vec<Outcome>> {
-        self.heading("Why TLS has to be passed on: the ingress ends it instead");
-        let mut said = vec![self.apply_ingress(TERMINATION).await?];
+    async fn terminate(&self) -> anyhow::Result<Vec<CommandOutput>> {
+        self.heading("Why TLS passthrough is required: the ingress terminates TLS instead");
+        let mut printed = vec![self.apply_ingress(TERMINATION).await?];
         let refused = format!(
             "Error from server (Forbidden): pods is forbidden: User \"system:anonymous\" cannot list resource \
              \"pods\" in API group \"\" at the cluster scope: {DECISION}\n"
         );
         let step = || self.user_kubectl(&self.user_kubeconfig(), &LISTING);
-        let fits = |outcome: &Outcome| outcome.code == 1 && outcome.stderr == refused;
-        said.push(self.narrator.run_until(SOON, step, Show::Output, fits).await?);
+        let fits = |output: &CommandOutput| output.code == 1 && output.stderr == refused;
+        printed.push(self.narrator.run_until(SOON, step, Show::Output, fits).await?);
         self.narrator
-            .say("(the login itself succeeds: it needs no certificate. The next line is kubectl's plugin)");
-        said.push(self.log_in_again().await?);
-        Ok(said)
+            .print("(the login itself succeeds: it needs no certificate. The next line is kubectl's plugin)");
+        printed.push(self.log_in_again().await?);
+        Ok(printed)
     }
 
     /// Runs kubectl's plugin as in the user's kubeconfig, but without the cache. Its output
     /// contains a key, so only its kind and the names of its fields are recorded.
-    async fn log_in_again(&self) -> anyhow::Result<Outcome> {
+    async fn log_in_again(&self) -> anyhow::Result<CommandOutput> {
         let file = self.user_kubeconfig();
         let file = file.to_str().context("the home folder has no readable name")?;
         let args = ["config", "view", "--raw", "--output=json", "--kubeconfig", file];
@@ -261,24 +262,24 @@ impl Walk<'_> {
         let mut command = std::process::Command::new(&self.pinniped);
         command.args(words.iter().filter_map(Value::as_str)).arg("--credential-cache=");
         let shown = "pinniped login static --token=pinny:password123 ... --credential-cache=";
-        let step = Step::inside(self.place, self.settled(command)).shown_as(shown);
-        let mut outcome = self.narrator.run(step, None, Show::Size).await?.success()?;
-        let credential: Value = serde_json::from_str(&outcome.stdout).context("it is no credential")?;
+        let step = Step::inside(self.environment, self.settled(command)).shown_as(shown);
+        let mut output = self.narrator.run(step, None, Show::Size).await?.success()?;
+        let credential: Value = serde_json::from_str(&output.stdout).context("it is no credential")?;
         let mut fields: Vec<&str> =
             credential["status"].as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect();
         fields.sort_unstable();
         anyhow::ensure!(fields.contains(&"clientCertificateData"), "the credential has only {fields:?}");
-        outcome.stdout =
+        output.stdout =
             format!("{}: {}\n", credential["kind"].as_str().unwrap_or_default(), fields.join(", "));
-        Ok(outcome)
+        Ok(output)
     }
 
     /// Restores the configuration of the post.
-    async fn pass_through_again(&self) -> anyhow::Result<Vec<Outcome>> {
-        self.heading("Back to passing TLS on");
-        let mut said = vec![self.apply_ingress(PASSTHROUGH).await?];
+    async fn pass_through_again(&self) -> anyhow::Result<Vec<CommandOutput>> {
+        self.heading("Back to TLS passthrough");
+        let mut printed = vec![self.apply_ingress(PASSTHROUGH).await?];
         let step = || self.user_kubectl(&self.user_kubeconfig(), &LISTING);
-        said.push(self.narrator.run_until(SOON, step, Show::Output, |outcome| outcome.code == 0).await?);
-        Ok(said)
+        printed.push(self.narrator.run_until(SOON, step, Show::Output, |output| output.code == 0).await?);
+        Ok(printed)
     }
 }

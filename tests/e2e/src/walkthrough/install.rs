@@ -3,14 +3,14 @@
 use std::fmt::Write as _;
 
 use anyhow::Context as _;
-use pinniped_test_support::kubectl::Outcome;
+use pinniped_test_support::kubectl::CommandOutput;
 use pinniped_test_support::wait;
 
 use super::gateway::{GATEWAY, GATEWAY_FILE};
 use super::tokens::{SUBJECT, TOKENS_FILE};
 use super::{CONCIERGE, CREDENTIAL_ISSUER, LOCAL_USER_AUTHENTICATOR, SOON, SOON_FLAG, Walk};
-use crate::foreign::MADE_BY_WALK;
 use crate::narrator::Show;
+use crate::third_party::MADE_BY_WALK;
 
 /// The files to install, in this order.
 pub const INSTALL_FILES: [&str; 3] = [
@@ -52,7 +52,7 @@ impl Walk<'_> {
         }
         // Logins pass through the API server's aggregation layer, which checks the pods itself, a
         // moment after they are ready.
-        wait::until_ok(SOON, "the aggregated API to answer", async || {
+        wait::until_ok(SOON, "the aggregated API to respond", async || {
             let path = "/apis/login.concierge.pinniped.dev/v1alpha1";
             self.admin_step(&["get", "--raw", path]).run(None).await?.success()?;
             anyhow::Ok(())
@@ -64,7 +64,7 @@ impl Walk<'_> {
     ///
     /// # Errors
     /// Returns an error when kubectl fails.
-    pub async fn look_at_pods(&self) -> anyhow::Result<Outcome> {
+    pub async fn show_pods(&self) -> anyhow::Result<CommandOutput> {
         self.kubectl(&["get", "pods", "--all-namespaces", "--output", "wide"], None, Show::Output).await
     }
 
@@ -72,8 +72,8 @@ impl Walk<'_> {
     ///
     /// # Errors
     /// Returns an error when it does not exist or has no strategies in time.
-    pub async fn look_at_credential_issuer(&self) -> anyhow::Result<serde_json::Value> {
-        self.heading("What the Concierge says about this cluster");
+    pub async fn show_credential_issuer(&self) -> anyhow::Result<serde_json::Value> {
+        self.heading("The Concierge's status for this cluster");
         let issuer = wait::until_ok(SOON, "the CredentialIssuer to have two strategies", async || {
             let issuer = self.credential_issuer().await?;
             let count = issuer["status"]["strategies"].as_array().map_or(0, Vec::len);
@@ -101,8 +101,8 @@ impl Walk<'_> {
     /// Returns an error when it cannot be read.
     pub async fn credential_issuer(&self) -> anyhow::Result<serde_json::Value> {
         let args = ["get", &self.kind("credentialissuer"), CREDENTIAL_ISSUER, "-o", "json"];
-        let outcome = self.admin_step(&args).run(None).await?.success()?;
-        Ok(serde_json::from_str(&outcome.stdout)?)
+        let output = self.admin_step(&args).run(None).await?.success()?;
+        Ok(serde_json::from_str(&output.stdout)?)
     }
 
     /// Creates the user `pinny` with password `password123` in group `group-for-mtls`.
@@ -129,11 +129,11 @@ impl Walk<'_> {
     /// # Errors
     /// Returns an error when the CA does not appear or the authenticator does not become ready.
     pub async fn create_authenticator(&self) -> anyhow::Result<()> {
-        self.heading("Tell the Concierge whom to ask about tokens");
+        self.heading("Configure a webhook that validates tokens");
         let secret = "local-user-authenticator-tls-serving-certificate";
         let path = "jsonpath={.data.caCertificate}";
         let args = ["get", "secret", secret, "--namespace", LOCAL_USER_AUTHENTICATOR, "-o", path];
-        let filled = |outcome: &Outcome| outcome.code == 0 && !outcome.stdout.is_empty();
+        let filled = |output: &CommandOutput| output.code == 0 && !output.stdout.is_empty();
         let ca = self.narrator.run_until(SOON, || self.admin_step(&args), Show::Size, filled).await?.stdout;
         let authenticator = format!(
             "apiVersion: authentication.concierge.pinniped.dev/v1alpha1\nkind: WebhookAuthenticator\n\
@@ -154,9 +154,9 @@ impl Walk<'_> {
     /// # Errors
     /// Returns an error when kubectl fails.
     pub async fn create_workload(&self) -> anyhow::Result<()> {
-        let idle = self.place.idle_image();
+        let idle = self.environment.idle_image();
         let nobody = if idle.is_some() { "" } else { " (no node runs them)" };
-        self.heading(&format!("Something to look at: pods of an application{nobody}"));
+        self.heading(&format!("An application: its pods{nobody}"));
         let mut yaml = format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {APPLICATION}}}\n");
         for (pod, container, image) in PODS {
             let image = idle.as_deref().unwrap_or(image);
@@ -188,10 +188,10 @@ impl Walk<'_> {
         let gateway = gateway.then_some(&GATEWAY_FILE);
         for file in INSTALL_FILES.iter().chain([&TOKENS_FILE]).chain(gateway).rev() {
             let step = self.admin_step(&[&["delete", "-f", file][..], &gone].concat());
-            let outcome = self.narrator.run(step, None, Show::Output).await?;
+            let output = self.narrator.run(step, None, Show::Output).await?;
             // If the CRDs are gone, so are the objects of their kinds.
-            if !outcome.stderr.contains("no matches for kind") {
-                outcome.success()?;
+            if !output.stderr.contains("no matches for kind") {
+                output.success()?;
             }
         }
         let bindings = ["delete", "clusterrolebinding", super::proxy::BINDING, super::login::BINDING];
@@ -211,13 +211,13 @@ impl Walk<'_> {
             let labelled = ["delete", kinds, "--selector", MADE_BY_WALK];
             self.kubectl(&[&labelled[..], &gone].concat(), None, Show::Output).await?;
         }
-        wait::until_ok(SOON, "nothing of the walk to be left", async || {
+        wait::until_ok(SOON, "no object of the demo to be left", async || {
             let left = self.leftovers().await?;
             anyhow::ensure!(left.is_empty(), "there is still {}", left.join(", "));
             Ok(())
         })
         .await?;
-        self.narrator.say("(nothing of it is left in the cluster)");
+        self.narrator.print("(no object of it is left in the cluster)");
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use pinniped_test_support::kubectl::Outcome;
+use pinniped_test_support::kubectl::CommandOutput;
 
 use super::{CONCIERGE, CREDENTIAL_ISSUER, DECISION, SOON, SOON_FLAG, Walk};
 use crate::narrator::Show;
@@ -43,7 +43,7 @@ impl Walk<'_> {
     /// # Errors
     /// Returns an error when kubectl fails.
     pub async fn create_tutorial_user(&self) -> anyhow::Result<()> {
-        self.heading("Login without a proxy: the cluster's own key signs");
+        self.heading("Login without a proxy: the cluster's key signs");
         self.create_local_user(USER, "group1,group2").await
     }
 
@@ -51,41 +51,41 @@ impl Walk<'_> {
     ///
     /// # Errors
     /// Returns an error when the command line fails, or discovers another way to log in.
-    pub async fn kubeconfig_without_proxy(&self) -> anyhow::Result<Outcome> {
-        let outcome = self.get_kubeconfig(USER, &[], KUBECONFIG).await?;
+    pub async fn kubeconfig_without_proxy(&self) -> anyhow::Result<CommandOutput> {
+        let output = self.get_kubeconfig(USER, &[], KUBECONFIG).await?;
         let found = "discovered Concierge operating in TokenCredentialRequest API mode";
-        anyhow::ensure!(outcome.stderr.contains(found), "{found:?} was not said: {}", outcome.stderr);
-        Ok(outcome)
+        anyhow::ensure!(output.stderr.contains(found), "{found:?} was not said: {}", output.stderr);
+        Ok(output)
     }
 
     /// Lists pods as the tutorial's user, who has no permission yet.
     ///
     /// # Errors
     /// Returns an error when the response is not the API server's own refusal.
-    pub async fn refused_without_proxy(&self) -> anyhow::Result<Outcome> {
+    pub async fn refused_without_proxy(&self) -> anyhow::Result<CommandOutput> {
         let step = self.user_kubectl(&self.tutorial_kubeconfig(), &LISTING);
-        let outcome = self.narrator.run(step, None, Show::Output).await?;
+        let output = self.narrator.run(step, None, Show::Output).await?;
         let refused = format!(
             "Error from server (Forbidden): pods is forbidden: User \"{USER}\" cannot list resource \"pods\" \
              in API group \"\" in the namespace \"{CONCIERGE}\"\n"
         );
         anyhow::ensure!(
-            outcome.code == 1 && outcome.stderr == refused && !outcome.stderr.contains(DECISION),
-            "the user should have been refused by the API server, but kubectl said: {}{}",
-            outcome.stdout,
-            outcome.stderr
+            output.code == 1 && output.stderr == refused && !output.stderr.contains(DECISION),
+            "the user should have been refused by the API server, but kubectl printed: {}{}",
+            output.stdout,
+            output.stderr
         );
-        Ok(outcome)
+        Ok(output)
     }
 
     /// Grants read permission to the tutorial's user, and lists pods again.
     ///
     /// # Errors
     /// Returns an error when the listing does not work in time.
-    pub async fn allow_and_list_without_proxy(&self) -> anyhow::Result<Outcome> {
+    pub async fn allow_and_list_without_proxy(&self) -> anyhow::Result<CommandOutput> {
         let args = ["create", "clusterrolebinding", BINDING, "--clusterrole=view", &format!("--user={USER}")];
         self.kubectl(&args, None, Show::Output).await?;
         let step = || self.user_kubectl(&self.tutorial_kubeconfig(), &LISTING);
-        self.narrator.run_until(SOON, step, Show::Output, |outcome| outcome.code == 0).await
+        self.narrator.run_until(SOON, step, Show::Output, |output| output.code == 0).await
     }
 }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use pinniped_test_support::kubectl::Outcome;
+use pinniped_test_support::kubectl::CommandOutput;
 use pinniped_test_support::wait;
 use serde_json::{Value, json};
 
@@ -40,8 +40,8 @@ impl Walk<'_> {
     /// Returns an error when the strategy does not become Success/Listening.
     pub async fn enable_proxy(&self, serving: &Serving) -> anyhow::Result<Value> {
         let ip = self.turn_proxy_on(serving).await?;
-        self.place.set_host(EXTERNAL_NAME, ip)?;
-        self.narrator.say(&format!("(/etc/hosts in there: {ip} {EXTERNAL_NAME}, in place of an ingress)"));
+        self.environment.set_host(EXTERNAL_NAME, ip)?;
+        self.narrator.print(&format!("(/etc/hosts in there: {ip} {EXTERNAL_NAME}, in place of an ingress)"));
         self.credential_issuer().await
     }
 
@@ -51,7 +51,7 @@ impl Walk<'_> {
     /// # Errors
     /// Returns an error when the strategy does not become Success/Listening.
     pub async fn turn_proxy_on(&self, serving: &Serving) -> anyhow::Result<IpAddr> {
-        self.heading("Turn the impersonation proxy on");
+        self.heading("Enable the impersonation proxy");
         let mut proxy =
             json!({"mode": "enabled", "externalEndpoint": EXTERNAL_NAME, "service": {"type": "ClusterIP"}});
         if let Serving::Secret { name, authority } = serving {
@@ -78,7 +78,7 @@ impl Walk<'_> {
 
         let service = "pinniped-concierge-impersonation-proxy-cluster-ip";
         let args = ["get", "service", service, "--namespace", CONCIERGE, "-o", "jsonpath={.spec.clusterIP}"];
-        let has_ip = |outcome: &Outcome| outcome.code == 0 && outcome.stdout.parse::<IpAddr>().is_ok();
+        let has_ip = |output: &CommandOutput| output.code == 0 && output.stdout.parse::<IpAddr>().is_ok();
         let step = || self.admin_step(&args);
         Ok(self.narrator.run_until(SOON, step, Show::Output, has_ip).await?.stdout.parse()?)
     }
@@ -87,8 +87,8 @@ impl Walk<'_> {
     ///
     /// # Errors
     /// Returns an error when the command line fails.
-    pub async fn kubeconfig(&self) -> anyhow::Result<Outcome> {
-        self.heading("Make a kubeconfig for the user");
+    pub async fn kubeconfig(&self) -> anyhow::Result<CommandOutput> {
+        self.heading("Create a kubeconfig for the user");
         self.get_kubeconfig("pinny", &["--concierge-mode", "ImpersonationProxy"], KUBECONFIG).await
     }
 
@@ -97,25 +97,25 @@ impl Walk<'_> {
     ///
     /// # Errors
     /// Returns an error when the output is different.
-    pub async fn refused(&self) -> anyhow::Result<Outcome> {
-        self.heading("The user is known, but may do nothing");
+    pub async fn refused(&self) -> anyhow::Result<CommandOutput> {
+        self.heading("The user is authenticated, but has no permissions");
         let step = self.user_kubectl(&self.user_kubeconfig(), &["get", "pods", "-A"]);
-        let outcome = self.narrator.run(step, None, Show::Output).await?;
+        let output = self.narrator.run(step, None, Show::Output).await?;
         anyhow::ensure!(
-            outcome.code == 1 && outcome.stderr.contains(DECISION),
-            "the user should have been refused by the proxy, but kubectl said: {}{}",
-            outcome.stdout,
-            outcome.stderr
+            output.code == 1 && output.stderr.contains(DECISION),
+            "the user should have been refused by the proxy, but kubectl printed: {}{}",
+            output.stdout,
+            output.stderr
         );
-        Ok(outcome)
+        Ok(output)
     }
 
     /// Grants access to the user's group, and lists pods again.
     ///
     /// # Errors
     /// Returns an error when the listing does not work in time.
-    pub async fn allow_and_list(&self) -> anyhow::Result<Outcome> {
-        self.heading("An administrator lets the user's group in");
+    pub async fn allow_and_list(&self) -> anyhow::Result<CommandOutput> {
+        self.heading("An administrator grants permissions to the user's group");
         let args = [
             "create",
             "clusterrolebinding",
@@ -124,18 +124,16 @@ impl Walk<'_> {
             "--group=group-for-mtls",
         ];
         self.kubectl(&args, None, Show::Output).await?;
-        self.narrator.say("(a refusal is remembered for up to 10 seconds)");
+        self.narrator.print("(a denial is cached for up to 10 seconds)");
         let step = || self.user_kubectl(&self.user_kubeconfig(), &["get", "pods", "-A"]);
-        self.narrator
-            .run_until(Duration::from_secs(20), step, Show::Output, |outcome| outcome.code == 0)
-            .await
+        self.narrator.run_until(Duration::from_secs(20), step, Show::Output, |output| output.code == 0).await
     }
 
     /// Runs `pinniped whoami` as the user.
     ///
     /// # Errors
     /// Returns an error when the command line fails.
-    pub async fn whoami(&self) -> anyhow::Result<Outcome> {
+    pub async fn whoami(&self) -> anyhow::Result<CommandOutput> {
         self.heading("Who am I?");
         let step = self.pinniped(&["whoami"], &self.user_kubeconfig());
         self.narrator.run(step, None, Show::Output).await?.success()

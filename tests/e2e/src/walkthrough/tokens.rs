@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use pinniped_test_support::kubectl::{Outcome, as_typed};
+use pinniped_test_support::kubectl::{CommandOutput, as_typed};
 use pinniped_test_support::wait;
 use serde_json::{Value, json};
 
@@ -69,7 +69,7 @@ impl Walk<'_> {
     /// # Errors
     /// Returns an error when the strategy does not become Success/Listening.
     pub async fn enable_tokens(&self) -> anyhow::Result<Value> {
-        self.heading("Turn service account tokens on: a manifest of its own, and one field");
+        self.heading("Enable service account tokens: a separate manifest, and one field");
         self.kubectl(&["apply", "-f", TOKENS_FILE], None, Show::Output).await?;
         let spec = json!({"mode": "enabled", "namespace": USERS_NAMESPACE});
         let patch = json!({"spec": {"serviceAccountTokens": spec}}).to_string();
@@ -90,8 +90,8 @@ impl Walk<'_> {
         self.show_strategies().await?;
         // Logins pass through the API server's aggregation layer, which checks the pods itself and
         // uses the result a moment after the APIService reports it.
-        let answers = || self.admin_step(&["get", "--raw", "/apis/login.concierge.pinniped.dev/v1alpha1"]);
-        self.narrator.run_until(SOON, answers, Show::Size, |outcome| outcome.code == 0).await?;
+        let responses = || self.admin_step(&["get", "--raw", "/apis/login.concierge.pinniped.dev/v1alpha1"]);
+        self.narrator.run_until(SOON, responses, Show::Size, |output| output.code == 0).await?;
         Ok(issuer)
     }
 
@@ -100,8 +100,8 @@ impl Walk<'_> {
     ///
     /// # Errors
     /// Returns an error when kubectl fails or the Concierge does not become ready again.
-    pub async fn tell_address(&self) -> anyhow::Result<()> {
-        self.heading("Tell the Concierge the API server's address, which nothing in this cluster publishes");
+    pub async fn set_address(&self) -> anyhow::Result<()> {
+        self.heading("Configure the API server's address, which this cluster does not publish");
         let path = "jsonpath={.clusters[0].cluster.server}";
         let args = ["config", "view", "--minify", "--output", path];
         let server = self.kubectl(&args, None, Show::Output).await?.stdout;
@@ -138,7 +138,7 @@ impl Walk<'_> {
     ///
     /// # Errors
     /// Returns an error when the command line fails.
-    pub async fn write_tokens_kubeconfig(&self, delivery: Delivery) -> anyhow::Result<Outcome> {
+    pub async fn write_tokens_kubeconfig(&self, delivery: Delivery) -> anyhow::Result<CommandOutput> {
         let more = ["--concierge-mode", "ServiceAccountToken", "--impersonation-delivery", delivery.name()];
         self.get_kubeconfig("pinny", &more, delivery.file()).await
     }
@@ -148,19 +148,19 @@ impl Walk<'_> {
     ///
     /// # Errors
     /// Returns an error when the output is different.
-    pub async fn refused_with_token(&self) -> anyhow::Result<Outcome> {
-        self.heading("The user is known to the API server itself, but may do nothing");
+    pub async fn refused_with_token(&self) -> anyhow::Result<CommandOutput> {
+        self.heading("The API server authenticates the user, who has no permissions");
         let step = self.user_kubectl(&self.tokens_kubeconfig(Delivery::Kubeconfig), &LISTING);
-        let outcome = self.narrator.run(step, None, Show::Output).await?;
+        let output = self.narrator.run(step, None, Show::Output).await?;
         let refused = "Error from server (Forbidden): pods is forbidden: User \"pinny\" cannot list resource \"pods\" \
                        in API group \"\" at the cluster scope\n";
         anyhow::ensure!(
-            outcome.code == 1 && outcome.stderr == refused && !outcome.stderr.contains(DECISION),
-            "the user should have been refused by the API server, but kubectl said: {}{}",
-            outcome.stdout,
-            outcome.stderr
+            output.code == 1 && output.stderr == refused && !output.stderr.contains(DECISION),
+            "the user should have been refused by the API server, but kubectl printed: {}{}",
+            output.stdout,
+            output.stderr
         );
-        Ok(outcome)
+        Ok(output)
     }
 
     /// Grants access to the user's group, and lists pods with an unmodified kubectl whose
@@ -168,8 +168,8 @@ impl Walk<'_> {
     ///
     /// # Errors
     /// Returns an error when the listing does not work in time.
-    pub async fn allow_and_list_with_token(&self) -> anyhow::Result<Outcome> {
-        self.heading("An administrator lets the user's group in");
+    pub async fn allow_and_list_with_token(&self) -> anyhow::Result<CommandOutput> {
+        self.heading("An administrator grants permissions to the user's group");
         let binding = super::proxy::BINDING;
         let args = [
             "create",
@@ -181,7 +181,7 @@ impl Walk<'_> {
         self.kubectl(&args, None, Show::Output).await?;
         let kubeconfig = self.tokens_kubeconfig(Delivery::Kubeconfig);
         let step = || self.user_kubectl(&kubeconfig, &LISTING);
-        let fits = |outcome: &Outcome| outcome.code == 0;
+        let fits = |output: &CommandOutput| output.code == 0;
         self.narrator.run_until(Duration::from_secs(20), step, Show::Output, fits).await
     }
 
@@ -189,15 +189,15 @@ impl Walk<'_> {
     ///
     /// # Errors
     /// Returns an error when kubectl alone is not refused, or when `pinniped kubectl` fails.
-    pub async fn list_with_wrapper(&self) -> anyhow::Result<Outcome> {
-        self.heading("Another way: pinniped runs kubectl");
+    pub async fn list_with_wrapper(&self) -> anyhow::Result<CommandOutput> {
+        self.heading("An alternative: pinniped runs kubectl");
         self.write_tokens_kubeconfig(Delivery::Wrapper).await?;
         let kubeconfig = self.tokens_kubeconfig(Delivery::Wrapper);
-        self.narrator.say("(kubectl by itself would be somebody else with this token, so it gets none)");
+        self.narrator.print("(kubectl alone would be another user with this token, so it receives none)");
         let alone = self.narrator.run(self.user_kubectl(&kubeconfig, &LISTING), None, Show::Output).await?;
         anyhow::ensure!(
             alone.code != 0 && alone.stderr.contains("requires impersonation headers"),
-            "kubectl alone should have got no token, but it said: {}{}",
+            "kubectl alone should have received no token, but it printed: {}{}",
             alone.stdout,
             alone.stderr
         );
@@ -218,13 +218,13 @@ impl Walk<'_> {
         let args = ["proxy", "--output", output];
         let command = self.settled(self.pinniped_command(&args, &self.tokens_kubeconfig(Delivery::Proxy)));
         self.narrator.show_command(&format!("{} &", as_typed(&command)));
-        let proxy = self.place.start("pinniped-proxy", command)?;
+        let proxy = self.environment.start("pinniped-proxy", command)?;
         wait::until_ok(SOON, "pinniped proxy to write its kubeconfig", async || {
-            anyhow::ensure!(file.exists(), "it said: {}", self.place.log_tail("pinniped-proxy"));
+            anyhow::ensure!(file.exists(), "it said: {}", self.environment.log_tail("pinniped-proxy"));
             Ok(())
         })
         .await?;
-        self.narrator.say(self.place.log_tail("pinniped-proxy").trim_end());
+        self.narrator.print(self.environment.log_tail("pinniped-proxy").trim_end());
         Ok((proxy, file))
     }
 
@@ -233,8 +233,8 @@ impl Walk<'_> {
     ///
     /// # Errors
     /// Returns an error when the proxy does not start, does not serve, or leaves files.
-    pub async fn list_through_local_proxy(&self) -> anyhow::Result<Outcome> {
-        self.heading("A third way, for programs of any kind: a proxy on the user's own machine");
+    pub async fn list_through_local_proxy(&self) -> anyhow::Result<CommandOutput> {
+        self.heading("A second alternative, for programs of any kind: a proxy on the user's machine");
         let (mut proxy, file) = self.start_local_proxy().await?;
         let listing = self.narrator.run(self.user_kubectl(&file, &LISTING), None, Show::Output).await;
         self.narrator.show_command("kill -INT %1");
@@ -242,7 +242,7 @@ impl Walk<'_> {
         let listing = listing?.success()?;
         ended?;
         anyhow::ensure!(!file.exists(), "{} is still there", file.display());
-        self.narrator.say("(it has ended, and its kubeconfig is gone with it)");
+        self.narrator.print("(it has exited and removed its kubeconfig)");
         Ok(listing)
     }
 
@@ -250,7 +250,7 @@ impl Walk<'_> {
     ///
     /// # Errors
     /// Returns an error when the command line fails.
-    pub async fn whoami_with_token(&self) -> anyhow::Result<Outcome> {
+    pub async fn whoami_with_token(&self) -> anyhow::Result<CommandOutput> {
         self.heading("Who am I?");
         let step = self.pinniped(&["whoami"], &self.tokens_kubeconfig(Delivery::Kubeconfig));
         self.narrator.run(step, None, Show::Output).await?.success()
@@ -262,9 +262,9 @@ impl Walk<'_> {
     /// # Errors
     /// Returns an error when there is no such event, or when it lacks one of the two.
     pub async fn show_audit_event(&self) -> anyhow::Result<Value> {
-        self.heading("What the API server's audit log has of it");
+        self.heading("The audit log of the API server");
         let event = wait::until_ok(SOON, "the listing to be in the audit log", async || {
-            let events = self.place.audit_events()?;
+            let events = self.environment.audit_events()?;
             let listing = |event: &&Value| {
                 event["verb"] == "list"
                     && event["objectRef"]["resource"] == "pods"
@@ -281,7 +281,7 @@ impl Walk<'_> {
             "verb": event["verb"], "requestURI": event["requestURI"], "userAgent": event["userAgent"],
             "user": event["user"], "impersonatedUser": event["impersonatedUser"],
         });
-        self.narrator.say(&serde_json::to_string_pretty(&shown)?.replace('\n', "\n   "));
+        self.narrator.print(&serde_json::to_string_pretty(&shown)?.replace('\n', "\n   "));
         Ok(event)
     }
 
@@ -302,12 +302,12 @@ impl Walk<'_> {
     pub async fn everything_with_tokens(&self) -> anyhow::Result<()> {
         self.install().await?;
         self.create_user().await?;
-        self.look_at_credential_issuer().await?;
+        self.show_credential_issuer().await?;
         self.create_authenticator().await?;
         self.create_workload().await?;
-        self.tell_address().await?;
+        self.set_address().await?;
         self.enable_tokens().await?;
-        self.heading("Make a kubeconfig for the user: it names whom to impersonate");
+        self.heading("Create a kubeconfig for the user, with the identity to impersonate");
         self.write_tokens_kubeconfig(Delivery::Kubeconfig).await?;
         self.refused_with_token().await?;
         self.allow_and_list_with_token().await?;

@@ -124,20 +124,16 @@ async fn a_list_of_requests_is_empty() {
     let Some(installed) = installed::shared("listing requests").await else { return };
     let kubectl = installed.world().kubectl();
     for resource in ["tokencredentialrequests", "whoamirequests"] {
-        let outcome = kubectl.run(&["get", resource]).await.unwrap().success().unwrap();
+        let output = kubectl.run(&["get", resource]).await.unwrap().success().unwrap();
         assert_eq!(
-            (outcome.stdout.as_str(), outcome.stderr.as_str()),
+            (output.stdout.as_str(), output.stderr.as_str()),
             ("", "No resources found\n"),
             "{resource}"
         );
     }
-    let outcome = kubectl.run(&["get", "tokencredentialrequest", "x"]).await.unwrap();
-    assert_eq!(outcome.code, 1);
-    assert!(
-        outcome.stderr.contains("the server could not find the requested resource"),
-        "{}",
-        outcome.stderr
-    );
+    let output = kubectl.run(&["get", "tokencredentialrequest", "x"]).await.unwrap();
+    assert_eq!(output.code, 1);
+    assert!(output.stderr.contains("the server could not find the requested resource"), "{}", output.stderr);
 }
 
 /// Runs `kubectl explain` for one path, and checks what holds for every path.
@@ -201,13 +197,17 @@ async fn a_token_is_exchanged_for_a_certificate_through_the_aggregator() {
     let Some(installed) = installed::shared("a token is exchanged").await else { return };
     let client = anonymous(installed.world()).await;
     let before = jiff::Timestamp::now().as_second();
-    let answer = log_in(&client, "pinny:password123", "local-user-authenticator").await.unwrap();
+    let response = log_in(&client, "pinny:password123", "local-user-authenticator").await.unwrap();
     let after = jiff::Timestamp::now().as_second();
-    assert_eq!(answer["kind"], "TokenCredentialRequest");
-    assert_eq!(answer["apiVersion"], "login.concierge.pinniped.dev/v1alpha1");
-    assert!(answer["metadata"].get("name").is_none(), "the answer is a fresh object: {}", answer["metadata"]);
-    assert_eq!(answer["spec"], json!({"authenticator": {"apiGroup": null, "kind": "", "name": ""}}));
-    let status = answer["status"].as_object().unwrap();
+    assert_eq!(response["kind"], "TokenCredentialRequest");
+    assert_eq!(response["apiVersion"], "login.concierge.pinniped.dev/v1alpha1");
+    assert!(
+        response["metadata"].get("name").is_none(),
+        "the answer is a fresh object: {}",
+        response["metadata"]
+    );
+    assert_eq!(response["spec"], json!({"authenticator": {"apiGroup": null, "kind": "", "name": ""}}));
+    let status = response["status"].as_object().unwrap();
     assert_eq!(status.keys().collect::<Vec<_>>(), ["credential"]);
     let credential = status["credential"].as_object().unwrap();
     assert_eq!(
@@ -248,9 +248,13 @@ async fn a_failed_login_returns_the_failure_and_nothing_else() {
         ("no colon", "local-user-authenticator"),
         ("pinny:password123", "no-such-authenticator"),
     ] {
-        let answer = log_in(&client, token, authenticator).await.unwrap();
-        assert_eq!(answer["status"], json!({"message": "authentication failed"}), "{token} {authenticator}");
-        assert_eq!(answer["spec"], json!({"authenticator": {"apiGroup": null, "kind": "", "name": ""}}));
+        let response = log_in(&client, token, authenticator).await.unwrap();
+        assert_eq!(
+            response["status"],
+            json!({"message": "authentication failed"}),
+            "{token} {authenticator}"
+        );
+        assert_eq!(response["spec"], json!({"authenticator": {"apiGroup": null, "kind": "", "name": ""}}));
     }
 }
 
@@ -290,20 +294,20 @@ async fn who_am_i_returns_the_user_that_the_api_server_authenticated() {
         },
     );
     let certificate = certificate.await;
-    let answer = who(&certificate).await;
-    assert_eq!(answer["spec"], json!({}));
-    let user = &answer["status"]["kubernetesUserInfo"]["user"];
+    let response = who(&certificate).await;
+    assert_eq!(response["spec"], json!({}));
+    let user = &response["status"]["kubernetesUserInfo"]["user"];
     assert_eq!(user["username"], "olive");
     assert_eq!(user["groups"], json!(["cooks", "system:authenticated"]));
     assert!(user.get("uid").is_none(), "{user}");
     let extra = &user["extra"]["authentication.kubernetes.io/credential-id"];
     let extra = extra[0].as_str().unwrap_or_else(|| panic!("{user}"));
     assert!(extra.starts_with("X509SHA256=") && extra.len() == 11 + 64, "{extra}");
-    assert!(answer["status"]["kubernetesUserInfo"].get("audiences").is_none());
+    assert!(response["status"]["kubernetesUserInfo"].get("audiences").is_none());
 
-    let answer = who(&anonymous(installed.world()).await).await;
+    let response = who(&anonymous(installed.world()).await).await;
     assert_eq!(
-        answer["status"]["kubernetesUserInfo"]["user"],
+        response["status"]["kubernetesUserInfo"]["user"],
         json!({"username": "system:anonymous", "groups": ["system:unauthenticated"]})
     );
 }
@@ -339,10 +343,10 @@ async fn ten_logins_in_a_row_work(world: &World) {
     let mut row = 0;
     wait::until_ok(Duration::from_secs(60), "ten logins in a row", async || {
         while row < 10 {
-            let answer = log_in(&client, "pinny:password123", "local-user-authenticator").await;
-            let worked = answer.as_ref().is_ok_and(|answer| answer["status"]["credential"].is_object());
+            let response = log_in(&client, "pinny:password123", "local-user-authenticator").await;
+            let worked = response.as_ref().is_ok_and(|response| response["status"]["credential"].is_object());
             row = if worked { row + 1 } else { 0 };
-            anyhow::ensure!(worked, "{answer:?}");
+            anyhow::ensure!(worked, "{response:?}");
         }
         Ok(())
     })

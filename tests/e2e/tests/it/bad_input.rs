@@ -10,12 +10,12 @@ use std::process::Command;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use pinniped_e2e::walkthrough::LOCAL_USER_AUTHENTICATOR;
-use pinniped_test_support::kubectl::{Outcome, run};
+use pinniped_test_support::kubectl::{CommandOutput, run};
 use pinniped_test_support::{tools, wait, wire};
 use serde_json::{Value, json};
 
 use crate::installed::{self, SOON};
-use crate::own::{Own, with_proxy};
+use crate::separate_concierge::{SeparateConcierge, with_proxy};
 
 const NAMES: [&str; 11] = [
     "servingCertificateSecret",
@@ -32,7 +32,7 @@ const NAMES: [&str; 11] = [
 ];
 
 /// Runs the Concierge as a plain process that fails early.
-async fn concierge(config: &Path, podinfo: &Path) -> Outcome {
+async fn concierge(config: &Path, podinfo: &Path) -> CommandOutput {
     let mut command = Command::new(tools::binary("pinniped-concierge").unwrap());
     command.arg(format!("--config={}", config.display()));
     command.arg(format!("--downward-api-path={}", podinfo.display()));
@@ -101,10 +101,10 @@ async fn a_failed_start_logs_one_line_that_names_the_cause() {
         ),
     ];
     for (config, podinfo, wanted) in cases {
-        let outcome = concierge(&config, &podinfo).await;
-        assert_eq!((outcome.code, outcome.stdout.as_str()), (1, ""), "{}", outcome.stderr);
-        assert_eq!(outcome.stderr.lines().count(), 1, "{}", outcome.stderr);
-        let line: Value = serde_json::from_str(&outcome.stderr).unwrap();
+        let output = concierge(&config, &podinfo).await;
+        assert_eq!((output.code, output.stdout.as_str()), (1, ""), "{}", output.stderr);
+        assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
+        let line: Value = serde_json::from_str(&output.stderr).unwrap();
         assert_eq!(line["level"], "error");
         let text =
             format!("{}: {}", line["message"].as_str().unwrap(), line["error"].as_str().unwrap_or_default());
@@ -128,7 +128,7 @@ async fn an_invalid_secret_is_reported_until_it_is_deleted() {
         secret(&serving, &[&ca[..], &["tlsCertificateChain", "tlsPrivateKey"]].concat()),
         secret(&signer, &ca),
     ];
-    let Some(own) = Own::install(APP, &before, |text| with_proxy(&text)).await else { return };
+    let Some(own) = SeparateConcierge::install(APP, &before, |text| with_proxy(&text)).await else { return };
     let uid = own.get("secret", &serving).await.unwrap()["metadata"]["uid"].clone();
 
     let message = "could not set the impersonator's credential signing secret: impersonation-proxy-signing-cert: \
@@ -155,7 +155,7 @@ async fn a_port_in_use_is_reported_and_the_pod_keeps_running_but_is_not_ready() 
             .replace("targetPort: 10250", "targetPort: 8444")
             .replace("port: 10250", "port: 8444")
     };
-    let Some(own) = Own::install("taken-port", &[], edit).await else { return };
+    let Some(own) = SeparateConcierge::install("taken-port", &[], edit).await else { return };
     own.await_strategy(["Error", "ErrorDuringSetup"], "could not listen on 0.0.0.0:8444: ").await;
     // If the proxy should serve but cannot, the pod leaves the Services; its process continues.
     let pod = own.pods.list(own.app).into_iter().find_map(|(_, pod)| pod.pid.and(Some(pod))).unwrap();
@@ -164,8 +164,8 @@ async fn a_port_in_use_is_reported_and_the_pod_keeps_running_but_is_not_ready() 
         let tcp = tokio::net::TcpStream::connect(address).await.unwrap();
         let tls = wire::connect_unverified(tcp, "taken-port-api.taken-port.svc", &[b"http/1.1"], None);
         let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
-        let answer = wire::raw_request(tls.await.unwrap(), request.as_bytes()).await.unwrap();
-        assert_eq!(answer.status, status, "{path}: {}", answer.head);
+        let response = wire::raw_request(tls.await.unwrap(), request.as_bytes()).await.unwrap();
+        assert_eq!(response.status, status, "{path}: {}", response.head);
     }
     assert_eq!(pod.restarts, 0);
     own.forget_apis().await;
@@ -180,7 +180,7 @@ async fn a_missing_permission_is_reported_once_and_affects_only_what_needs_it() 
     };
     // Uses the webhook of the shared installation for logins.
     let Some(installed) = installed::shared("a missing right").await else { return };
-    let Some(own) = Own::install("missing-right", &[], edit).await else { return };
+    let Some(own) = SeparateConcierge::install("missing-right", &[], edit).await else { return };
     own.await_api().await;
     own.await_log("a permission is missing").await;
 

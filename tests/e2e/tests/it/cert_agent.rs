@@ -25,12 +25,12 @@ async fn the_agent_is_deployed_and_queried_with_the_shipped_permissions_and_a_mi
     else {
         return;
     };
-    let done = story(&installed).await;
+    let done = scenario(&installed).await;
     clean_up(&installed).await.unwrap();
     done.unwrap();
 }
 
-async fn story(installed: &Installed) -> anyhow::Result<()> {
+async fn scenario(installed: &Installed) -> anyhow::Result<()> {
     let (client, kubectl) = (installed.admin().await, installed.world().kubectl());
     let kube_system: Api<Pod> = Api::namespaced(client.clone(), "kube-system");
     let pods: Api<Pod> = Api::namespaced(client.clone(), CONCIERGE);
@@ -56,8 +56,11 @@ async fn story(installed: &Installed) -> anyhow::Result<()> {
     })
     .await?;
     run(&pods, &agent).await?;
-    says(installed, "failed to get kube-public/cluster-info configmap: configmap \"cluster-info\" not found")
-        .await?;
+    await_log(
+        installed,
+        "failed to get kube-public/cluster-info configmap: configmap \"cluster-info\" not found",
+    )
+    .await?;
     wake(installed, 0).await?;
     let unreachable = format!("could not exec into agent pod {CONCIERGE}/{agent}: ");
     let dialled = wait::until_ok(SOON, "a kubelet that does not answer", async || {
@@ -118,7 +121,7 @@ async fn story(installed: &Installed) -> anyhow::Result<()> {
             "kube-controller-manager-world",
         ])
         .await?;
-    says(
+    await_log(
         installed,
         "could not find a healthy kube-controller-manager pod (0 candidates): note that this error is the expected \
          behavior for some cluster types, including most cloud provider clusters (e.g. GKE, AKS, EKS)",
@@ -208,7 +211,7 @@ async fn message(installed: &Installed) -> anyhow::Result<String> {
     installed.world().kubectl().output(&["get", kind, "pinniped-concierge-config", jsonpath]).await
 }
 
-async fn says(installed: &Installed, wanted: &str) -> anyhow::Result<()> {
+async fn await_log(installed: &Installed, wanted: &str) -> anyhow::Result<()> {
     wait::until_ok(SOON, wanted, async || {
         let message = message(installed).await?;
         anyhow::ensure!(message == wanted, "{message}");

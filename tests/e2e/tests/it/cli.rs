@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use pinniped_e2e::walkthrough::{CONCIERGE, DECISION, EXTERNAL_NAME, LOCAL_USER_AUTHENTICATOR};
-use pinniped_test_support::kubectl::{Outcome, run};
+use pinniped_test_support::kubectl::{CommandOutput, run};
 use pinniped_test_support::world::World;
 use pinniped_test_support::{tools, wait};
 use serde_json::{Value, json};
@@ -41,11 +41,11 @@ impl Home {
     }
 
     /// Runs `pinniped` with an administrator's kubeconfig.
-    async fn pinniped(&self, world: &World, args: &[&str]) -> Outcome {
+    async fn pinniped(&self, world: &World, args: &[&str]) -> CommandOutput {
         self.pinniped_with(&world.admin_kubeconfig(), args).await
     }
 
-    pub(crate) async fn pinniped_with(&self, kubeconfig: &Path, args: &[&str]) -> Outcome {
+    pub(crate) async fn pinniped_with(&self, kubeconfig: &Path, args: &[&str]) -> CommandOutput {
         let mut command = Command::new(tools::binary("pinniped").unwrap());
         command.args(args).arg("--kubeconfig").arg(kubeconfig);
         self.settle(&mut command);
@@ -54,14 +54,14 @@ impl Home {
     }
 
     /// Runs `pinniped get kubeconfig` and writes its output into this home.
-    pub(crate) async fn get_kubeconfig(&self, world: &World, args: &[&str]) -> Outcome {
-        let outcome = self.pinniped(world, &[&["get", "kubeconfig"], args].concat()).await.success().unwrap();
-        std::fs::write(self.kubeconfig(), &outcome.stdout).unwrap();
-        outcome
+    pub(crate) async fn get_kubeconfig(&self, world: &World, args: &[&str]) -> CommandOutput {
+        let output = self.pinniped(world, &[&["get", "kubeconfig"], args].concat()).await.success().unwrap();
+        std::fs::write(self.kubeconfig(), &output.stdout).unwrap();
+        output
     }
 
     /// Runs kubectl as the user.
-    pub(crate) async fn kubectl(&self, world: &World, args: &[&str], env: &[(&str, &str)]) -> Outcome {
+    pub(crate) async fn kubectl(&self, world: &World, args: &[&str], env: &[(&str, &str)]) -> CommandOutput {
         let mut command = world.kubectl().command(args);
         self.settle(&mut command);
         command.arg("--kubeconfig").arg(self.kubeconfig()).envs(env.iter().copied());
@@ -69,7 +69,7 @@ impl Home {
     }
 
     /// Runs the plugin as kubectl does.
-    pub(crate) async fn plugin(&self, args: &[String], env: &[(&str, &str)]) -> Outcome {
+    pub(crate) async fn plugin(&self, args: &[String], env: &[(&str, &str)]) -> CommandOutput {
         let mut command = Command::new(tools::binary("pinniped").unwrap());
         self.settle(&mut command);
         command.args(args).env("KUBECONFIG", self.kubeconfig()).envs(env.iter().copied());
@@ -100,9 +100,9 @@ async fn create_user(installed: &Installed, name: &str) {
     installed.world().kubectl().apply(&secret.to_string()).await.unwrap();
     let client = installed.admin().await;
     wait::until_ok(SOON, format!("{name} to be known"), async || {
-        let answer =
+        let response =
             crate::apis::log_in(&client, &format!("{name}:password123"), "local-user-authenticator").await?;
-        anyhow::ensure!(answer["status"]["credential"].is_object(), "{}", answer["status"]);
+        anyhow::ensure!(response["status"]["credential"].is_object(), "{}", response["status"]);
         Ok(())
     })
     .await
@@ -139,8 +139,8 @@ async fn kubectl_reuses_a_credential_until_it_expires() {
     let before = exchanges(&installed, TOKEN_ID);
     let list = ["get", "secrets", "-n", "default"];
     for _ in 0..2 {
-        let outcome = home.kubectl(world, &list, &[]).await;
-        assert_eq!((outcome.code, outcome.stderr), (1, forbidden("carol")));
+        let output = home.kubectl(world, &list, &[]).await;
+        assert_eq!((output.code, output.stderr), (1, forbidden("carol")));
     }
     assert_eq!(exchanges(&installed, TOKEN_ID), before + 1, "the second call had a credential");
 
@@ -152,8 +152,8 @@ async fn kubectl_reuses_a_credential_until_it_expires() {
     std::fs::write(home.cache(), cache.replace(expiration, &format!("{key}: \"2026-01-01T00:00:00Z\"")))
         .unwrap();
     for _ in 0..2 {
-        let outcome = home.kubectl(world, &list, &[]).await;
-        assert_eq!((outcome.code, outcome.stderr), (1, forbidden("carol")));
+        let output = home.kubectl(world, &list, &[]).await;
+        assert_eq!((output.code, output.stderr), (1, forbidden("carol")));
     }
     assert_eq!(exchanges(&installed, TOKEN_ID), before + 2, "the expired credential was renewed once");
     let renewed = std::fs::read_to_string(home.cache()).unwrap();
@@ -162,8 +162,8 @@ async fn kubectl_reuses_a_credential_until_it_expires() {
 
     // An invalid cache only causes a new login.
     std::fs::write(home.cache(), "no: [yaml").unwrap();
-    let outcome = home.kubectl(world, &list, &[]).await;
-    assert_eq!((outcome.code, outcome.stderr), (1, forbidden("carol")));
+    let output = home.kubectl(world, &list, &[]).await;
+    assert_eq!((output.code, output.stderr), (1, forbidden("carol")));
 }
 
 #[tokio::test]
@@ -179,17 +179,17 @@ async fn a_token_may_come_from_the_environment() {
     assert!(!text.contains("password123"), "{text}");
 
     let list = ["get", "secrets", "-n", "default"];
-    let outcome = home.kubectl(world, &list, &[("ERINS_TOKEN", "erin:password123")]).await;
-    assert_eq!((outcome.code, outcome.stderr), (1, forbidden("erin")));
+    let output = home.kubectl(world, &list, &[("ERINS_TOKEN", "erin:password123")]).await;
+    assert_eq!((output.code, output.stderr), (1, forbidden("erin")));
     assert!(!home.cache().exists(), "an empty --credential-cache means none");
 
-    let outcome = home.kubectl(world, &list, &[]).await;
-    assert_ne!(outcome.code, 0);
+    let output = home.kubectl(world, &list, &[]).await;
+    assert_ne!(output.code, 0);
     let wanted = "Error: --token-env variable \"ERINS_TOKEN\" is not set\n";
-    assert!(outcome.stderr.contains(wanted), "{}", outcome.stderr);
-    let outcome = home.kubectl(world, &list, &[("ERINS_TOKEN", "")]).await;
+    assert!(output.stderr.contains(wanted), "{}", output.stderr);
+    let output = home.kubectl(world, &list, &[("ERINS_TOKEN", "")]).await;
     let wanted = "Error: --token-env variable \"ERINS_TOKEN\" is empty\n";
-    assert!(outcome.stderr.contains(wanted), "{}", outcome.stderr);
+    assert!(output.stderr.contains(wanted), "{}", output.stderr);
 }
 
 #[tokio::test]
@@ -200,19 +200,19 @@ async fn a_wrong_password_and_an_unknown_authenticator_give_the_same_error() {
     let more = ["--static-token", "pinny:password123", "--credential-cache", ""];
     home.get_kubeconfig(world, &[&AUTHENTICATOR[..], &more].concat()).await;
     let fails = async || {
-        let outcome = home.kubectl(world, &["get", "pods"], &[]).await;
-        assert_ne!(outcome.code, 0);
+        let output = home.kubectl(world, &["get", "pods"], &[]).await;
+        assert_ne!(output.code, 0);
         assert!(
-            outcome.stderr.starts_with(
+            output.stderr.starts_with(
                 "Error: could not complete Concierge credential exchange: login failed: authentication failed\n"
             ),
             "{}",
-            outcome.stderr
+            output.stderr
         );
         let executable = tools::binary("pinniped").unwrap();
         let wanted =
             format!("getting credentials: exec: executable {} failed with exit code 1", executable.display());
-        assert!(outcome.stderr.contains(&wanted), "{}", outcome.stderr);
+        assert!(output.stderr.contains(&wanted), "{}", output.stderr);
     };
     home.edit("pinny:password123", "pinny:not-it");
     fails().await;
@@ -236,10 +236,10 @@ async fn discovery_finds_the_authenticator_or_reports_that_the_name_does_not_exi
         "--concierge-authenticator-type=webhook",
         "--concierge-authenticator-name=nobody",
     ];
-    let outcome = home.pinniped(installed.world(), &args).await;
-    assert_eq!((outcome.code, outcome.stdout.as_str()), (1, ""));
+    let output = home.pinniped(installed.world(), &args).await;
+    assert_eq!((output.code, output.stdout.as_str()), (1, ""));
     let wanted = "Error: webhookauthenticators.authentication.concierge.pinniped.dev \"nobody\" not found\n";
-    assert!(outcome.stderr.ends_with(wanted), "{}", outcome.stderr);
+    assert!(output.stderr.ends_with(wanted), "{}", output.stderr);
 }
 
 #[tokio::test]
@@ -284,16 +284,16 @@ async fn an_error_names_the_missing_context_or_concierge() {
             ),
         ),
     ] {
-        let outcome = home.pinniped_with(kubeconfig, &args).await;
-        assert_eq!((outcome.code, outcome.stdout.as_str()), (1, ""), "{args:?}");
-        assert_eq!(outcome.stderr, format!("Error: {wanted}\n"), "{args:?}");
+        let output = home.pinniped_with(kubeconfig, &args).await;
+        assert_eq!((output.code, output.stdout.as_str()), (1, ""), "{args:?}");
+        assert_eq!(output.stderr, format!("Error: {wanted}\n"), "{args:?}");
     }
     let args = ["whoami", "--api-group-suffix", SUFFIX];
-    let outcome = home.pinniped(world, &args).await;
-    assert_eq!(outcome.code, 1);
+    let output = home.pinniped(world, &args).await;
+    assert_eq!(output.code, 1);
     let wanted =
         "Error: could not complete WhoAmIRequest (is the Pinniped WhoAmI API running and healthy?): ";
-    assert!(outcome.stderr.starts_with(wanted), "{}", outcome.stderr);
+    assert!(output.stderr.starts_with(wanted), "{}", output.stderr);
 }
 
 /// Returns a CredentialIssuer with a finished strategy of the TokenCredentialRequest API.
@@ -331,9 +331,9 @@ async fn discovery_under_another_suffix_counts_issuers_and_authenticators() {
     let suffix = format!("--concierge-api-group-suffix={SUFFIX}");
     let get = ["get", "kubeconfig", "--static-token=t", "--skip-validation", &suffix];
     let fails = async |wanted: &str| {
-        let outcome = home.pinniped(world, &get).await;
-        assert_eq!((outcome.code, outcome.stdout.as_str()), (1, ""), "{}", outcome.stderr);
-        assert!(outcome.stderr.ends_with(&format!("Error: {wanted}\n")), "{}", outcome.stderr);
+        let output = home.pinniped(world, &get).await;
+        assert_eq!((output.code, output.stdout.as_str()), (1, ""), "{}", output.stderr);
+        assert!(output.stderr.ends_with(&format!("Error: {wanted}\n")), "{}", output.stderr);
     };
     fails("no CredentialIssuers were found").await;
     create_issuer(world, SUFFIX, "one").await;
@@ -406,13 +406,13 @@ async fn without_the_proxy_the_exchange_goes_through_the_api_server() {
 
     // The exchange works. The proxy's signer issued the certificate, so the API server does not
     // accept it: that needs the cluster's own signing key.
-    let outcome = home.kubectl(world, &["get", "pods"], &[]).await;
-    assert_eq!(outcome.code, 1);
+    let output = home.kubectl(world, &["get", "pods"], &[]).await;
+    assert_eq!(output.code, 1);
     assert!(
-        outcome.stderr.contains("You must be logged in to the server (Unauthorized)")
-            || outcome.stderr.contains("the server has asked for the client to provide credentials"),
+        output.stderr.contains("You must be logged in to the server (Unauthorized)")
+            || output.stderr.contains("the server has asked for the client to provide credentials"),
         "{}",
-        outcome.stderr
+        output.stderr
     );
     assert!(std::fs::read_to_string(home.cache()).unwrap().contains("clientCertificateData:"));
 }

@@ -250,9 +250,9 @@ async fn upstreams_definitions_over_ours_keep_every_object_valid_and_drop_only_o
 /// Applies an object and returns the text of the refusal.
 async fn refusal(world: &World, object: Value) -> String {
     let command = world.kubectl().command(&["create", "-f", "-"]);
-    let outcome = pinniped_test_support::kubectl::run(command, Some(&object.to_string())).await.unwrap();
-    assert_eq!(outcome.code, 1, "was accepted: {object}");
-    outcome.stderr.trim_end().to_owned()
+    let output = pinniped_test_support::kubectl::run(command, Some(&object.to_string())).await.unwrap();
+    assert_eq!(output.code, 1, "was accepted: {object}");
+    output.stderr.trim_end().to_owned()
 }
 
 #[tokio::test]

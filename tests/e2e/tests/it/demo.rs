@@ -79,13 +79,13 @@ async fn whole_demo(test: &str, flag: &str) -> Option<String> {
         .env("TMPDIR", folders.path())
         .stdin(Stdio::null());
     let output = tokio::process::Command::from(demo).kill_on_drop(true).output().await.unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
-    Some(said)
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{printed}\n{}", String::from_utf8_lossy(&output.stderr));
+    Some(printed)
 }
 
 /// Checks the order of the post's steps, including those that it warns of.
-fn is_the_release_post(said: &str) {
+fn is_the_release_post(printed: &str) {
     let places = [
         "customresourcedefinition.apiextensions.k8s.io/credentialissuers.config.concierge.pinniped.dev created",
         "certificate.cert-manager.io/impersonation-serving-cert condition met",
@@ -97,13 +97,13 @@ fn is_the_release_post(said: &str) {
         "Username: pinny\nGroups: group-for-mtls, system:authenticated",
         "(the three are the same, byte for byte)",
         "User \"system:anonymous\" cannot list resource \"pods\"",
-        "== Back to passing TLS on",
+        "== Back to TLS passthrough",
         "== Done in",
     ];
-    let mut rest = said;
-    for place in places {
-        let Some((_, after)) = rest.split_once(place) else {
-            panic!("{place:?} is not where it should be: {said}")
+    let mut rest = printed;
+    for environment in places {
+        let Some((_, after)) = rest.split_once(environment) else {
+            panic!("{environment:?} is not where it should be: {printed}")
         };
         rest = after;
     }
@@ -111,14 +111,14 @@ fn is_the_release_post(said: &str) {
 
 #[tokio::test]
 async fn the_demo_with_the_gateway_follows_the_release_post() {
-    let Some(said) = whole_demo("the demo with the gateway", "--with-gateway").await else { return };
-    assert!(said.contains("\n$ kubectl apply -f deploy/install-pinniped-gateway.yaml\n"), "{said}");
-    is_the_release_post(&said);
+    let Some(printed) = whole_demo("the demo with the gateway", "--with-gateway").await else { return };
+    assert!(printed.contains("\n$ kubectl apply -f deploy/install-pinniped-gateway.yaml\n"), "{printed}");
+    is_the_release_post(&printed);
 }
 
 #[tokio::test]
 async fn the_demo_with_contour_instead_of_the_gateway_follows_the_release_post() {
-    let Some(said) = whole_demo("the demo with Contour", "--with-contour").await else { return };
-    assert!(!said.contains("pinniped-gateway"), "{said}");
-    is_the_release_post(&said);
+    let Some(printed) = whole_demo("the demo with Contour", "--with-contour").await else { return };
+    assert!(!printed.contains("pinniped-gateway"), "{printed}");
+    is_the_release_post(&printed);
 }

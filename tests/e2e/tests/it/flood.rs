@@ -67,9 +67,9 @@ impl Client {
     async fn open_watch(&self) -> anyhow::Result<Incoming> {
         let name = "metadata.name%3Dkube-root-ca.crt";
         let path = format!("{CONFIG_MAPS}?watch=true&resourceVersion=0&fieldSelector={name}");
-        let answer = self.get(&path).await?;
-        ensure!(answer.status() == 200, "{answer:?}");
-        let mut body = answer.into_body();
+        let response = self.get(&path).await?;
+        ensure!(response.status() == 200, "{response:?}");
+        let mut body = response.into_body();
         let event = body.frame().await.context("it ends")??.into_data().ok().context("no data")?;
         ensure!(event.starts_with(br#"{"type":"ADDED""#), "{event:?}");
         Ok(body)
@@ -78,9 +78,9 @@ impl Client {
     /// Sends a list request and returns its duration.
     async fn list(&self) -> anyhow::Result<Duration> {
         let began = Instant::now();
-        let answer = self.get(&format!("{CONFIG_MAPS}?limit=500")).await?;
-        ensure!(answer.status() == 200, "{answer:?}");
-        let list = answer.into_body().collect().await?.to_bytes();
+        let response = self.get(&format!("{CONFIG_MAPS}?limit=500")).await?;
+        ensure!(response.status() == 200, "{response:?}");
+        let list = response.into_body().collect().await?.to_bytes();
         let took = began.elapsed();
         ensure!(list.starts_with(br#"{"kind":"ConfigMapList""#), "{list:?}");
         Ok(took)

@@ -9,5 +9,5 @@ mod changes;
 mod environment;
 mod passthrough;
 mod replicas;
-mod stopped;
+mod shutdown;
 mod termination;

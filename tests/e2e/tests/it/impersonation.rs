@@ -27,11 +27,11 @@ mod anonymous;
 mod bad_input;
 mod bystanders;
 mod client_impersonation;
+mod forwarded_requests;
 mod large;
 mod permissions;
 mod port_in_use;
 mod rotation;
-mod seen;
 mod streams;
 mod trust;
 mod whoami;
@@ -68,13 +68,13 @@ struct Connection {
 
 /// A complete response.
 #[derive(Debug)]
-struct Answer {
+struct ReceivedResponse {
     status: u16,
     headers: HeaderMap,
     body: String,
 }
 
-impl Answer {
+impl ReceivedResponse {
     fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("not JSON: {self:?}"))
     }
@@ -155,7 +155,7 @@ impl Connection {
         if let Some(token) = &self.token {
             request.headers_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
         }
-        let answer = async {
+        let response = async {
             match &mut self.sender {
                 Sender::Http1(sender) => {
                     request.headers_mut().insert("host", EXTERNAL_NAME.parse().unwrap());
@@ -170,21 +170,25 @@ impl Connection {
                 }
             }
         };
-        tokio::time::timeout(SOON, answer).await.unwrap().unwrap()
+        tokio::time::timeout(SOON, response).await.unwrap().unwrap()
     }
 
     /// Sends a request and reads the whole response.
-    async fn ask(&mut self, request: Request<Full<Bytes>>) -> Answer {
+    async fn send_request(&mut self, request: Request<Full<Bytes>>) -> ReceivedResponse {
         let (head, body) = self.send(request).await.into_parts();
         let body = tokio::time::timeout(SOON, body.collect()).await.unwrap().unwrap().to_bytes();
         let body = String::from_utf8_lossy(&body).into_owned();
-        Answer { status: head.status.as_u16(), headers: head.headers, body }
+        ReceivedResponse { status: head.status.as_u16(), headers: head.headers, body }
     }
 }
 
 /// Sends one request on a separate HTTP/2 connection.
-async fn ask(installed: &Installed, credentials: &Credentials, request: Request<Full<Bytes>>) -> Answer {
-    Connection::open(installed, Protocol::Http2, credentials).await.ask(request).await
+async fn send_request(
+    installed: &Installed,
+    credentials: &Credentials,
+    request: Request<Full<Bytes>>,
+) -> ReceivedResponse {
+    Connection::open(installed, Protocol::Http2, credentials).await.send_request(request).await
 }
 
 /// The lines of an endless body, such as that of a watch.
@@ -236,13 +240,13 @@ async fn log_in(installed: &Installed, name: &str) -> anyhow::Result<Credentials
         "spec": {"token": format!("{name}:{name}"), "authenticator": {
             "apiGroup": "authentication.concierge.pinniped.dev", "kind": "WebhookAuthenticator",
             "name": "local-user-authenticator"}}});
-    let answer = ask(installed, &Credentials::none(), post(LOGIN, &request)).await;
-    let credential = &answer.json()["status"]["credential"];
+    let response = send_request(installed, &Credentials::none(), post(LOGIN, &request)).await;
+    let credential = &response.json()["status"]["credential"];
     let text = |field: &str| credential[field].as_str().map(str::to_owned);
     let (Some(certificate_pem), Some(private_key_pem)) =
         (text("clientCertificateData"), text("clientKeyData"))
     else {
-        anyhow::bail!("no credential: {answer:?}");
+        anyhow::bail!("no credential: {response:?}");
     };
     Ok(Pair { certificate_pem, private_key_pem }.into())
 }
@@ -316,6 +320,6 @@ async fn token_of(installed: &Installed, namespace: &str, spec: Value) -> String
     let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec});
     let request = Request::post(path).header("content-type", "application/json");
     let request = request.body(body.to_string().into_bytes()).unwrap();
-    let answer: Value = installed.admin().await.request(request).await.unwrap();
-    answer["status"]["token"].as_str().unwrap().to_owned()
+    let response: Value = installed.admin().await.request(request).await.unwrap();
+    response["status"]["token"].as_str().unwrap().to_owned()
 }

@@ -203,7 +203,7 @@ impl Seen {
     }
 
     fn take(&mut self, line: Line) -> anyhow::Result<()> {
-        let told = format!("{line:?}");
+        let reported = format!("{line:?}");
         let before = match line.event.as_str() {
             "add" => self.live.insert(line.name, line.value).is_some(),
             "update" => self.live.insert(line.name, line.value).is_none(),
@@ -214,7 +214,7 @@ impl Seen {
             _ => anyhow::bail!("the informer failed: {}", line.error),
         };
         if before {
-            self.odd.push(told);
+            self.odd.push(reported);
         }
         Ok(())
     }

@@ -57,22 +57,22 @@ pub(crate) struct Installed {
 
 /// Access of a test to the installation, with the lock `G`. If the test fails, the pods' logs are
 /// printed; if it passes, the logs must not contain a panic.
-pub(crate) struct Hold<G> {
+pub(crate) struct InstallationGuard<G> {
     installed: &'static Installed,
     _lock: G,
 }
 
 /// Returns the installation for a test that does not change it. Returns `None` and records a skip
 /// where this machine cannot run it.
-pub(crate) async fn shared(test: &str) -> Option<Hold<RwLockReadGuard<'static, ()>>> {
+pub(crate) async fn shared(test: &str) -> Option<InstallationGuard<RwLockReadGuard<'static, ()>>> {
     let installed = installed(test).await?;
-    Some(Hold { installed, _lock: TAKEN.read().await })
+    Some(InstallationGuard { installed, _lock: TAKEN.read().await })
 }
 
 /// Returns the installation while no other test uses it.
-pub(crate) async fn alone(test: &str) -> Option<Hold<RwLockWriteGuard<'static, ()>>> {
+pub(crate) async fn alone(test: &str) -> Option<InstallationGuard<RwLockWriteGuard<'static, ()>>> {
     let installed = installed(test).await?;
-    Some(Hold { installed, _lock: TAKEN.write().await })
+    Some(InstallationGuard { installed, _lock: TAKEN.write().await })
 }
 
 /// Returns the lock of [`shared`], for a test that does not use the installation but depends on
@@ -107,7 +107,7 @@ async fn install(world: &'static World) -> anyhow::Result<Installed> {
     let walk = Walk::new(world, Narrator::Silent, Instant::now())?;
     walk.install().await?;
     walk.create_user().await?;
-    let issuer_at_first = walk.look_at_credential_issuer().await?;
+    let issuer_at_first = walk.show_credential_issuer().await?;
     let secrets_at_first = world.kubectl().output(&["get", "secrets", "-n", CONCIERGE, "-o", "name"]).await?;
     walk.create_authenticator().await?;
     walk.create_workload().await?;
@@ -116,7 +116,7 @@ async fn install(world: &'static World) -> anyhow::Result<Installed> {
     let info = &issuer["status"]["strategies"][1]["frontend"]["impersonationProxyInfo"];
     let ca = info["certificateAuthorityData"].as_str().context("no CA bundle is advertised")?;
     let ca_pem = String::from_utf8(STANDARD.decode(ca)?)?;
-    let address = wait::until_ok(SOON, "the proxy to answer under its name", async || {
+    let address = wait::until_ok(SOON, "the proxy to respond at its name", async || {
         let address = tokio::net::lookup_host((EXTERNAL_NAME, 443)).await?.next().context("no address")?;
         tokio::net::TcpStream::connect(address).await?;
         Ok(address.ip())
@@ -125,7 +125,7 @@ async fn install(world: &'static World) -> anyhow::Result<Installed> {
     Ok(Installed { world, issuer_at_first, secrets_at_first, issuer, ca_pem, address })
 }
 
-impl<G> Deref for Hold<G> {
+impl<G> Deref for InstallationGuard<G> {
     type Target = Installed;
 
     fn deref(&self) -> &Installed {
@@ -133,7 +133,7 @@ impl<G> Deref for Hold<G> {
     }
 }
 
-impl<G> Drop for Hold<G> {
+impl<G> Drop for InstallationGuard<G> {
     fn drop(&mut self) {
         let pods = self.installed.pods();
         if std::thread::panicking() {
@@ -269,31 +269,31 @@ impl Installed {
         let first = |field: &str| rules[0][field][0].as_str().unwrap_or_default().to_owned();
         let resource = first("resources");
         let (resource, subresource) = resource.split_once('/').unwrap_or((&resource, ""));
-        let asked = if rules[0]["nonResourceURLs"].is_array() {
+        let requested = if rules[0]["nonResourceURLs"].is_array() {
             json!({"nonResourceAttributes": {"verb": first("verbs"), "path": first("nonResourceURLs")}})
         } else {
             json!({"resourceAttributes": {"verb": first("verbs"), "group": first("apiGroups"),
                 "resource": resource, "subresource": subresource, "name": first("resourceNames")}})
         };
-        self.bind(user, &name, asked).await;
+        self.bind(user, &name, requested).await;
     }
 
-    /// Binds `user` to an existing cluster role, and waits until the API server allows `asked`: the
-    /// attributes of a SubjectAccessReview's spec.
-    pub(crate) async fn bind(&self, user: &str, role: &str, asked: Value) {
+    /// Binds `user` to an existing cluster role, and waits until the API server allows `requested`:
+    /// the attributes of a SubjectAccessReview's spec.
+    pub(crate) async fn bind(&self, user: &str, role: &str, requested: Value) {
         let binding = json!({"metadata": {"name": format!("{}-{}", role_name(user), role_name(role))},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
             "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}]});
         let binding: ClusterRoleBinding = serde_json::from_value(binding).unwrap();
         let client = self.admin().await;
         Api::all(client.clone()).create(&PostParams::default(), &binding).await.unwrap();
-        let mut spec = asked;
+        let mut spec = requested;
         spec["user"] = json!(user);
         let review: SubjectAccessReview = serde_json::from_value(json!({"spec": spec})).unwrap();
         let reviews = Api::<SubjectAccessReview>::all(client);
         wait::until(SOON, format!("{user} to be allowed {}", review_text(&review)), async || {
-            let answer = reviews.create(&PostParams::default(), &review).await.ok()?;
-            answer.status?.allowed.then_some(())
+            let response = reviews.create(&PostParams::default(), &review).await.ok()?;
+            response.status?.allowed.then_some(())
         })
         .await
         .unwrap();

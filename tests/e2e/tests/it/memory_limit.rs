@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 
 use anyhow::{Context as _, ensure};
-use pinniped_e2e::attacked::under_attack;
+use pinniped_e2e::lists_under_attack::under_attack;
 use pinniped_e2e::walkthrough::CONCIERGE;
 use pinniped_test_support::attacks::Attack;
 use pinniped_test_support::certs::Pair;

@@ -37,18 +37,18 @@ use pinniped_kube_request::attributes::Attributes;
 use pinniped_kube_request::request_info::{RequestInfo, RequestInfoError};
 use pinniped_kube_request::{deadline, forbidden};
 use pinniped_kube_types::status::Status;
-use pinniped_test_support::chance::Chance;
 use pinniped_test_support::control_plane::{ControlPlane, ControlPlaneParams};
+use pinniped_test_support::rng::Rng;
 
 mod audit;
 pub(crate) mod presentation;
+mod request_parts;
 mod requests;
 mod wire;
-mod words;
 
 use audit::{AuditLog, ObjectRef, Seen};
-use requests::Asked;
-use wire::{Answer, Client};
+use requests::SentRequest;
+use wire::{Client, ReceivedResponse};
 
 /// Number of requests. Some of them cannot be compared (see the module); more than 100,000 can.
 const REQUESTS: usize = 105_000;
@@ -93,28 +93,28 @@ async fn requests_are_interpreted_as_by_the_api_server() {
     let mut clients: Vec<Client> =
         (0..CONNECTIONS).map(|_| Client::new(server, "localhost", &user)).collect();
 
-    let mut chance = Chance::new(seed);
+    let mut rng = Rng::new(seed);
     let (mut kinds, mut differences) = (BTreeMap::new(), Vec::new());
     for batch in 0..REQUESTS / BATCH {
-        let asked: Vec<Asked> = (0..BATCH).map(|_| Asked::by(&mut chance)).collect();
+        let requested: Vec<SentRequest> = (0..BATCH).map(|_| SentRequest::by(&mut rng)).collect();
         let ids: Vec<String> = (0..BATCH).map(|at| format!("{batch}-{at}")).collect();
-        let answers = send_all(&mut clients, &asked, &ids).await.unwrap();
+        let responses = send_all(&mut clients, &requested, &ids).await.unwrap();
         // The handler chain that writes the log also assigns the audit id.
         let logged = ids
             .iter()
-            .zip(&answers)
-            .filter(|(_, answer)| !answer.audit_id.is_empty() && answer.status != 500);
+            .zip(&responses)
+            .filter(|(_, response)| !response.audit_id.is_empty() && response.status != 500);
         let logged: Vec<(&str, bool)> =
-            logged.map(|(id, answer)| (id.as_str(), answer.status == 400)).collect();
+            logged.map(|(id, response)| (id.as_str(), response.status == 400)).collect();
         let seen = log.take(&logged).await.unwrap_or_else(|error| {
             let missing =
                 ids.iter().position(|id| error.root_cause().to_string().contains(&format!("\"{id}\"")));
-            panic!("{error:#}: {:?}", missing.map(|at| (&asked[at], &answers[at])));
+            panic!("{error:#}: {:?}", missing.map(|at| (&requested[at], &responses[at])));
         });
-        for ((asked, id), answer) in asked.into_iter().zip(&ids).zip(&answers) {
-            match compare(&asked, answer, seen.get(id)).await {
+        for ((requested, id), response) in requested.into_iter().zip(&ids).zip(&responses) {
+            match compare(&requested, response, seen.get(id)).await {
                 Ok(kind) => *kinds.entry(kind).or_insert(0) += 1,
-                Err(difference) => differences.push((difference, asked)),
+                Err(difference) => differences.push((difference, requested)),
             }
         }
     }
@@ -127,13 +127,13 @@ async fn requests_are_interpreted_as_by_the_api_server() {
 }
 
 /// Returns the shortest difference of each kind: of thousands, most have the same cause.
-fn report(seed: u64, differences: Vec<(String, Asked)>) -> String {
+fn report(seed: u64, differences: Vec<(String, SentRequest)>) -> String {
     let mut text = format!("{} differences with seed {seed}", differences.len());
     let mut kinds: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for (difference, asked) in differences {
+    for (difference, requested) in differences {
         let (kind, difference) = difference.split_once(':').unwrap_or(("other", &difference));
-        let (method, target) = (&asked.method, asked.target.escape_ascii());
-        let Asked { accept, agent, .. } = &asked;
+        let (method, target) = (&requested.method, requested.target.escape_ascii());
+        let SentRequest { accept, agent, .. } = &requested;
         kinds
             .entry(kind.to_owned())
             .or_default()
@@ -148,22 +148,27 @@ fn report(seed: u64, differences: Vec<(String, Asked)>) -> String {
 }
 
 /// Each of the sixteen clients sends every sixteenth request, one after the other.
-async fn send_all(clients: &mut [Client], asked: &[Asked], ids: &[String]) -> anyhow::Result<Vec<Answer>> {
+async fn send_all(
+    clients: &mut [Client],
+    asked: &[SentRequest],
+    ids: &[String],
+) -> anyhow::Result<Vec<ReceivedResponse>> {
     let count = clients.len();
     let shares = clients.iter_mut().enumerate().map(async |(first, client)| {
-        let mut answers = Vec::new();
+        let mut responses = Vec::new();
         for at in (first..asked.len()).step_by(count) {
             let (asked, id) = (&asked[at], &ids[at]);
-            let answer = client.send(&asked.to_wire(id), asked.method == "HEAD").await;
-            let answer =
-                answer.with_context(|| format!("{} {}", asked.method, asked.target.escape_ascii()))?;
-            answers.push((at, answer));
+            let response = client.send(&asked.to_wire(id), asked.method == "HEAD").await;
+            let response =
+                response.with_context(|| format!("{} {}", asked.method, asked.target.escape_ascii()))?;
+            responses.push((at, response));
         }
-        anyhow::Ok(answers)
+        anyhow::Ok(responses)
     });
-    let mut answers: Vec<(usize, Answer)> = try_join_all(shares).await?.into_iter().flatten().collect();
-    answers.sort_by_key(|(at, _)| *at);
-    Ok(answers.into_iter().map(|(_, answer)| answer).collect())
+    let mut responses: Vec<(usize, ReceivedResponse)> =
+        try_join_all(shares).await?.into_iter().flatten().collect();
+    responses.sort_by_key(|(at, _)| *at);
+    Ok(responses.into_iter().map(|(_, response)| response).collect())
 }
 
 /// The kind of a request's result, for the count.
@@ -182,7 +187,11 @@ enum Kind {
     Fragment,
 }
 
-async fn compare(asked: &Asked, answer: &Answer, seen: Option<&Seen>) -> Result<Kind, String> {
+async fn compare(
+    asked: &SentRequest,
+    response: &ReceivedResponse,
+    seen: Option<&Seen>,
+) -> Result<Kind, String> {
     if asked.target.contains(&b'#') {
         return Ok(Kind::Fragment);
     }
@@ -190,11 +199,11 @@ async fn compare(asked: &Asked, answer: &Answer, seen: Option<&Seen>) -> Result<
     let method = Method::from_bytes(asked.method.as_bytes()).map_err(|error| error.to_string())?;
     // Parses as hyper does.
     let Ok(uri) = Uri::from_maybe_shared(Bytes::copy_from_slice(&asked.target)) else {
-        return match is_refused_by_go(answer) {
+        return match is_refused_by_go(response) {
             true => Ok(Kind::BadRequest),
             false if asked.target.iter().any(|byte| b"<>`\"".contains(byte)) => Ok(Kind::OnlyOurs),
             false if std::str::from_utf8(&asked.target).is_err() => Ok(Kind::OnlyOurs),
-            false => Err(format!("target: only we refuse it, {}", shown(answer))),
+            false => Err(format!("target: only we refuse it, {}", shown(response))),
         };
     };
     let info = match RequestInfo::parse(&method, &uri) {
@@ -204,18 +213,18 @@ async fn compare(asked: &Asked, answer: &Answer, seen: Option<&Seen>) -> Result<
             let text = forbidden::internal_error_text(&String::from_utf8_lossy(&asked.target), &error) + "\n";
             // Only Go repeats scheme and host in it.
             let no_text = is_absolute || method == Method::HEAD;
-            let same = answer.status == 500 && (no_text || answer.body == text.as_bytes());
+            let same = response.status == 500 && (no_text || response.body == text.as_bytes());
             return if same {
                 Ok(Kind::NoInfo)
             } else {
-                Err(format!("no kind: wanted {text:?}, got {}", shown(answer)))
+                Err(format!("no kind: wanted {text:?}, got {}", shown(response)))
             };
         }
-        Err(_) if is_refused_by_go(answer) => return Ok(Kind::BadRequest),
-        Err(error) => return Err(format!("path: only we refuse it ({error}), {}", shown(answer))),
+        Err(_) if is_refused_by_go(response) => return Ok(Kind::BadRequest),
+        Err(error) => return Err(format!("path: only we refuse it ({error}), {}", shown(response))),
     };
     let Some(seen) = seen else {
-        return Err(format!("log: not there, {} for {info:?}", shown(answer)));
+        return Err(format!("log: not there, {} for {info:?}", shown(response)));
     };
     same_info(&info, seen)?;
     let bad_timeout = match deadline::limit(uri.query(), Duration::from_secs(60)) {
@@ -229,19 +238,19 @@ async fn compare(asked: &Asked, answer: &Answer, seen: Option<&Seen>) -> Result<
             (kind, forbidden::status(USER, &Attributes::from(info.clone()), ""))
         }
     };
-    if bad_timeout.is_none() && answer.status != 403 {
+    if bad_timeout.is_none() && response.status != 403 {
         // Some paths are open to every user.
         return Ok(kind);
     }
     if bad_timeout.is_none() && seen.response_started != info.is_long_running() {
         return Err(format!("long-running: {} for us", info.is_long_running()));
     }
-    same_body(asked, &uri, &wanted, answer).await?;
+    same_body(asked, &uri, &wanted, response).await?;
     Ok(kind)
 }
 
-fn is_refused_by_go(answer: &Answer) -> bool {
-    answer.status == 400 && answer.audit_id.is_empty()
+fn is_refused_by_go(response: &ReceivedResponse) -> bool {
+    response.status == 400 && response.audit_id.is_empty()
 }
 
 fn same_info(info: &RequestInfo, seen: &Seen) -> Result<(), String> {
@@ -262,7 +271,12 @@ fn same_info(info: &RequestInfo, seen: &Seen) -> Result<(), String> {
     Ok(())
 }
 
-async fn same_body(asked: &Asked, uri: &Uri, wanted: &Status, answer: &Answer) -> Result<(), String> {
+async fn same_body(
+    asked: &SentRequest,
+    uri: &Uri,
+    wanted: &Status,
+    response: &ReceivedResponse,
+) -> Result<(), String> {
     let mut headers = HeaderMap::new();
     if let Some(accept) = asked.accept {
         headers.insert("accept", HeaderValue::from_static(accept));
@@ -272,22 +286,22 @@ async fn same_body(asked: &Asked, uri: &Uri, wanted: &Status, answer: &Answer) -
     }
     let ours = respond::status(wanted, &Negotiated::from_headers(&headers, uri.query()));
     let content_type = ours.headers()["content-type"].to_str().unwrap_or_default().to_owned();
-    if (ours.status().as_u16(), &content_type) != (answer.status, &answer.content_type) {
-        return Err(format!("encoding: ours {} {content_type}, theirs {}", ours.status(), shown(answer)));
+    if (ours.status().as_u16(), &content_type) != (response.status, &response.content_type) {
+        return Err(format!("encoding: ours {} {content_type}, theirs {}", ours.status(), shown(response)));
     }
     let body = ours.into_body().collect().await.map_err(|error| error.to_string())?.to_bytes();
-    if asked.method != "HEAD" && !is_said_otherwise(uri, wanted, &content_type) && body != answer.body {
+    if asked.method != "HEAD" && !differs_as_documented(uri, wanted, &content_type) && body != response.body {
         return Err(format!(
             "body in {content_type}:\n    ours   {}\n    theirs {}",
             body.escape_ascii(),
-            answer.body.escape_ascii()
+            response.body.escape_ascii()
         ));
     }
     Ok(())
 }
 
 /// Whether the two differ by the last items of the module's list.
-fn is_said_otherwise(uri: &Uri, wanted: &Status, content_type: &str) -> bool {
+fn differs_as_documented(uri: &Uri, wanted: &Status, content_type: &str) -> bool {
     let details = wanted.details.as_ref();
     let mut named = details.into_iter().flat_map(|details| [&details.name, &details.kind, &details.group]);
     let is_text = gourl::unescape(uri.path()).is_some_and(|path| String::from_utf8(path).is_ok());
@@ -297,6 +311,6 @@ fn is_said_otherwise(uri: &Uri, wanted: &Status, content_type: &str) -> bool {
             && named.any(|text| text.contains(|c| ('\u{7f}'..='\u{9f}').contains(&c)))
 }
 
-fn shown(answer: &Answer) -> String {
-    format!("{} {} {}", answer.status, answer.content_type, answer.body.escape_ascii())
+fn shown(response: &ReceivedResponse) -> String {
+    format!("{} {} {}", response.status, response.content_type, response.body.escape_ascii())
 }

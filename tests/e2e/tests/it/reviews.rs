@@ -37,7 +37,7 @@ struct Connection {
     _driver: JoinSet<()>,
 }
 
-struct Answer {
+struct ReceivedResponse {
     status: u16,
     headers: HeaderMap,
     body: Bytes,
@@ -64,19 +64,19 @@ impl Connection {
         Self { sender, _driver: driver }
     }
 
-    async fn ask(&self, method: &str, target: &str, headers: &[(&str, &str)]) -> Answer {
+    async fn send_request(&self, method: &str, target: &str, headers: &[(&str, &str)]) -> ReceivedResponse {
         let method = Method::from_bytes(method.as_bytes()).unwrap();
         let mut request = Request::builder().method(method).uri(format!("https://{EXTERNAL_NAME}{target}"));
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let answer = async {
+        let response = async {
             let (head, body) =
                 self.sender.clone().send_request(request.body(Empty::new())?).await?.into_parts();
             let body = body.collect().await?.to_bytes();
-            anyhow::Ok(Answer { status: head.status.as_u16(), headers: head.headers, body })
+            anyhow::Ok(ReceivedResponse { status: head.status.as_u16(), headers: head.headers, body })
         };
-        tokio::time::timeout(SOON, answer)
+        tokio::time::timeout(SOON, response)
             .await
             .unwrap()
             .unwrap_or_else(|error| panic!("{target}: {error:#}"))
@@ -214,24 +214,28 @@ async fn each_distinct_review_is_sent_once_for_all_waiting_requests() {
             ],
             _ => &[(method, target)],
         };
-        let answers = join_all(
-            spellings.iter().cycle().take(20).map(|(method, target)| connection.ask(method, target, &[])),
+        let responses = join_all(
+            spellings
+                .iter()
+                .cycle()
+                .take(20)
+                .map(|(method, target)| connection.send_request(method, target, &[])),
         );
-        assert!(answers.await.iter().all(|answer| answer.status == 403), "{target}");
+        assert!(responses.await.iter().all(|response| response.status == 403), "{target}");
     }
     wait::until(SOON, "every review to be in the log", async || {
         (reviews_of(&installed, user).len() >= cases.len()).then_some(())
     })
     .await
     .unwrap();
-    let mut asked: BTreeMap<String, usize> = BTreeMap::new();
+    let mut requested: BTreeMap<String, usize> = BTreeMap::new();
     for review in reviews_of(&installed, user) {
-        *asked.entry(question(&review).to_string()).or_default() += 1;
+        *requested.entry(question(&review).to_string()).or_default() += 1;
     }
     for (_, target, wanted) in &cases {
-        assert_eq!(asked.remove(&wanted.to_string()), Some(1), "{target}: {wanted}");
+        assert_eq!(requested.remove(&wanted.to_string()), Some(1), "{target}: {wanted}");
     }
-    assert_eq!(asked, BTreeMap::new(), "nobody asked for these");
+    assert_eq!(requested, BTreeMap::new(), "nobody asked for these");
 }
 
 #[tokio::test]
@@ -240,8 +244,8 @@ async fn users_that_differ_in_any_attribute_are_reviewed_separately() {
     let user = "reviews-users";
     for group in [None, Some("reviews-group"), Some("reviews-other")] {
         let connection = Connection::to_proxy(&installed, Some(&installed.certificate(user, group))).await;
-        let answers = join_all((0..10).map(|_| connection.ask("GET", "/api/v1/nodes", &[])));
-        assert!(answers.await.iter().all(|answer| answer.status == 403), "{group:?}");
+        let responses = join_all((0..10).map(|_| connection.send_request("GET", "/api/v1/nodes", &[])));
+        assert!(responses.await.iter().all(|response| response.status == 403), "{group:?}");
     }
     let reviews = wait::until(SOON, "every review to be in the log", async || {
         Some(reviews_of(&installed, user)).filter(|reviews| reviews.len() >= 3)
@@ -265,7 +269,7 @@ async fn a_review_of_ten_thousand_bytes_is_not_cached() {
     let connection = Connection::to_proxy(&installed, Some(&installed.certificate(user, None))).await;
     let large = format!("/x/{}", "y".repeat(10_000));
     for _ in 0..3 {
-        assert_eq!(connection.ask("GET", &large, &[]).await.status, 403);
+        assert_eq!(connection.send_request("GET", &large, &[]).await.status, 403);
     }
     wait::until(SOON, "three reviews", async || (reviews_of(&installed, user).len() >= 3).then_some(()))
         .await
@@ -288,7 +292,7 @@ async fn a_review_result_is_cached_for_ten_seconds() {
             reviews
         };
         let reviews = wait::until(SOON, format!("a second review of {user}"), async || {
-            let status = connection.ask("GET", "/reviews", &[]).await.status;
+            let status = connection.send_request("GET", "/reviews", &[]).await.status;
             assert_eq!(status == 403, user == "reviews-denied", "{user} {status}");
             Some(own(user)).filter(|reviews| reviews.len() >= 2)
         })
@@ -354,8 +358,12 @@ async fn a_review_has_the_attributes_that_the_api_server_reads() {
         let (reviewed, read) = wait::until_ok(SOON, format!("{target} to be allowed"), async || {
             let connection = Connection::to_proxy(&installed, Some(&certificate)).await;
             let id = format!("{user}-{}", Timestamp::now().as_nanosecond());
-            let refused = |answer: &Answer| String::from_utf8_lossy(&answer.body).contains(DECIDED_BY);
-            anyhow::ensure!(!refused(&connection.ask("GET", target, &[("audit-id", &id)]).await), "refused");
+            let refused =
+                |response: &ReceivedResponse| String::from_utf8_lossy(&response.body).contains(DECIDED_BY);
+            anyhow::ensure!(
+                !refused(&connection.send_request("GET", target, &[("audit-id", &id)]).await),
+                "refused"
+            );
             let log = installed.world().control_plane();
             let read = log.await_audit_event(target, |event| event["auditID"] == id.as_str()).await?;
             Ok((reviews_of(&installed, &user).pop(), read))
@@ -402,14 +410,18 @@ async fn refusals_are_the_api_servers_own() {
                 headers.push(("accept", accept));
             }
             let target = format!("{target}{}{query}", if target.contains('?') { "&" } else { "?" });
-            let (ours, answer) =
-                futures::join!(ours.ask("GET", &target, &headers), theirs.ask("GET", &target, &headers));
-            if answer.status == 401 {
+            let (ours, response) = futures::join!(
+                ours.send_request("GET", &target, &headers),
+                theirs.send_request("GET", &target, &headers)
+            );
+            if response.status == 401 {
                 // The API server closes connections of unauthenticated clients.
                 theirs = Connection::to_api_server(&installed, certificate).await;
             }
-            let theirs = answer;
-            let head = |answer: &Answer| (answer.status, answer.headers.get("content-type").cloned());
+            let theirs = response;
+            let head = |response: &ReceivedResponse| {
+                (response.status, response.headers.get("content-type").cloned())
+            };
             assert_eq!(head(&ours), head(&theirs), "{accept}");
             assert_eq!(ours.status, status);
             if ours.body.starts_with(b"k8s\0") && status == 403 {
@@ -418,7 +430,8 @@ async fn refusals_are_the_api_servers_own() {
                 continue;
             }
             // YAML breaks a longer text at other positions.
-            let text = |answer: &Answer| String::from_utf8_lossy(&answer.body).replace("\n  ", " ");
+            let text =
+                |response: &ReceivedResponse| String::from_utf8_lossy(&response.body).replace("\n  ", " ");
             let stripped = text(&ours).replace(&format!(": {DECIDED_BY}"), "");
             assert_eq!(stripped, text(&theirs), "{target} {accept}");
             assert_eq!(stripped != text(&ours), status == 403, "{target} {accept}");

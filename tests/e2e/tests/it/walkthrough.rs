@@ -2,7 +2,7 @@
 
 use pinniped_e2e::narrator::Narrator;
 use pinniped_e2e::walkthrough::{CONCIERGE, DECISION, Walk};
-use pinniped_test_support::kubectl::{Outcome, run};
+use pinniped_test_support::kubectl::{CommandOutput, run};
 use pinniped_test_support::world::World;
 use serde_json::{Value, json};
 
@@ -17,10 +17,10 @@ async fn a_person_logs_in_through_the_impersonation_proxy() {
         return;
     };
     let walk = Walk::new(installed.world(), Narrator::Silent, std::time::Instant::now()).unwrap();
-    story(&installed, &walk).await.unwrap();
+    scenario(&installed, &walk).await.unwrap();
 }
 
-async fn story(installed: &Installed, walk: &Walk<'_>) -> anyhow::Result<()> {
+async fn scenario(installed: &Installed, walk: &Walk<'_>) -> anyhow::Result<()> {
     let world = installed.world();
     let strategies = &installed.issuer_at_first["status"]["strategies"];
     assert_eq!(strategies[0]["type"], "KubeClusterSigningCertificate");
@@ -140,7 +140,7 @@ async fn wrong_password(world: &World, walk: &Walk<'_>) -> anyhow::Result<()> {
     std::fs::write(&file, text)?;
     let mut command = world.kubectl().with_kubeconfig(&file).command(&["get", "pods", "-A"]);
     command.env("HOME", walk.home());
-    let Outcome { code, stderr, .. } = run(command, None).await?;
+    let CommandOutput { code, stderr, .. } = run(command, None).await?;
     assert_ne!(code, 0);
     let wanted =
         "Error: could not complete Concierge credential exchange: login failed: authentication failed";

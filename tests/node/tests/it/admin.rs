@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use pinniped_e2e::environment::{OnNode, Place as _, Step};
+use pinniped_e2e::environment::{Environment as _, OnNode, Step};
 use pinniped_e2e::walkthrough::CONCIERGE;
 use serde_json::Value;
 
@@ -42,15 +42,15 @@ impl Admin<'_> {
     }
 
     /// Returns the state of the cluster for a failure message.
-    pub(crate) async fn what_is_there(&self) -> String {
-        let mut said = String::new();
+    pub(crate) async fn existing_objects(&self) -> String {
+        let mut output = String::new();
         for args in [
             &["get", "pods", "-A", "-o", "wide"][..],
             &["logs", "-n", CONCIERGE, "-l", PODS, "--prefix", "--tail=40"],
             &["get", "events", "-n", CONCIERGE],
         ] {
-            said += &self.kubectl(args).await.unwrap_or_else(|error| format!("{error:#}\n"));
+            output += &self.kubectl(args).await.unwrap_or_else(|error| format!("{error:#}\n"));
         }
-        said
+        output
     }
 }

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use pinniped_e2e::environment::{OnNode, Place as _, Step};
+use pinniped_e2e::environment::{Environment as _, OnNode, Step};
 use pinniped_e2e::narrator::Narrator;
 use pinniped_e2e::walkthrough::{CONCIERGE, Walk};
 use pinniped_node::{Node, PAUSE, fixture};
@@ -31,17 +31,17 @@ async fn an_agent_recovers_from_every_failure() {
     };
     let _install = INSTALL.lock().await;
     let folder = tempfile::tempdir().unwrap();
-    let place = OnNode::new(node, folder.path());
-    let walk = Walk::new(&place, Narrator::Silent, Instant::now()).unwrap();
+    let environment = OnNode::new(node, folder.path());
+    let walk = Walk::new(&environment, Narrator::Silent, Instant::now()).unwrap();
     let image = folder.path().join("image.tar");
     pinniped_image::product(&tools::bin_dir().unwrap(), &image).unwrap();
     node.import_image(&image).await.unwrap();
     walk.install().await.unwrap();
-    let cluster = Cluster { node, place: &place };
-    let done = story(&cluster).await;
-    let said = match &done {
+    let cluster = Cluster { node, environment: &environment };
+    let done = scenario(&cluster).await;
+    let output = match &done {
         Ok(()) => String::new(),
-        Err(_) => cluster.what_is_there().await,
+        Err(_) => cluster.existing_objects().await,
     };
     let removed = async {
         let made = [
@@ -60,14 +60,14 @@ async fn an_agent_recovers_from_every_failure() {
     let removed = removed.await;
     let _none = std::fs::remove_dir_all(node.pki_dir().join("other"));
     if let Err(error) = done {
-        panic!("{said}\n{error:#}");
+        panic!("{output}\n{error:#}");
     }
     removed.unwrap();
 }
 
-async fn story(cluster: &Cluster<'_>) -> anyhow::Result<()> {
+async fn scenario(cluster: &Cluster<'_>) -> anyhow::Result<()> {
     let first = cluster.running_agent(A_MINUTE).await?;
-    cluster.says(FETCHED).await?;
+    cluster.await_output(FETCHED).await?;
     the_agent_is_small_and_has_no_token(cluster, &first).await?;
 
     // A deleted pod terminates at once, and the next pod is used.
@@ -80,7 +80,7 @@ async fn story(cluster: &Cluster<'_>) -> anyhow::Result<()> {
     );
     let second = cluster.running_agent(A_MINUTE).await?;
     assert_ne!(first, second);
-    cluster.says(FETCHED).await?;
+    cluster.await_output(FETCHED).await?;
 
     // A second kube-controller-manager whose files are unusable.
     let other = cluster.node.pki_dir().join("other");
@@ -88,7 +88,7 @@ async fn story(cluster: &Cluster<'_>) -> anyhow::Result<()> {
     std::fs::copy(cluster.node.pki_dir().join("ca.crt"), other.join("ca.crt"))?;
     cluster.other_controller_manager("other-1", cluster.node.layout().node_name().as_ref()).await?;
     cluster
-        .says_of_an_agent("could not exec into agent pod ", ": command terminated with exit code 1")
+        .await_output_of_agent("could not exec into agent pod ", ": command terminated with exit code 1")
         .await?;
     std::fs::copy(front_proxy_key(cluster.node)?, other.join("ca.key"))?;
     cluster.wake().await?;
@@ -103,7 +103,7 @@ async fn story(cluster: &Cluster<'_>) -> anyhow::Result<()> {
     .await?;
     // The pod disappears during reads, repeatedly.
     cluster.kubectl(&["delete", "pod", "-n", "kube-system", "other-1", "--now"]).await?;
-    cluster.says(FETCHED).await?;
+    cluster.await_output(FETCHED).await?;
 
     // A pod on a node that no longer exists: the new agent never runs, and the old one continues.
     let before = cluster.running_agent(A_MINUTE).await?;
@@ -129,7 +129,7 @@ async fn story(cluster: &Cluster<'_>) -> anyhow::Result<()> {
         Ok(())
     })
     .await?;
-    cluster.says(FETCHED).await?;
+    cluster.await_output(FETCHED).await?;
     cluster
         .kubectl(&["delete", "pod", "-n", "kube-system", "other-2", "--force", "--grace-period=0"])
         .await?;
@@ -149,7 +149,7 @@ async fn story(cluster: &Cluster<'_>) -> anyhow::Result<()> {
     };
     label("restricted").await?;
     cluster.kubectl(&["delete", "pod", "-n", CONCIERGE, &before]).await?;
-    cluster.says("could not find a healthy agent pod (0 candidates)").await?;
+    cluster.await_output("could not find a healthy agent pod (0 candidates)").await?;
     label("privileged").await?;
     // The Deployment controller waits longer after each failed attempt; a new rollout starts at
     // once.
@@ -157,7 +157,7 @@ async fn story(cluster: &Cluster<'_>) -> anyhow::Result<()> {
         .kubectl(&["rollout", "restart", "deployment/pinniped-concierge-kube-cert-agent", "-n", CONCIERGE])
         .await?;
     let third = cluster.running_agent(SOON).await?;
-    cluster.says(FETCHED).await?;
+    cluster.await_output(FETCHED).await?;
 
     // All execs so far used SPDY: the Role has the same verb as upstream's Role, and no other.
     let only_create = json!({"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create"]});
@@ -169,7 +169,7 @@ async fn story(cluster: &Cluster<'_>) -> anyhow::Result<()> {
     cluster.kubectl(&["delete", "pod", "-n", CONCIERGE, &third]).await?;
     let account = "system:serviceaccount:pinniped-concierge:pinniped-concierge";
     cluster
-        .says_of_an_agent(
+        .await_output_of_agent(
             "could not exec into agent pod ",
             &format!(
                 "User \"{account}\" cannot create resource \"pods/exec\" in API group \"\" in the namespace \"{CONCIERGE}\""
@@ -179,7 +179,7 @@ async fn story(cluster: &Cluster<'_>) -> anyhow::Result<()> {
     // With both verbs the exec uses a WebSocket.
     cluster.allow_exec(&json!(["get", "create"])).await?;
     cluster.wake().await?;
-    cluster.says(FETCHED).await
+    cluster.await_output(FETCHED).await
 }
 
 async fn the_agent_is_small_and_has_no_token(cluster: &Cluster<'_>, name: &str) -> anyhow::Result<()> {
@@ -196,8 +196,10 @@ async fn the_agent_is_small_and_has_no_token(cluster: &Cluster<'_>, name: &str) 
     let printed = cluster.kubectl(&[&exec[..], &["print"]].concat()).await?;
     let printed: Value = serde_json::from_str(&printed)?;
     assert!(printed["tls.crt"].is_string() && printed["tls.key"].is_string());
-    let wrong =
-        Step::inside(cluster.place, cluster.place.kubectl().command(&[&exec[..], &["tuna"]].concat()));
+    let wrong = Step::inside(
+        cluster.environment,
+        cluster.environment.kubectl().command(&[&exec[..], &["tuna"]].concat()),
+    );
     let wrong = wrong.run(None).await?;
     assert!(wrong.stderr.starts_with("invalid subcommand \"tuna\"\n"), "{wrong:?}");
     Ok(())
@@ -217,7 +219,7 @@ fn front_proxy_key(node: &Node) -> anyhow::Result<std::path::PathBuf> {
 /// An administrator's view of the node.
 struct Cluster<'c> {
     node: &'c Node,
-    place: &'c OnNode<'c>,
+    environment: &'c OnNode<'c>,
 }
 
 impl Cluster<'_> {
@@ -226,7 +228,7 @@ impl Cluster<'_> {
     }
 
     async fn input(&self, args: &[&str], input: Option<&str>) -> anyhow::Result<String> {
-        let step = Step::inside(self.place, self.place.kubectl().command(args));
+        let step = Step::inside(self.environment, self.environment.kubectl().command(args));
         Ok(step.run(input).await?.success()?.stdout)
     }
 
@@ -256,11 +258,11 @@ impl Cluster<'_> {
         self.kubectl(&["get", "credentialissuer", "pinniped-concierge-config", "-o", jsonpath]).await
     }
 
-    async fn says(&self, wanted: &str) -> anyhow::Result<()> {
-        self.says_of_an_agent(wanted, "").await
+    async fn await_output(&self, wanted: &str) -> anyhow::Result<()> {
+        self.await_output_of_agent(wanted, "").await
     }
 
-    async fn says_of_an_agent(&self, begin: &str, end: &str) -> anyhow::Result<()> {
+    async fn await_output_of_agent(&self, begin: &str, end: &str) -> anyhow::Result<()> {
         wait::until_ok(SOON, begin, async || {
             let message = self.message().await?;
             anyhow::ensure!(message.starts_with(begin) && message.ends_with(end), "{message}");
@@ -321,15 +323,15 @@ impl Cluster<'_> {
     }
 
     /// Returns the state of the cluster for a failure message.
-    async fn what_is_there(&self) -> String {
-        let mut said = String::new();
+    async fn existing_objects(&self) -> String {
+        let mut output = String::new();
         for args in [
             &["get", "pods", "-A", "-o", "wide"][..],
             &["logs", "-n", CONCIERGE, "-l", "deployment.pinniped.dev=concierge", "--prefix", "--tail=20"],
             &["get", "events", "-n", CONCIERGE],
         ] {
-            said += &self.kubectl(args).await.unwrap_or_else(|error| format!("{error:#}\n"));
+            output += &self.kubectl(args).await.unwrap_or_else(|error| format!("{error:#}\n"));
         }
-        said
+        output
     }
 }

@@ -5,11 +5,11 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::Api;
 use pinniped_node::{Node, fixture};
-use pinniped_test_support::kubectl::{Outcome, run};
+use pinniped_test_support::kubectl::{CommandOutput, run};
 use pinniped_test_support::wait;
 
 /// Runs a program in the node's network.
-async fn inside(node: &Node, program: &str, args: &[&str]) -> Outcome {
+async fn inside(node: &Node, program: &str, args: &[&str]) -> CommandOutput {
     let mut command = node.enter(program).unwrap().into_std();
     command.args(args);
     run(command, None).await.unwrap()
@@ -92,7 +92,7 @@ async fn exec_logs_and_port_forward_reach_a_pod() {
         .args(["-n", "kube-system", "port-forward", "deployment/coredns", "18181:8181"])
         .kill_on_drop(true);
     let _forward = forward.stdout(std::process::Stdio::null()).spawn().unwrap();
-    let answer = node
+    let response = node
         .block_on_inside(|| async {
             wait::until_ok(Duration::from_secs(20), "the forwarded port", async || {
                 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -107,7 +107,7 @@ async fn exec_logs_and_port_forward_reach_a_pod() {
         })
         .unwrap()
         .unwrap();
-    assert!(answer.ends_with("OK"), "{answer}");
+    assert!(response.ends_with("OK"), "{response}");
 }
 
 #[tokio::test]

@@ -6,11 +6,11 @@ use std::time::Instant;
 
 use pinniped_e2e::cert_manager::{CERT_MANAGER_ENV, CertManager};
 use pinniped_e2e::contour;
-use pinniped_e2e::environment::{OnNode, Place as _, Step};
+use pinniped_e2e::environment::{Environment as _, OnNode, Step};
 use pinniped_e2e::narrator::Narrator;
 use pinniped_e2e::walkthrough::{CONCIERGE, DECISION, GATEWAY, Ingress, LOCAL_USER_AUTHENTICATOR, Walk};
 use pinniped_node::fixture;
-use pinniped_test_support::kubectl::Outcome;
+use pinniped_test_support::kubectl::CommandOutput;
 use pinniped_test_support::tools;
 use serde_json::{Value, json};
 
@@ -34,8 +34,8 @@ async fn the_release_post_has_the_same_output_with_our_gateway_and_with_contour(
     let Some(node) = fixture::shared(test).unwrap() else { return };
     let _install = INSTALL.lock().await;
     let folder = tempfile::tempdir().unwrap();
-    let place = OnNode::new(node, folder.path());
-    let walk = Walk::new(&place, Narrator::Silent, Instant::now()).unwrap();
+    let environment = OnNode::new(node, folder.path());
+    let walk = Walk::new(&environment, Narrator::Silent, Instant::now()).unwrap();
     let image = folder.path().join("image.tar");
     pinniped_image::product(&tools::bin_dir().unwrap(), &image).unwrap();
     node.import_image(&image).await.unwrap();
@@ -52,10 +52,10 @@ async fn the_release_post_has_the_same_output_with_our_gateway_and_with_contour(
         walk.create_workload().await?;
         let ours = walk.through_ingress(&gateway, &serving).await?;
         as_the_post_has_it(&ours);
-        gateway_pods_are_restricted_and_did_not_restart(&place).await?;
+        gateway_pods_are_restricted_and_did_not_restart(&environment).await?;
         // A restart of our pods may have been caused by the gateway, and kubectl would have hidden
         // it.
-        nothing_restarted(&place).await?;
+        nothing_restarted(&environment).await?;
 
         walk.withdraw().await?;
         walk.remove_gateway().await?;
@@ -66,14 +66,14 @@ async fn the_release_post_has_the_same_output_with_our_gateway_and_with_contour(
         walk.remove().await
     };
     if let Err(error) = story.await {
-        panic!("{}\n{error:#}", what_pods_say(&place).await);
+        panic!("{}\n{error:#}", pod_logs(&environment).await);
     }
 }
 
 /// Checks the texts of the post and its walk-through.
-fn as_the_post_has_it(said: &[Outcome]) {
-    let [ingress, written, refused, listed, whoami, ended, anonymous, login, again, back] = said else {
-        panic!("{said:#?}")
+fn as_the_post_has_it(output: &[CommandOutput]) {
+    let [ingress, written, refused, listed, whoami, ended, anonymous, login, again, back] = output else {
+        panic!("{output:#?}")
     };
     for (shown, secret) in
         [(ingress, None), (ended, Some("impersonation-proxy-tls-serving-cert")), (again, None)]
@@ -93,16 +93,16 @@ fn as_the_post_has_it(said: &[Outcome]) {
     ];
     let found: Vec<_> = lines.iter().map(|line| written.stderr.find(line)).collect();
     assert!(found.iter().all(Option::is_some) && found.is_sorted(), "{}", written.stderr);
-    for (outcome, user) in [(refused, "pinny"), (anonymous, "system:anonymous")] {
+    for (output, user) in [(refused, "pinny"), (anonymous, "system:anonymous")] {
         let wanted = format!(
             "Error from server (Forbidden): pods is forbidden: User \"{user}\" cannot list resource \"pods\" in API \
              group \"\" at the cluster scope: {DECISION}\n"
         );
-        assert_eq!((outcome.code, &outcome.stderr), (1, &wanted));
+        assert_eq!((output.code, &output.stderr), (1, &wanted));
     }
-    for outcome in [listed, back] {
+    for output in [listed, back] {
         for name in [CONCIERGE, LOCAL_USER_AUTHENTICATOR, "some-app"] {
-            assert!(outcome.stdout.lines().any(|line| line.starts_with(name)), "{}", outcome.stdout);
+            assert!(output.stdout.lines().any(|line| line.starts_with(name)), "{}", output.stdout);
         }
     }
     assert_eq!(
@@ -118,10 +118,10 @@ fn as_the_post_has_it(said: &[Outcome]) {
 
 /// Returns the output of commands without the parts that differ between runs: times, ages, widths
 /// of columns, the gateway's own pods.
-fn comparable(said: &[Outcome]) -> Vec<String> {
-    let line = |outcome: &Outcome, line: &str| -> Option<String> {
+fn comparable(output: &[CommandOutput]) -> Vec<String> {
+    let line = |output: &CommandOutput, line: &str| -> Option<String> {
         let mut words: Vec<&str> = line.split_whitespace().collect();
-        if outcome.command.contains(" get pods ") {
+        if output.command.contains(" get pods ") {
             if words.first() == Some(&GATEWAY) {
                 return None;
             }
@@ -131,22 +131,23 @@ fn comparable(said: &[Outcome]) -> Vec<String> {
     };
     // A log line starts with a time, followed by two spaces.
     let logged = |line: &str| line.split_once("  ").map_or(line, |(_, rest)| rest).to_owned();
-    said.iter()
-        .map(|outcome| {
-            let Outcome { command, code, stdout, stderr, .. } = outcome;
-            let stdout: Vec<String> = stdout.lines().filter_map(|text| line(outcome, text)).collect();
+    output
+        .iter()
+        .map(|output| {
+            let CommandOutput { command, code, stdout, stderr, .. } = output;
+            let stdout: Vec<String> = stdout.lines().filter_map(|text| line(output, text)).collect();
             let stderr: Vec<String> = stderr.lines().map(logged).collect();
             format!("$ {command}\nexit code {code}\n{}\n{}", stdout.join("\n"), stderr.join("\n"))
         })
         .collect()
 }
 
-async fn kubectl(place: &OnNode<'_>, args: &[&str]) -> anyhow::Result<String> {
-    Ok(Step::inside(place, place.kubectl().command(args)).run(None).await?.success()?.stdout)
+async fn kubectl(environment: &OnNode<'_>, args: &[&str]) -> anyhow::Result<String> {
+    Ok(Step::inside(environment, environment.kubectl().command(args)).run(None).await?.success()?.stdout)
 }
 
-async fn gateway_pods_are_restricted_and_did_not_restart(place: &OnNode<'_>) -> anyhow::Result<()> {
-    let pods = kubectl(place, &["get", "pods", "--namespace", GATEWAY, "--output=json"]).await?;
+async fn gateway_pods_are_restricted_and_did_not_restart(environment: &OnNode<'_>) -> anyhow::Result<()> {
+    let pods = kubectl(environment, &["get", "pods", "--namespace", GATEWAY, "--output=json"]).await?;
     let pods: Value = serde_json::from_str(&pods)?;
     let pods = pods["items"].as_array().unwrap();
     assert!(!pods.is_empty());
@@ -160,8 +161,8 @@ async fn gateway_pods_are_restricted_and_did_not_restart(place: &OnNode<'_>) -> 
 }
 
 /// Returns the pods' logs for a failure message.
-async fn what_pods_say(place: &OnNode<'_>) -> String {
-    let mut said = String::new();
+async fn pod_logs(environment: &OnNode<'_>) -> String {
+    let mut output = String::new();
     let gateway = format!("app={GATEWAY}");
     for args in [
         &["get", "pods", "-A", "-o", "wide"][..],
@@ -169,7 +170,7 @@ async fn what_pods_say(place: &OnNode<'_>) -> String {
         &["logs", "-n", CONCIERGE, "-l", "app=pinniped-concierge", "--prefix", "--tail=40"],
         &["get", "httpproxies", "-A", "-o", "yaml"],
     ] {
-        said += &kubectl(place, args).await.unwrap_or_else(|error| format!("{error:#}"));
+        output += &kubectl(environment, args).await.unwrap_or_else(|error| format!("{error:#}"));
     }
-    said
+    output
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-use pinniped_e2e::environment::{OnNode, Place as _};
+use pinniped_e2e::environment::{Environment as _, OnNode};
 use pinniped_e2e::narrator::Narrator;
 use pinniped_e2e::walkthrough::{
     CONCIERGE, CREDENTIAL_ISSUER, INSTALL_FILES, LOCAL_USER_AUTHENTICATOR, Serving, Walk,
@@ -45,19 +45,19 @@ async fn an_install_recovers_from_a_missing_image_and_its_removal_deletes_all_cr
     let Some(node) = fixture::shared("an install recovers from a missing image").unwrap() else { return };
     let _install = INSTALL.lock().await;
     let folder = tempfile::tempdir().unwrap();
-    let place = OnNode::new(node, folder.path());
-    let walk = Walk::new(&place, Narrator::Silent, Instant::now()).unwrap();
-    let admin = Admin(&place);
-    let done = story(node, admin, &walk).await;
-    let said = if done.is_err() { admin.what_is_there().await } else { String::new() };
+    let environment = OnNode::new(node, folder.path());
+    let walk = Walk::new(&environment, Narrator::Silent, Instant::now()).unwrap();
+    let admin = Admin(&environment);
+    let done = scenario(node, admin, &walk).await;
+    let output = if done.is_err() { admin.existing_objects().await } else { String::new() };
     let removed = walk.remove().await;
     if let Err(error) = done {
-        panic!("{said}\n{error:#}");
+        panic!("{output}\n{error:#}");
     }
     removed.unwrap();
 }
 
-async fn story(node: &Node, admin: Admin<'_>, walk: &Walk<'_>) -> anyhow::Result<()> {
+async fn scenario(node: &Node, admin: Admin<'_>, walk: &Walk<'_>) -> anyhow::Result<()> {
     let kinds = namespaced_kinds(admin).await?;
     install(admin).await?;
     the_missing_image_is_named(admin).await?;
@@ -144,7 +144,7 @@ async fn everything_runs(admin: Admin<'_>, walk: &Walk<'_>) -> anyhow::Result<()
     })
     .await?;
     walk.await_cluster_key().await?;
-    walk.look_at_credential_issuer().await?;
+    walk.show_credential_issuer().await?;
     walk.enable_proxy(&Serving::Generated).await?;
     wait::until_ok(SOON, "the agent's pod", async || {
         let agent = "deployment/pinniped-concierge-kube-cert-agent";

@@ -5,11 +5,11 @@
 //! equal.
 //!
 //! ```text
-//! matrix.rs    the table: command, input, expected output, kubectl version
-//! talks.rs     interactive rows: attach, exec -t, logs -f, run -i, debug, cp, get -w, proxy
-//! forwards.rs  port-forward, idle for over a minute and busy for over a minute
-//! session.rs   one kubectl on one route, with its own namespace
-//! protocols.rs the protocols of the streams, from the API server's audit log
+//! matrix.rs       the table: command, input, expected output, kubectl version
+//! interactive.rs  interactive rows: attach, exec -t, logs -f, run -i, debug, cp, get -w, proxy
+//! forwards.rs     port-forward, idle for over a minute and busy for over a minute
+//! session.rs      one kubectl on one route, with its own namespace
+//! protocols.rs    the protocols of the streams, from the API server's audit log
 //! ```
 
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use futures::FutureExt as _;
 use futures::future::join_all;
-use pinniped_e2e::environment::{OnNode, Place as _};
+use pinniped_e2e::environment::{Environment as _, OnNode};
 use pinniped_e2e::narrator::Narrator;
 use pinniped_e2e::walkthrough::{Delivery, Serving, Walk};
 use pinniped_image::{File, Image, Link, Roots};
@@ -31,10 +31,10 @@ use matrix::MATRIX;
 use session::{Route, Session, Shown, Version};
 
 mod forwards;
+mod interactive;
 mod matrix;
 mod protocols;
 mod session;
-mod talks;
 
 /// Environment variable with the folder of Debian's kubectl 1.20 and busybox; `cargo xtask test`
 /// sets it.
@@ -102,19 +102,19 @@ async fn compare(test: &str, route: Route) {
     let Some(node) = fixture::shared(test).unwrap() else { return };
     let _install = INSTALL.lock().await;
     let folder = tempfile::tempdir().unwrap();
-    let place = OnNode::new(node, folder.path());
-    let walk = Walk::new(&place, Narrator::Silent, Instant::now()).unwrap();
-    let admin = Admin(&place);
-    let done = story(node, admin, &walk, &debian, route).await;
-    let said = if done.is_err() { admin.what_is_there().await } else { String::new() };
+    let environment = OnNode::new(node, folder.path());
+    let walk = Walk::new(&environment, Narrator::Silent, Instant::now()).unwrap();
+    let admin = Admin(&environment);
+    let done = scenario(node, admin, &walk, &debian, route).await;
+    let output = if done.is_err() { admin.existing_objects().await } else { String::new() };
     let removed = walk.remove().await;
     if let Err(error) = done {
-        panic!("{said}\n{error:#}");
+        panic!("{output}\n{error:#}");
     }
     removed.unwrap();
 }
 
-async fn story(
+async fn scenario(
     node: &'static Node,
     admin: Admin<'_>,
     walk: &Walk<'_>,
@@ -128,7 +128,7 @@ async fn story(
     node.import_image(&archive).await?;
     walk.install().await?;
     walk.create_user().await?;
-    walk.look_at_credential_issuer().await?;
+    walk.show_credential_issuer().await?;
     walk.create_authenticator().await?;
     let (kubeconfig, local_proxy) = match route {
         Route::LocalProxy => {
@@ -162,7 +162,7 @@ async fn story(
     let results = join_all(sessions.iter().map(|session| all_rows(session).boxed_local())).await;
     let mut failures = Vec::new();
     for (pair, sessions) in results.chunks(2).zip(sessions.chunks(2)) {
-        failures.extend(verdicts(&sessions[0], &pair[0], &pair[1]));
+        failures.extend(problems(&sessions[0], &pair[0], &pair[1]));
         if let Err(error) = protocols::were_used(node, &sessions[1]) {
             failures.push(format!("{error:#}"));
         }
@@ -218,27 +218,27 @@ async fn all_rows(session: &Session<'_>) -> RowResults {
     };
     let (long, mut results) = futures::join!(long, short);
     let mut long = long.into_iter();
-    for (row, place) in MATRIX.iter().zip(&mut results) {
+    for (row, environment) in MATRIX.iter().zip(&mut results) {
         if row.long && row.is_for(session) {
-            *place = long.next();
+            *environment = long.next();
         }
     }
     results
 }
 
 /// Returns the problems of each row.
-fn verdicts(session: &Session<'_>, direct: &RowResults, proxied: &RowResults) -> Vec<String> {
+fn problems(session: &Session<'_>, direct: &RowResults, proxied: &RowResults) -> Vec<String> {
     let rows = MATRIX.iter().zip(direct.iter().zip(proxied));
-    let verdicts = rows.filter_map(|(row, (direct, proxied))| {
+    let problems = rows.filter_map(|(row, (direct, proxied))| {
         let why = match (direct.as_ref()?, proxied.as_ref()?) {
-            (Ok(direct), Ok(proxied)) => row.verdict(direct, proxied)?,
+            (Ok(direct), Ok(proxied)) => row.problem(direct, proxied)?,
             (Err(error), Ok(_)) => format!("directly: {error:#}"),
             (Ok(_), Err(error)) => format!("through the proxy only: {error:#}"),
             (Err(direct), Err(proxied)) => format!("directly: {direct:#}\nthrough the proxy: {proxied:#}"),
         };
         Some(format!("== kubectl {}, row {:?}: {why}", session.version.name(), row.name))
     });
-    verdicts.collect()
+    problems.collect()
 }
 
 #[test]

@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
 
 mod admin;
+mod background;
 mod bad_input;
 mod cert_agent;
 mod cluster;
@@ -13,6 +14,5 @@ mod install;
 mod kubectl;
 mod lifecycle;
 mod memory_limit;
-mod open;
 mod rollout;
 mod walkthrough;

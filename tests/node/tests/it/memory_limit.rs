@@ -7,8 +7,8 @@ use std::time::Instant;
 use anyhow::{Context as _, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use pinniped_e2e::attacked::under_attack;
 use pinniped_e2e::environment::OnNode;
+use pinniped_e2e::lists_under_attack::under_attack;
 use pinniped_e2e::narrator::Narrator;
 use pinniped_e2e::walkthrough::{CONCIERGE, Serving, Walk};
 use pinniped_node::{Node, fixture};
@@ -24,29 +24,29 @@ async fn no_unauthenticated_client_terminates_a_pod_with_the_shipped_memory_limi
     let Some(node) = fixture::shared("attacks on a pod with a memory limit").unwrap() else { return };
     let _install = INSTALL.lock().await;
     let folder = tempfile::tempdir().unwrap();
-    let place = OnNode::new(node, folder.path());
-    let walk = Walk::new(&place, Narrator::Silent, Instant::now()).unwrap();
+    let environment = OnNode::new(node, folder.path());
+    let walk = Walk::new(&environment, Narrator::Silent, Instant::now()).unwrap();
     let image = folder.path().join("image.tar");
     pinniped_image::product(&tools::bin_dir().unwrap(), &image).unwrap();
     node.import_image(&image).await.unwrap();
-    let admin = Admin(&place);
-    let done = story(node, &walk, admin).await;
+    let admin = Admin(&environment);
+    let done = scenario(node, &walk, admin).await;
     let done = match done {
-        Ok(()) => nothing_restarted(&place).await,
+        Ok(()) => nothing_restarted(&environment).await,
         Err(error) => Err(error),
     };
-    let said = if done.is_err() { admin.what_is_there().await } else { String::new() };
+    let output = if done.is_err() { admin.existing_objects().await } else { String::new() };
     let removed = walk.remove().await;
     if let Err(error) = done {
-        panic!("{said}\n{error:#}");
+        panic!("{output}\n{error:#}");
     }
     removed.unwrap();
 }
 
-async fn story(node: &Node, walk: &Walk<'_>, admin: Admin<'_>) -> anyhow::Result<()> {
+async fn scenario(node: &Node, walk: &Walk<'_>, admin: Admin<'_>) -> anyhow::Result<()> {
     walk.install().await?;
     walk.create_user().await?;
-    walk.look_at_credential_issuer().await?;
+    walk.show_credential_issuer().await?;
     walk.create_authenticator().await?;
     walk.enable_proxy(&Serving::Generated).await?;
     let deployment = "deployment/pinniped-concierge";

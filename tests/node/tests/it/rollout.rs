@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-use pinniped_e2e::environment::{OnNode, Place as _, Step};
+use pinniped_e2e::environment::{Environment as _, OnNode, Step};
 use pinniped_e2e::narrator::Narrator;
 use pinniped_e2e::walkthrough::{CONCIERGE, CREDENTIAL_ISSUER, Serving, Walk};
 use pinniped_node::fixture;
@@ -19,7 +19,7 @@ use tokio::net::UnixStream;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::admin::{Admin, PODS};
-use crate::open::Open;
+use crate::background::Open;
 use crate::walkthrough::{INSTALL, nothing_restarted};
 
 /// Time limit of any step on a busy machine.
@@ -47,27 +47,27 @@ async fn open_kubectls_survive_a_rolling_update_and_only_their_watches_end_witho
     let Some(node) = fixture::shared("open kubectls outlive a rolling update").unwrap() else { return };
     let _install = INSTALL.lock().await;
     let folder = tempfile::tempdir().unwrap();
-    let place = OnNode::new(node, folder.path());
-    let walk = Walk::new(&place, Narrator::Silent, Instant::now()).unwrap();
+    let environment = OnNode::new(node, folder.path());
+    let walk = Walk::new(&environment, Narrator::Silent, Instant::now()).unwrap();
     let image = folder.path().join("image.tar");
     pinniped_image::product(&tools::bin_dir().unwrap(), &image).unwrap();
     node.import_image(&image).await.unwrap();
-    let admin = Admin(&place);
-    let user = User { place: &place, walk: &walk };
-    let done = story(admin, &user).await;
-    let said = if done.is_err() { admin.what_is_there().await } else { String::new() };
+    let admin = Admin(&environment);
+    let user = User { environment: &environment, walk: &walk };
+    let done = scenario(admin, &user).await;
+    let output = if done.is_err() { admin.existing_objects().await } else { String::new() };
     let removed = walk.remove().await;
     if let Err(error) = done {
-        panic!("{said}\n{error:#}");
+        panic!("{output}\n{error:#}");
     }
     removed.unwrap();
 }
 
-async fn story(admin: Admin<'_>, user: &User<'_>) -> anyhow::Result<()> {
+async fn scenario(admin: Admin<'_>, user: &User<'_>) -> anyhow::Result<()> {
     let walk = user.walk;
     walk.install().await?;
     walk.create_user().await?;
-    walk.look_at_credential_issuer().await?;
+    walk.show_credential_issuer().await?;
     walk.create_authenticator().await?;
     walk.enable_proxy(&Serving::Generated).await?;
     walk.kubeconfig().await?;
@@ -78,7 +78,7 @@ async fn story(admin: Admin<'_>, user: &User<'_>) -> anyhow::Result<()> {
     kubectls_stay_open_through_a_rolling_update(admin, user).await?;
     scaled_to_zero_all_pods_terminate_before_they_are_killed(admin, user).await?;
     scaled_up_again_they_serve_and_one_of_them_leads(admin, user).await?;
-    nothing_restarted(user.place).await
+    nothing_restarted(user.environment).await
 }
 
 async fn kubectls_stay_open_through_a_rolling_update(
@@ -100,11 +100,11 @@ async fn kubectls_stay_open_through_a_rolling_update(
         over.store(true, Ordering::Relaxed);
         updated
     };
-    let asking = open.ask_until(&over);
+    let asking = open.send_request_until(&over);
     let running = user.run_until(&over);
-    let (updated, asked, ran) = tokio::join!(updating, asking, running);
+    let (updated, requested, ran) = tokio::join!(updating, asking, running);
     updated?;
-    asked?;
+    requested?;
     ran?;
     let new = admin.pods().await?;
     ensure!(new.len() == 2 && new.iter().all(|pod| !old.contains(pod)), "{old:?} became {new:?}");
@@ -114,7 +114,7 @@ async fn kubectls_stay_open_through_a_rolling_update(
     watch.ended_well().await?;
     admin.kubectl(&["create", "configmap", "after-rollout", "-n", "default"]).await?;
     let again = user.open_watch("watch-of-after").await?;
-    again.says("configmap/after-rollout").await?;
+    again.await_output("configmap/after-rollout").await?;
 
     user.lists().await?;
     ensure!(user.cached()? == credential, "the cached credential was not good any more");
@@ -122,7 +122,7 @@ async fn kubectls_stay_open_through_a_rolling_update(
     user.walk.kubeconfig().await?;
     ensure!(std::fs::read(user.walk.user_kubeconfig())? == kubeconfig, "the kubeconfig is another one");
     admin.kubectl(&["delete", "configmap", "after-rollout", "-n", "default"]).await?;
-    nothing_restarted(user.place).await
+    nothing_restarted(user.environment).await
 }
 
 async fn scaled_to_zero_all_pods_terminate_before_they_are_killed(
@@ -137,22 +137,22 @@ async fn scaled_to_zero_all_pods_terminate_before_they_are_killed(
     restart(admin).await?;
     let pods = admin.pods().await?;
     leads(admin, SOON).await?;
-    nothing_restarted(user.place).await?;
+    nothing_restarted(user.environment).await?;
 
     let mut logs = Vec::new();
     for pod in &pods {
-        let log = Open::start(user.place, pod, admin.command(&["logs", "-f", "-n", CONCIERGE, pod]))?;
-        log.says("\"level\":\"debug\"").await?;
+        let log = Open::start(user.environment, pod, admin.command(&["logs", "-f", "-n", CONCIERGE, pod]))?;
+        log.await_output("\"level\":\"debug\"").await?;
         logs.push(log);
     }
     let watch = user.open_watch("watch-of-the-end").await?;
     let exits = Open::start(
-        user.place,
+        user.environment,
         "exits",
         admin.command(&["get", "pods", "-n", CONCIERGE, "-l", PODS, "--watch", "-o", EXIT]),
     )?;
     for pod in &pods {
-        exits.says(pod).await?;
+        exits.await_output(pod).await?;
     }
     admin.kubectl(&["scale", DEPLOYMENT, "-n", CONCIERGE, "--replicas=0"]).await?;
     wait::until_ok(SOON, "all pods to be gone", async || {
@@ -163,7 +163,7 @@ async fn scaled_to_zero_all_pods_terminate_before_they_are_killed(
     .await?;
     // The kubelet kills a container after the termination grace period, with exit code 137.
     for pod in &pods {
-        exits.says(&format!("{pod} exited 0 Completed\n")).await?;
+        exits.await_output(&format!("{pod} exited 0 Completed\n")).await?;
     }
     let holder = holder(admin).await?;
     ensure!(holder.is_empty(), "the Lease is still held by {holder:?}");
@@ -232,13 +232,13 @@ async fn advertised(admin: Admin<'_>) -> anyhow::Result<String> {
 
 /// A user of the proxy, with the kubeconfig of the walk.
 struct User<'u> {
-    place: &'u OnNode<'u>,
+    environment: &'u OnNode<'u>,
     walk: &'u Walk<'u>,
 }
 
 impl User<'_> {
     fn kubectl(&self, args: &[&str]) -> Command {
-        let mut command = self.place.kubectl().command(args);
+        let mut command = self.environment.kubectl().command(args);
         command.arg("--kubeconfig").arg(self.walk.user_kubeconfig()).env("HOME", self.walk.home());
         command.env_remove("XDG_CONFIG_HOME").env_remove("XDG_CACHE_HOME");
         command
@@ -259,8 +259,8 @@ impl User<'_> {
 
     async fn lists(&self) -> anyhow::Result<()> {
         let command = self.kubectl(&["get", "configmaps", "-n", "default", "-o", "name"]);
-        let outcome = Step::inside(self.place, command).run(None).await?.success()?;
-        ensure!(outcome.stdout.contains("configmap/"), "{outcome:?}");
+        let output = Step::inside(self.environment, command).run(None).await?.success()?;
+        ensure!(output.stdout.contains("configmap/"), "{output:?}");
         Ok(())
     }
 
@@ -272,21 +272,21 @@ impl User<'_> {
     /// Opens a watch and waits for its first output, so that it is established.
     async fn open_watch(&self, name: &str) -> anyhow::Result<Open> {
         let args = ["get", "configmaps", "-n", "default", "--watch", "-o", "name"];
-        let watch = Open::start(self.place, name, self.kubectl(&args))?;
-        watch.says("configmap/kube-root-ca.crt").await?;
+        let watch = Open::start(self.environment, name, self.kubectl(&args))?;
+        watch.await_output("configmap/kube-root-ca.crt").await?;
         Ok(watch)
     }
 
     /// Starts a `kubectl proxy`: a long-running kubectl with one HTTP/2 connection for all
     /// requests.
     async fn open_proxy(&self) -> anyhow::Result<OpenProxy> {
-        let socket = self.place.dir().join("kubectl-proxy");
+        let socket = self.environment.dir().join("kubectl-proxy");
         let command = self.kubectl(&["proxy", "--unix-socket", &socket.to_string_lossy()]);
-        let open = Open::start(self.place, "proxy", command)?;
-        open.says("Starting to serve on").await?;
+        let open = Open::start(self.environment, "proxy", command)?;
+        open.await_output("Starting to serve on").await?;
         let proxy = OpenProxy { socket, _open: open };
         for request in REQUESTS {
-            proxy.ask(request).await?;
+            proxy.send_request(request).await?;
         }
         Ok(proxy)
     }
@@ -310,18 +310,18 @@ struct OpenProxy {
 }
 
 impl OpenProxy {
-    async fn ask(&self, request: &str) -> anyhow::Result<()> {
+    async fn send_request(&self, request: &str) -> anyhow::Result<()> {
         let exchange = async {
             let stream = UnixStream::connect(&self.socket).await?;
-            let mut answer = wire::raw_request(stream, request.as_bytes()).await?;
-            let mut body = std::mem::take(&mut answer.rest);
-            answer.stream.read_to_end(&mut body).await?;
+            let mut response = wire::raw_request(stream, request.as_bytes()).await?;
+            let mut body = std::mem::take(&mut response.rest);
+            response.stream.read_to_end(&mut body).await?;
             let body = String::from_utf8_lossy(&body);
             ensure!(
-                matches!(answer.status, 200 | 201)
+                matches!(response.status, 200 | 201)
                     && (body.contains("kube-root-ca") || body.contains("pinny")),
                 "{}\n{body}",
-                answer.head
+                response.head
             );
             Ok(())
         };
@@ -329,14 +329,14 @@ impl OpenProxy {
     }
 
     /// Sends one request after the other until `over` is set; each must succeed.
-    async fn ask_until(&self, over: &AtomicBool) -> anyhow::Result<()> {
+    async fn send_request_until(&self, over: &AtomicBool) -> anyhow::Result<()> {
         // A high but realistic rate; without a pause the test would be a benchmark and starve
         // everything else.
         let mut pace = interval(Duration::from_millis(50));
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
         rounds::until(over, 100, async |count| {
             pace.tick().await;
-            self.ask(REQUESTS[count % REQUESTS.len()]).await
+            self.send_request(REQUESTS[count % REQUESTS.len()]).await
         })
         .await
     }

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use pinniped_e2e::environment::{OnNode, Place as _, Step};
+use pinniped_e2e::environment::{Environment as _, OnNode, Step};
 use pinniped_e2e::narrator::Narrator;
 use pinniped_e2e::walkthrough::{CONCIERGE, DECISION, LOCAL_USER_AUTHENTICATOR, Serving, Walk};
 use pinniped_node::{Node, fixture};
@@ -31,25 +31,25 @@ async fn a_person_logs_in_with_the_clusters_key_and_then_through_the_proxy() {
     };
     let _install = INSTALL.lock().await;
     let folder = tempfile::tempdir().unwrap();
-    let place = OnNode::new(node, folder.path());
-    let walk = Walk::new(&place, Narrator::Silent, Instant::now()).unwrap();
+    let environment = OnNode::new(node, folder.path());
+    let walk = Walk::new(&environment, Narrator::Silent, Instant::now()).unwrap();
     let image = folder.path().join("image.tar");
     pinniped_image::product(&tools::bin_dir().unwrap(), &image).unwrap();
     node.import_image(&image).await.unwrap();
-    if let Err(error) = story(node, &place, &walk).await {
-        panic!("{}\n{error:#}", what_pods_say(&place).await);
+    if let Err(error) = scenario(node, &environment, &walk).await {
+        panic!("{}\n{error:#}", pod_logs(&environment).await);
     }
 }
 
-async fn story(node: &Node, place: &OnNode<'_>, walk: &Walk<'_>) -> anyhow::Result<()> {
+async fn scenario(node: &Node, environment: &OnNode<'_>, walk: &Walk<'_>) -> anyhow::Result<()> {
     walk.install().await?;
-    both_replicas_run_as_nobody(place).await?;
-    one_of_them_holds_the_lease(place).await?;
+    both_replicas_run_as_nobody(environment).await?;
+    one_of_them_holds_the_lease(environment).await?;
     walk.create_user().await?;
     walk.await_cluster_key().await?;
-    let issuer = walk.look_at_credential_issuer().await?;
+    let issuer = walk.show_credential_issuer().await?;
     the_clusters_key_is_used_and_the_proxy_is_off(node, &issuer["status"]["strategies"])?;
-    let secrets = kubectl(place, &["get", "secrets", "-n", CONCIERGE, "-o", "name"]).await?;
+    let secrets = kubectl(environment, &["get", "secrets", "-n", CONCIERGE, "-o", "name"]).await?;
     for generated in ["impersonation-proxy-ca-certificate", "impersonation-proxy-tls-serving-certificate"] {
         assert!(!secrets.contains(generated), "{secrets}");
     }
@@ -61,7 +61,7 @@ async fn story(node: &Node, place: &OnNode<'_>, walk: &Walk<'_>) -> anyhow::Resu
     assert!(written.stdout.contains("server: https://10.123.0.1:6443"), "{}", written.stdout);
     walk.refused_without_proxy().await?;
     walk.allow_and_list_without_proxy().await?;
-    credential_is_signed_by_the_cluster(node, place, &walk.tutorial_kubeconfig()).await?;
+    credential_is_signed_by_the_cluster(node, environment, &walk.tutorial_kubeconfig()).await?;
 
     let serving = walk.make_certificates().await?;
     let issuer = walk.enable_proxy(&serving).await?;
@@ -99,23 +99,23 @@ async fn story(node: &Node, place: &OnNode<'_>, walk: &Walk<'_>) -> anyhow::Resu
         )
     );
     assert_eq!(&walk.check_bundles().await?, authority);
-    nothing_restarted(place).await?;
+    nothing_restarted(environment).await?;
     walk.remove().await
 }
 
 /// Runs an administrator's kubectl, which must succeed.
-async fn kubectl(place: &OnNode<'_>, args: &[&str]) -> anyhow::Result<String> {
-    let step = Step::inside(place, place.kubectl().command(args));
+async fn kubectl(environment: &OnNode<'_>, args: &[&str]) -> anyhow::Result<String> {
+    let step = Step::inside(environment, environment.kubectl().command(args));
     Ok(step.run(None).await?.success()?.stdout)
 }
 
-async fn get(place: &OnNode<'_>, args: &[&str]) -> anyhow::Result<Value> {
-    Ok(serde_json::from_str(&kubectl(place, &[&["get", "-o", "json"], args].concat()).await?)?)
+async fn get(environment: &OnNode<'_>, args: &[&str]) -> anyhow::Result<Value> {
+    Ok(serde_json::from_str(&kubectl(environment, &[&["get", "-o", "json"], args].concat()).await?)?)
 }
 
-async fn both_replicas_run_as_nobody(place: &OnNode<'_>) -> anyhow::Result<()> {
+async fn both_replicas_run_as_nobody(environment: &OnNode<'_>) -> anyhow::Result<()> {
     let selector = "deployment.pinniped.dev=concierge";
-    let pods = get(place, &["pods", "-n", CONCIERGE, "-l", selector]).await?;
+    let pods = get(environment, &["pods", "-n", CONCIERGE, "-l", selector]).await?;
     let pods = pods["items"].as_array().unwrap();
     assert_eq!(pods.len(), 2);
     for pod in pods {
@@ -158,11 +158,11 @@ fn process_status(program: &str, pod_uid: &str) -> anyhow::Result<String> {
     anyhow::bail!("no process {program} in the cgroups of pod {pod_uid}")
 }
 
-async fn one_of_them_holds_the_lease(place: &OnNode<'_>) -> anyhow::Result<()> {
+async fn one_of_them_holds_the_lease(environment: &OnNode<'_>) -> anyhow::Result<()> {
     wait::until_ok(std::time::Duration::from_secs(60), "a pod to hold the lease", async || {
-        let leases = get(place, &["leases", "-n", CONCIERGE]).await?;
+        let leases = get(environment, &["leases", "-n", CONCIERGE]).await?;
         let holder = leases["items"][0]["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned();
-        let pods = kubectl(place, &["get", "pods", "-n", CONCIERGE, "-o", "name"]).await?;
+        let pods = kubectl(environment, &["get", "pods", "-n", CONCIERGE, "-o", "name"]).await?;
         let held = pods.lines().filter_map(|line| line.strip_prefix("pod/")).any(|pod| holder.contains(pod));
         anyhow::ensure!(held, "it is held by {holder:?}, the pods are {pods}");
         Ok(())
@@ -201,17 +201,17 @@ fn the_clusters_key_is_used_and_the_proxy_is_off(node: &Node, strategies: &Value
 /// Requests a credential as kubectl does, and checks the issuer of its certificate.
 async fn credential_is_signed_by_the_cluster(
     node: &Node,
-    place: &OnNode<'_>,
+    environment: &OnNode<'_>,
     kubeconfig: &Path,
 ) -> anyhow::Result<()> {
     let file = kubeconfig.to_str().unwrap();
-    let view = kubectl(place, &["config", "view", "--raw", "-o", "json", "--kubeconfig", file]).await?;
+    let view = kubectl(environment, &["config", "view", "--raw", "-o", "json", "--kubeconfig", file]).await?;
     let view: Value = serde_json::from_str(&view)?;
     let exec = &view["users"][0]["user"]["exec"];
     let mut login = Command::new(exec["command"].as_str().unwrap());
     login.args(exec["args"].as_array().unwrap().iter().filter_map(Value::as_str));
     login.env("HOME", kubeconfig.parent().unwrap());
-    let credential = Step::inside(place, login).run(None).await?.success()?.stdout;
+    let credential = Step::inside(environment, login).run(None).await?.success()?.stdout;
     let credential: Value = serde_json::from_str(&credential)?;
     let leaf = credential["status"]["clientCertificateData"].as_str().unwrap();
     let (_, leaf) = x509_parser::pem::parse_x509_pem(leaf.as_bytes())?;
@@ -231,11 +231,11 @@ async fn credential_is_signed_by_the_cluster(
 }
 
 /// Fails on any restart of a container, as upstream's suite does.
-pub(crate) async fn nothing_restarted(place: &OnNode<'_>) -> anyhow::Result<()> {
+pub(crate) async fn nothing_restarted(environment: &OnNode<'_>) -> anyhow::Result<()> {
     let path = r#"jsonpath={range .items[*]}{.metadata.name} {.status.containerStatuses[*].restartCount}{"\n"}{end}"#;
     let mut seen = 0;
     for namespace in [CONCIERGE, LOCAL_USER_AUTHENTICATOR] {
-        for line in kubectl(place, &["get", "pods", "-n", namespace, "-o", path]).await?.lines() {
+        for line in kubectl(environment, &["get", "pods", "-n", namespace, "-o", path]).await?.lines() {
             assert!(line.ends_with(" 0"), "{line}");
             seen += 1;
         }
@@ -245,14 +245,14 @@ pub(crate) async fn nothing_restarted(place: &OnNode<'_>) -> anyhow::Result<()> 
 }
 
 /// Returns the pods' logs for a failure message.
-async fn what_pods_say(place: &OnNode<'_>) -> String {
-    let mut said = String::new();
+async fn pod_logs(environment: &OnNode<'_>) -> String {
+    let mut output = String::new();
     for args in [
         &["get", "pods", "-A", "-o", "wide"][..],
         &["logs", "-n", CONCIERGE, "-l", "app=pinniped-concierge", "--prefix", "--tail=40"],
         &["get", "events", "-n", CONCIERGE],
     ] {
-        said += &kubectl(place, args).await.unwrap_or_else(|error| format!("{error:#}"));
+        output += &kubectl(environment, args).await.unwrap_or_else(|error| format!("{error:#}"));
     }
-    said
+    output
 }

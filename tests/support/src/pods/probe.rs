@@ -18,7 +18,7 @@ pub(super) async fn succeeds(probe: &Probe, container: &Container, ip: IpAddr) -
     let limit = Duration::from_secs(u64::try_from(probe.timeout_seconds.unwrap_or(1)).unwrap_or(1));
     tokio::time::timeout(limit, attempt(probe, container, ip))
         .await
-        .is_ok_and(|answer| answer.unwrap_or(false))
+        .is_ok_and(|response| response.unwrap_or(false))
 }
 
 async fn attempt(probe: &Probe, container: &Container, ip: IpAddr) -> anyhow::Result<bool> {
@@ -55,7 +55,7 @@ where
             ended?;
             anyhow::bail!("the connection ended before the answer")
         }
-        answer = sender.send_request(request) => Ok(answer?.status().as_u16()),
+        response = sender.send_request(request) => Ok(response?.status().as_u16()),
     }
 }
 

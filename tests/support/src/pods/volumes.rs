@@ -122,11 +122,11 @@ async fn service_account_token(
         ..TokenRequest::default()
     };
     let accounts = Api::<ServiceAccount>::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
-    let answer = accounts
+    let response = accounts
         .create_token_request(&account, &PostParams::default(), &request)
         .await
         .with_context(|| format!("could not get a token for ServiceAccount {account}"))?;
-    let token = answer.status.and_then(|status| status.token).context("the TokenRequest has no token")?;
+    let token = response.status.and_then(|status| status.token).context("the TokenRequest has no token")?;
     Ok(Files::from([(wanted.path.clone(), token.into_bytes())]))
 }
 

@@ -42,6 +42,6 @@ async fn anonymous_requests_are_refused_where_anonymous_auth_is_off() {
         .await
         .unwrap();
     let request = b"GET /api HTTP/1.1\r\nHost: kubernetes\r\n\r\n";
-    let answer = pinniped_test_support::wire::raw_request(tls, request).await.unwrap();
-    assert_eq!(answer.status, 401, "{}", answer.head);
+    let response = pinniped_test_support::wire::raw_request(tls, request).await.unwrap();
+    assert_eq!(response.status, 401, "{}", response.head);
 }

@@ -75,13 +75,13 @@ spec:
   ports: [{port: 80, targetPort: 8080}]
 "#;
 
-async fn ask(host: &str) -> Option<String> {
+async fn send_request(host: &str) -> Option<String> {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let mut tcp = tokio::net::TcpStream::connect((host, 80)).await.ok()?;
     tcp.write_all(b"GET / HTTP/1.0\r\n\r\n").await.ok()?;
-    let mut answer = String::new();
-    tcp.read_to_string(&mut answer).await.ok()?;
-    answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned())
+    let mut response = String::new();
+    tcp.read_to_string(&mut response).await.ok()?;
+    response.split_once("\r\n\r\n").map(|(_, body)| body.to_owned())
 }
 
 #[tokio::test]
@@ -102,7 +102,7 @@ async fn a_deployment_runs_and_its_service_responds_by_name() {
     // Both pods respond, each at its own address, behind one ClusterIP.
     let mut seen = std::collections::BTreeSet::new();
     wait::until(wait, "both pods to answer", async || {
-        seen.extend(ask("web.pods-test.svc").await);
+        seen.extend(send_request("web.pods-test.svc").await);
         (seen.len() == 2).then_some(())
     })
     .await

@@ -1,8 +1,8 @@
 //! Throughput: the cost of a GiB.
 
 use crate::load::Protocol;
-use crate::run::judgement::Verdicts;
-use crate::run::measured_path::{MeasuredPath, Peer, outcome};
+use crate::run::measured_path::{MeasuredPath, Peer, load_result};
+use crate::run::requirements::Checks;
 use crate::run::rounds::{Turn, in_turns, turn};
 use crate::table::Table;
 
@@ -13,21 +13,21 @@ use super::{PASSTHROUGH, TERMINATION};
 const CONNECTIONS: u64 = 2;
 
 /// Measures passthrough.
-pub(super) fn passthrough(stage: &Stage<'_>, verdicts: &mut Verdicts) -> anyhow::Result<Table> {
-    measure(stage, &stage.passed, "passthrough", PASSTHROUGH, verdicts)
+pub(super) fn passthrough(stage: &Stage<'_>, checks: &mut Checks) -> anyhow::Result<Table> {
+    measure(stage, &stage.passed, "passthrough", PASSTHROUGH, checks)
 }
 
 /// Measures TLS termination.
-pub(super) fn termination(stage: &Stage<'_>, verdicts: &mut Verdicts) -> anyhow::Result<Table> {
-    measure(stage, &stage.ended, "termination", TERMINATION, verdicts)
+pub(super) fn termination(stage: &Stage<'_>, checks: &mut Checks) -> anyhow::Result<Table> {
+    measure(stage, &stage.ended, "termination", TERMINATION, checks)
 }
 
 fn measure(
     stage: &Stage<'_>,
-    ways: &[MeasuredPath],
+    routes: &[MeasuredPath],
     what: &str,
     limit: f64,
-    verdicts: &mut Verdicts,
+    checks: &mut Checks,
 ) -> anyhow::Result<Table> {
     let mut table = Table::new(&[
         &format!("{what}, {CONNECTIONS} connections at a time"),
@@ -43,14 +43,14 @@ fn measure(
         let path = if direction == "down" { format!("/mebibytes/{mebibytes}") } else { "/sink".to_owned() };
         let measured = in_turns(
             &format!("{what}, bytes {direction}"),
-            ways.iter(),
+            routes.iter(),
             stage.options.rounds(),
             |turn| format!("{:.0} ms/GiB", per_gibibyte(turn)),
-            |way, _round| {
-                let mut command = way.load(&stage.identity, Protocol::H1, "bytes", &path);
+            |route, _round| {
+                let mut command = route.load(&stage.identity, Protocol::H1, "bytes", &path);
                 command.args(["--direction", direction, "--mebibytes", &mebibytes.to_string()]);
                 command.args(["--connections", &CONNECTIONS.to_string()]);
-                turn(way, stage.origin, || outcome(way, &mut command))
+                turn(route, stage.origin, || load_result(route, &mut command))
             },
         )?;
         for (peer, turn) in measured.iter() {
@@ -62,12 +62,12 @@ fn measure(
                 measured.ratio_cell(peer, Peer::HaProxy, |turn| turn.cpu),
             ]);
         }
-        verdicts.at_most(
+        checks.at_most(
             format!("{what}, CPU of a GiB {direction}, × HAProxy's"),
             measured.ratio(Peer::Gateway, Peer::HaProxy, |turn| turn.cpu),
             limit,
         );
-        verdicts.at_most(
+        checks.at_most(
             format!("{what} beside nginx's, CPU of a GiB {direction}"),
             measured.ratio(Peer::Gateway, Peer::Nginx, |turn| turn.cpu),
             limit,

@@ -1,8 +1,8 @@
 //! New connections, each for one GET.
 
 use crate::load::Protocol;
-use crate::run::judgement::Verdicts;
-use crate::run::measured_path::{MeasuredPath, Peer, outcome};
+use crate::run::measured_path::{MeasuredPath, Peer, load_result};
+use crate::run::requirements::Checks;
 use crate::run::rounds::{Turn, in_turns, turn};
 use crate::table::Table;
 
@@ -20,10 +20,10 @@ const HEAD: [&str; 7] = [
 ];
 
 /// Measures passthrough: the origin performs the handshake.
-pub(super) fn passthrough(stage: &Stage<'_>, verdicts: &mut Verdicts) -> anyhow::Result<Table> {
+pub(super) fn passthrough(stage: &Stage<'_>, checks: &mut Checks) -> anyhow::Result<Table> {
     let mut table = Table::new(&HEAD);
-    let measure = Measure { stage, ways: &stage.passed, what: "passthrough", limit: PASSTHROUGH };
-    measure.take(Protocol::H1, Keys::Newest, &mut table, verdicts)?;
+    let measure = Measure { stage, routes: &stage.passed, what: "passthrough", limit: PASSTHROUGH };
+    measure.take(Protocol::H1, Keys::Newest, &mut table, checks)?;
     Ok(table)
 }
 
@@ -32,13 +32,13 @@ pub(super) fn passthrough(stage: &Stage<'_>, verdicts: &mut Verdicts) -> anyhow:
 /// Clients and the gateway negotiate a hybrid post-quantum key exchange, which Debian's HAProxy
 /// does not support. The comparison uses the key exchange that both support; the cost of the other
 /// one is printed next to it.
-pub(super) fn termination(stage: &Stage<'_>, verdicts: &mut Verdicts) -> anyhow::Result<Table> {
+pub(super) fn termination(stage: &Stage<'_>, checks: &mut Checks) -> anyhow::Result<Table> {
     let mut table = Table::new(&HEAD);
-    let measure = Measure { stage, ways: &stage.ended, what: "termination", limit: TERMINATION };
+    let measure = Measure { stage, routes: &stage.ended, what: "termination", limit: TERMINATION };
     for protocol in PROTOCOLS {
-        measure.take(protocol, Keys::X25519, &mut table, verdicts)?;
+        measure.take(protocol, Keys::X25519, &mut table, checks)?;
     }
-    measure.take(Protocol::H1, Keys::Newest, &mut table, verdicts)?;
+    measure.take(Protocol::H1, Keys::Newest, &mut table, checks)?;
     Ok(table)
 }
 
@@ -52,7 +52,7 @@ enum Keys {
 
 struct Measure<'a> {
     stage: &'a Stage<'a>,
-    ways: &'a [MeasuredPath],
+    routes: &'a [MeasuredPath],
     what: &'a str,
     limit: f64,
 }
@@ -63,17 +63,17 @@ impl Measure<'_> {
         protocol: Protocol,
         keys: Keys,
         table: &mut Table,
-        verdicts: &mut Verdicts,
+        checks: &mut Checks,
     ) -> anyhow::Result<()> {
-        let Self { stage, ways, what, limit } = *self;
+        let Self { stage, routes, what, limit } = *self;
         let count = stage.options.amount(1_500, 5_000);
-        let connects = |way: &MeasuredPath, count: u64| {
-            let mut command = way.load(&stage.identity, protocol, "connects", "/small");
+        let connects = |route: &MeasuredPath, count: u64| {
+            let mut command = route.load(&stage.identity, protocol, "connects", "/small");
             command.args(["--concurrency", "4", "--count", &count.to_string()]);
             if keys == Keys::X25519 {
                 command.arg("--classic");
             }
-            outcome(way, &mut command)
+            load_result(route, &mut command)
         };
         let over = match (what, keys) {
             ("passthrough", _) => String::new(),
@@ -83,12 +83,12 @@ impl Measure<'_> {
         let show = |turn: &Turn| format!("{:.0} µs", turn.cpu);
         let measured = in_turns(
             &format!("{what}, new connections{over}"),
-            ways.iter(),
+            routes.iter(),
             stage.options.rounds(),
             show,
-            |way, _| {
-                connects(way, count / 10)?;
-                turn(way, stage.origin, || connects(way, count))
+            |route, _| {
+                connects(route, count / 10)?;
+                turn(route, stage.origin, || connects(route, count))
             },
         )?;
         for (peer, turn) in measured.iter() {
@@ -106,7 +106,7 @@ impl Measure<'_> {
             ]);
         }
         let ratio = measured.ratio(Peer::Gateway, Peer::HaProxy, |turn| turn.cpu);
-        verdicts.at_most(format!("{what}, CPU of a connection{over}, × HAProxy's"), ratio, limit);
+        checks.at_most(format!("{what}, CPU of a connection{over}, × HAProxy's"), ratio, limit);
         Ok(())
     }
 }

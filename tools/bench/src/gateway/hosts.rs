@@ -23,8 +23,8 @@ use tokio::task::JoinSet;
 
 use crate::load::{Protocol, Target};
 use crate::process;
-use crate::run::judgement::Verdicts;
 use crate::run::measured_path::write;
+use crate::run::requirements::Checks;
 use crate::run::rounds::median;
 use crate::table::Table;
 
@@ -54,12 +54,12 @@ pub(super) fn measure(
     runtime: &Runtime,
     program: &Path,
     options: &Options,
-    verdicts: &mut Verdicts,
+    checks: &mut Checks,
 ) -> anyhow::Result<Table> {
     let world = World::start(WorldParams::default())?;
     let pods = world.pods("bench gateway").context("the measurement needs a network namespace of its own")?;
-    let told = runtime.block_on(hosts(program, options, &world, pods, verdicts));
-    told.with_context(|| format!("what the gateway said:\n{}", pods.log_tails(NAMESPACE, 20)))
+    let reported = runtime.block_on(hosts(program, options, &world, pods, checks));
+    reported.with_context(|| format!("the gateway's log:\n{}", pods.log_tails(NAMESPACE, 20)))
 }
 
 async fn hosts(
@@ -67,7 +67,7 @@ async fn hosts(
     options: &Options,
     world: &World,
     pods: &Pods,
-    verdicts: &mut Verdicts,
+    checks: &mut Checks,
 ) -> anyhow::Result<Table> {
     let port = objects(world)?;
     install(world, pods, program, port).await?;
@@ -136,8 +136,8 @@ async fn hosts(
     row("a change of a route is live after, median, ms", format!("{:.0}", median(took.iter().copied())));
     row("the slowest, ms", format!("{slowest:.0}"));
     row("CPU of a change, ms", format!("{cpu:.0}"));
-    verdicts.at_most("10,000 hosts, additional resident memory, MiB", Some(mib(after - before)), MEMORY);
-    verdicts.at_most("10,000 hosts, slowest change of a route, ms", Some(slowest), LIVE);
+    checks.at_most("10,000 hosts, additional resident memory, MiB", Some(mib(after - before)), MEMORY);
+    checks.at_most("10,000 hosts, slowest change of a route, ms", Some(slowest), LIVE);
     Ok(table)
 }
 
@@ -209,7 +209,7 @@ async fn install(world: &World, pods: &Pods, program: &Path, port: u16) -> anyho
 async fn running(pods: &Pods) -> anyhow::Result<(u32, Ipv4Addr)> {
     wait::until_ok(Duration::from_secs(60), "the gateway to listen", async || {
         let found = pods.list(NAMESPACE).into_iter().find_map(|(_, pod)| Some((pod.pid?, pod.ip?)));
-        let (pid, ip) = found.context("no pod of it runs")?;
+        let (pid, ip) = found.context("no pod of it is running")?;
         tokio::net::TcpStream::connect((ip, 8443)).await?;
         Ok((pid, ip))
     })

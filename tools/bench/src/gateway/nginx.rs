@@ -16,7 +16,7 @@ pub(super) fn find() -> anyhow::Result<PathBuf> {
     const FIX: &str =
         "run `apt-get install nginx-light libnginx-mod-stream` (or leave it out with `--without nginx`)";
     let program = on_path("nginx")
-        .with_context(|| format!("nginx, which is compared with, is not installed: {FIX}"))?;
+        .with_context(|| format!("nginx, which the measurement compares with, is not installed: {FIX}"))?;
     ensure!(Path::new(MODULE).is_file(), "nginx's module stream is not at {MODULE}: {FIX}");
     Ok(program)
 }

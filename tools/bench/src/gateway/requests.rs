@@ -1,7 +1,7 @@
 //! GETs of a small object with TLS termination, sixteen in flight.
 
-use crate::run::judgement::Verdicts;
-use crate::run::measured_path::{MeasuredPath, Peer, outcome};
+use crate::run::measured_path::{MeasuredPath, Peer, load_result};
+use crate::run::requirements::Checks;
 use crate::run::rounds::{Turn, in_turns, turn};
 use crate::table::Table;
 
@@ -12,7 +12,7 @@ use super::{PROTOCOLS, TERMINATION};
 /// by up to a fifth.
 const ROUNDS: usize = 3;
 
-pub(super) fn measure(stage: &Stage<'_>, verdicts: &mut Verdicts) -> anyhow::Result<Table> {
+pub(super) fn measure(stage: &Stage<'_>, checks: &mut Checks) -> anyhow::Result<Table> {
     let mut table = Table::new(&[
         "GET of a small object, TLS ends here",
         "protocol",
@@ -24,10 +24,10 @@ pub(super) fn measure(stage: &Stage<'_>, verdicts: &mut Verdicts) -> anyhow::Res
         "× HAProxy",
     ]);
     for protocol in PROTOCOLS {
-        let gets = |way: &MeasuredPath, requests: u64| {
-            let mut command = way.load(&stage.identity, protocol, "gets", "/small");
+        let gets = |route: &MeasuredPath, requests: u64| {
+            let mut command = route.load(&stage.identity, protocol, "gets", "/small");
             command.args(["--connections", "4", "--concurrency", "16"]);
-            outcome(way, command.args(["--requests", &requests.to_string()]))
+            load_result(route, command.args(["--requests", &requests.to_string()]))
         };
         let requests = stage.options.amount(20_000, 60_000);
         let show = |turn: &Turn| format!("{:.1} µs", turn.cpu);
@@ -36,9 +36,9 @@ pub(super) fn measure(stage: &Stage<'_>, verdicts: &mut Verdicts) -> anyhow::Res
             stage.ended.iter(),
             ROUNDS * stage.options.rounds(),
             show,
-            |way, _round| {
-                gets(way, requests / 10)?;
-                turn(way, stage.origin, || gets(way, requests))
+            |route, _round| {
+                gets(route, requests / 10)?;
+                turn(route, stage.origin, || gets(route, requests))
             },
         )?;
         for (peer, turn) in measured.iter() {
@@ -53,7 +53,7 @@ pub(super) fn measure(stage: &Stage<'_>, verdicts: &mut Verdicts) -> anyhow::Res
                 measured.ratio_cell(peer, Peer::HaProxy, |turn| turn.cpu),
             ]);
         }
-        verdicts.at_most(
+        checks.at_most(
             format!("termination, CPU of a request over {}, × HAProxy's", protocol.name()),
             measured.ratio(Peer::Gateway, Peer::HaProxy, |turn| turn.cpu),
             TERMINATION,

@@ -96,7 +96,7 @@ impl<'a> Stage<'a> {
         command.arg("--cert").arg(&cert).arg("--key").arg(&key);
         let origin_pid = start("origin", &command, &[origin.tls, origin.plain])?;
 
-        let way = |peer, address: SocketAddr, name: &str, pid| MeasuredPath {
+        let route = |peer, address: SocketAddr, name: &str, pid| MeasuredPath {
             peer,
             addresses: [address.to_string(), address.to_string()],
             server_name: name.to_owned(),
@@ -104,7 +104,7 @@ impl<'a> Stage<'a> {
             pid,
             bearer: None,
         };
-        let mut passed = vec![way(Peer::Direct, origin.tls, PASSED, origin_pid)];
+        let mut passed = vec![route(Peer::Direct, origin.tls, PASSED, origin_pid)];
         let mut ended = Vec::new();
         if let Some(program) = haproxy {
             let ports = haproxy::Ports { tcp: free()?, splice: free()?, http: free()? };
@@ -114,16 +114,16 @@ impl<'a> Stage<'a> {
             let mut command = Command::new(program);
             command.arg("-db").arg("-f").arg(config);
             let pid = start("haproxy", &command, &[ports.tcp, ports.splice, ports.http])?;
-            passed.push(way(Peer::HaProxy, ports.tcp, PASSED, pid));
-            passed.push(way(Peer::HaProxySplice, ports.splice, PASSED, pid));
-            ended.push(way(Peer::HaProxy, ports.http, ENDED, pid));
+            passed.push(route(Peer::HaProxy, ports.tcp, PASSED, pid));
+            passed.push(route(Peer::HaProxySplice, ports.splice, PASSED, pid));
+            ended.push(route(Peer::HaProxy, ports.http, ENDED, pid));
         }
         if let Some(program) = nginx {
             let port = free()?;
             let config = write(&dir, "nginx.conf", &nginx::config(port, &origin, &dir))?;
             let mut command = Command::new(program);
             command.arg("-c").arg(config).arg("-p").arg(&dir);
-            passed.push(way(Peer::Nginx, port, PASSED, start("nginx", &command, &[port])?));
+            passed.push(route(Peer::Nginx, port, PASSED, start("nginx", &command, &[port])?));
         }
         let (tls, plain) = (free()?, free()?);
         let mut command = Command::new(&this);
@@ -138,8 +138,8 @@ impl<'a> Stage<'a> {
         }
         command.arg("--cert").arg(&cert).arg("--key").arg(&key);
         let pid = start("gateway", &command, &[tls, plain])?;
-        passed.push(way(Peer::Gateway, tls, PASSED, pid));
-        ended.push(way(Peer::Gateway, tls, ENDED, pid));
+        passed.push(route(Peer::Gateway, tls, PASSED, pid));
+        ended.push(route(Peer::Gateway, tls, ENDED, pid));
         Ok(Self {
             options,
             runtime,
@@ -166,10 +166,10 @@ pub(crate) struct DataPlaneOptions {
     /// `address:port` without TLS.
     #[arg(long)]
     plain: SocketAddr,
-    /// Where the host goes that is passed through.
+    /// The address of the backend of the passed-through host.
     #[arg(long)]
     origin_tls: SocketAddr,
-    /// Where the requests go of the host whose TLS ends here.
+    /// The address of the backend of the host with terminated TLS.
     #[arg(long)]
     origin_plain: SocketAddr,
     /// PEM file with the certificate.

@@ -6,7 +6,7 @@ use anyhow::ensure;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::task::JoinSet;
 
-use super::result::{Done, Outcome};
+use super::result::{Done, LoadResult};
 use super::target::Target;
 use super::tunnel::{Direction, read_head};
 
@@ -17,7 +17,7 @@ pub(crate) async fn bytes(
     direction: Direction,
     mebibytes: u64,
     connections: usize,
-) -> anyhow::Result<Outcome> {
+) -> anyhow::Result<LoadResult> {
     let started = Instant::now();
     let mut all = JoinSet::new();
     for _ in 0..connections {
@@ -28,7 +28,10 @@ pub(crate) async fn bytes(
         one??;
     }
     let at = started.elapsed();
-    Ok(Outcome { requests: mebibytes * connections as u64, ..Outcome::new(vec![Done { latency: at, at }]) })
+    Ok(LoadResult {
+        requests: mebibytes * connections as u64,
+        ..LoadResult::new(vec![Done { latency: at, at }])
+    })
 }
 
 async fn one(target: &Target, direction: Direction, bytes: u64) -> anyhow::Result<()> {
@@ -48,13 +51,13 @@ async fn one(target: &Target, direction: Direction, bytes: u64) -> anyhow::Resul
         left -= now as u64;
     }
     stream.flush().await?;
-    let (answer, behind) = read_head(&mut stream).await?;
-    ensure!(answer.starts_with("HTTP/1.1 200 "), "the answer begins with {answer}");
+    let (response, behind) = read_head(&mut stream).await?;
+    ensure!(response.starts_with("HTTP/1.1 200 "), "the response begins with {response}");
     if direction == Direction::Down {
         let mut received = behind as u64;
         while received < bytes {
             let read = stream.read(&mut buffer).await?;
-            ensure!(read > 0, "the answer ended after {received} bytes of {bytes}");
+            ensure!(read > 0, "the response ended after {received} bytes of {bytes}");
             received += read as u64;
         }
     }

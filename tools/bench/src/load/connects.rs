@@ -8,11 +8,11 @@ use anyhow::ensure;
 use http_body_util::BodyExt as _;
 use tokio::task::JoinSet;
 
-use super::result::{Done, Outcome};
+use super::result::{Done, LoadResult};
 use super::target::Target;
 
 /// Opens `count` connections, `concurrency` at a time. Sessions are not resumed.
-pub(crate) async fn connects(target: &Target, count: u64, concurrency: usize) -> anyhow::Result<Outcome> {
+pub(crate) async fn connects(target: &Target, count: u64, concurrency: usize) -> anyhow::Result<LoadResult> {
     let tls = target.tls()?;
     let left = Arc::new(AtomicU64::new(count));
     let mut workers = JoinSet::new();
@@ -40,5 +40,5 @@ pub(crate) async fn connects(target: &Target, count: u64, concurrency: usize) ->
     while let Some(worker) = workers.join_next().await {
         done.extend(worker??);
     }
-    Ok(Outcome::new(done))
+    Ok(LoadResult::new(done))
 }

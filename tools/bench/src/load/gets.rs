@@ -8,7 +8,7 @@ use anyhow::ensure;
 use http_body_util::BodyExt as _;
 use tokio::task::JoinSet;
 
-use super::result::{Done, Outcome};
+use super::result::{Done, LoadResult};
 use super::target::{Protocol, Sender, Target};
 
 /// How many GETs, and how.
@@ -29,7 +29,7 @@ pub(crate) struct GetsOptions {
 }
 
 /// Sends GETs. `{n}` in the path is replaced by the request's number.
-pub(crate) async fn gets(target: &Target, load: &GetsOptions) -> anyhow::Result<Outcome> {
+pub(crate) async fn gets(target: &Target, load: &GetsOptions) -> anyhow::Result<LoadResult> {
     let GetsOptions { connections, concurrency, requests, status } = *load;
     ensure!(connections > 0 && concurrency >= connections, "at least one request in flight a connection");
     let tls = target.tls()?;
@@ -59,19 +59,19 @@ pub(crate) async fn gets(target: &Target, load: &GetsOptions) -> anyhow::Result<
                 let Ok(left) = taken else { break };
                 let start = Instant::now();
                 let response = sender.send(target.request(requests - left)?).await?;
-                let answered = response.status();
+                let received = response.status();
                 // Stored only when it contains an error.
                 let mut body = response.into_body();
                 let mut refusal = Vec::new();
                 while let Some(frame) = body.frame().await {
                     let frame = frame?;
-                    if answered != status
+                    if received != status
                         && let Ok(data) = frame.into_data()
                     {
                         refusal.extend_from_slice(&data);
                     }
                 }
-                ensure!(answered == status, "answer {answered}: {}", String::from_utf8_lossy(&refusal));
+                ensure!(received == status, "status {received}: {}", String::from_utf8_lossy(&refusal));
                 done.push(Done { latency: start.elapsed(), at: started.elapsed() });
             }
             anyhow::Ok(done)
@@ -81,5 +81,5 @@ pub(crate) async fn gets(target: &Target, load: &GetsOptions) -> anyhow::Result<
     while let Some(worker) = workers.join_next().await {
         done.extend(worker??);
     }
-    Ok(Outcome::new(done))
+    Ok(LoadResult::new(done))
 }

@@ -7,7 +7,7 @@ use anyhow::ensure;
 use http_body_util::BodyExt as _;
 use tokio::task::JoinSet;
 
-use super::result::{Done, Outcome};
+use super::result::{Done, LoadResult};
 use super::target::Target;
 
 /// Pause between two requests.
@@ -21,7 +21,7 @@ pub(crate) async fn lists(
     target: &Target,
     begun: impl FnOnce(),
     release: impl Future<Output = ()>,
-) -> anyhow::Result<Outcome> {
+) -> anyhow::Result<LoadResult> {
     let tls = target.tls()?;
     let mut release = pin!(release);
     let mut begun = Some(begun);
@@ -41,11 +41,11 @@ pub(crate) async fn lists(
             Ok(Ok(())) => done.push(Done { latency: start.elapsed(), at: started.elapsed() }),
             Ok(Err(error)) => {
                 failed += 1;
-                eprintln!("a list meanwhile failed: {error:#}");
+                eprintln!("a list failed: {error:#}");
             }
             Err(_elapsed) => {
                 failed += 1;
-                eprintln!("a list meanwhile was not answered within {PATIENCE:?}");
+                eprintln!("a list had no response within {PATIENCE:?}");
             }
         }
         if let Some(begun) = begun.take() {
@@ -56,5 +56,5 @@ pub(crate) async fn lists(
             () = tokio::time::sleep(EVERY) => {}
         }
     }
-    Ok(Outcome { failed, ..Outcome::new(done) })
+    Ok(LoadResult { failed, ..LoadResult::new(done) })
 }

@@ -15,7 +15,7 @@ pub(super) struct Done {
 
 /// The statistics of a load. Latencies are in microseconds.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Outcome {
+pub(crate) struct LoadResult {
     /// Number of requests with the expected response; for a tunnel the number of megabytes.
     pub(crate) requests: u64,
     /// Wall time in seconds.
@@ -34,7 +34,7 @@ pub(crate) struct Outcome {
     pub(crate) failed: u64,
 }
 
-impl Outcome {
+impl LoadResult {
     pub(super) fn new(mut done: Vec<Done>) -> Self {
         done.sort_unstable_by_key(|done| done.at);
         let mut quarters = [0.0; 4];
@@ -79,16 +79,16 @@ mod tests {
             at += latency;
             Done { latency, at }
         });
-        let outcome = Outcome::new(done.collect());
-        assert_eq!(outcome.requests, 40);
-        assert_eq!((outcome.p50, outcome.p90, outcome.max), (1000, 10_000, 10_000));
-        assert!((outcome.quarters[0] - 1000.0).abs() < 1.0, "{:?}", outcome.quarters);
-        assert!((outcome.quarters[3] - 100.0).abs() < 1.0, "{:?}", outcome.quarters);
-        assert!((outcome.seconds - 0.13).abs() < 1e-9);
+        let result = LoadResult::new(done.collect());
+        assert_eq!(result.requests, 40);
+        assert_eq!((result.p50, result.p90, result.max), (1000, 10_000, 10_000));
+        assert!((result.quarters[0] - 1000.0).abs() < 1.0, "{:?}", result.quarters);
+        assert!((result.quarters[3] - 100.0).abs() < 1.0, "{:?}", result.quarters);
+        assert!((result.seconds - 0.13).abs() < 1e-9);
     }
 
     #[test]
     fn a_load_without_requests_has_no_figures() {
-        assert_eq!(Outcome::new(Vec::new()).requests, 0);
+        assert_eq!(LoadResult::new(Vec::new()).requests, 0);
     }
 }

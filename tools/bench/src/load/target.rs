@@ -61,7 +61,7 @@ pub(crate) struct Target {
     /// HTTP version.
     #[arg(long, value_enum)]
     pub(crate) protocol: Protocol,
-    /// Agree on keys by X25519 only, as with servers that know nothing newer.
+    /// Use only X25519 for the key exchange, as with servers without newer groups.
     #[arg(long)]
     pub(crate) classic: bool,
     /// Path and query of the requests; `{n}` stands for a request's number.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 
-use super::result::{Done, Outcome};
+use super::result::{Done, LoadResult};
 use super::target::Target;
 
 /// Which way the bytes go.
@@ -19,7 +19,11 @@ pub(crate) enum Direction {
 
 /// Sends or receives `megabytes` through one upgraded stream. The path contains direction and
 /// amount for the stub.
-pub(crate) async fn tunnel(target: &Target, direction: Direction, megabytes: u64) -> anyhow::Result<Outcome> {
+pub(crate) async fn tunnel(
+    target: &Target,
+    direction: Direction,
+    megabytes: u64,
+) -> anyhow::Result<LoadResult> {
     let mut stream = target.connect(&target.tls()?).await?;
     let head = format!(
         "POST {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: pinniped-bench\r\nConnection: Upgrade\r\n\
@@ -52,22 +56,22 @@ pub(crate) async fn tunnel(target: &Target, direction: Direction, megabytes: u64
             stream.flush().await?;
             // The stub confirms when it has received all bytes.
             let done = tokio::time::timeout(Duration::from_secs(60), stream.read_u8()).await;
-            done.context("the server did not say that it received everything")??;
+            done.context("the server did not confirm that it received everything")??;
         }
     }
     let at = started.elapsed();
-    let mut outcome = Outcome::new(vec![Done { latency: at, at }]);
-    outcome.requests = megabytes;
-    Ok(outcome)
+    let mut result = LoadResult::new(vec![Done { latency: at, at }]);
+    result.requests = megabytes;
+    Ok(result)
 }
 
 /// Reads the head of a response, and the number of bytes after it.
 pub(super) async fn read_head(stream: &mut (impl AsyncRead + Unpin)) -> anyhow::Result<(String, usize)> {
-    let mut answer = Vec::new();
+    let mut response = Vec::new();
     loop {
-        ensure!(stream.read_buf(&mut answer).await? > 0, "the connection ended within the head");
-        if let Some(end) = answer.windows(4).position(|four| four == b"\r\n\r\n") {
-            return Ok((String::from_utf8_lossy(&answer[..end]).into_owned(), answer.len() - end - 4));
+        ensure!(stream.read_buf(&mut response).await? > 0, "the connection ended within the head");
+        if let Some(end) = response.windows(4).position(|four| four == b"\r\n\r\n") {
+            return Ok((String::from_utf8_lossy(&response[..end]).into_owned(), response.len() - end - 4));
         }
     }
 }

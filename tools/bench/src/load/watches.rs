@@ -107,7 +107,7 @@ impl Crowd {
                 anyhow::Ok(body)
             };
             let body = tokio::time::timeout(PATIENCE, open).await;
-            self.bodies.push(body.with_context(|| format!("not answered within {PATIENCE:?}"))??);
+            self.bodies.push(body.with_context(|| format!("no response within {PATIENCE:?}"))??);
         }
         self.senders.push(sender);
         Ok(())

@@ -5,14 +5,14 @@ use crate::server::NAMESPACE;
 use crate::table::Table;
 
 use super::Phase;
-use super::judgement::Verdicts;
-use super::measured_path::{MeasuredPath, Peer, outcome};
+use super::measured_path::{MeasuredPath, Peer, load_result};
+use super::requirements::Checks;
 use super::rounds::{Turn, in_turns, turn};
 
 /// Limit of the proxy's CPU time for a connection and its request, in µs.
 const CPU: f64 = 600.0;
 
-pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Result<Table> {
+pub(super) fn measure(phase: &Phase<'_>, checks: &mut Checks) -> anyhow::Result<Table> {
     let mut table = Table::new(&[
         "new connection and one GET",
         "protocol",
@@ -25,18 +25,19 @@ pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Res
     ]);
     let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/bench");
     for protocol in [Protocol::H2, Protocol::H1] {
-        let connects = |way: &MeasuredPath, count: u64| {
-            let mut command = way.load(&phase.setup.identity, protocol, "connects", &path);
-            outcome(way, command.args(["--concurrency", "4", "--count", &count.to_string()]))
+        let connects = |route: &MeasuredPath, count: u64| {
+            let mut command = route.load(&phase.setup.identity, protocol, "connects", &path);
+            load_result(route, command.args(["--concurrency", "4", "--count", &count.to_string()]))
         };
         let count = phase.setup.options.amount(500, 2_000);
         // The floor has no pool for HTTP/1.1 and would dial for every client.
-        let ways = phase.ways.iter().filter(|way| (way.peer, protocol) != (Peer::Floor, Protocol::H1));
+        let routes =
+            phase.routes.iter().filter(|route| (route.peer, protocol) != (Peer::Floor, Protocol::H1));
         let what = format!("new connections over {}", protocol.name());
         let show = |turn: &Turn| format!("{:.0} µs", turn.cpu);
-        let measured = in_turns(&what, ways, phase.setup.options.rounds(), show, |way, _round| {
-            connects(way, count / 10)?;
-            turn(way, phase.server, || connects(way, count))
+        let measured = in_turns(&what, routes, phase.setup.options.rounds(), show, |route, _round| {
+            connects(route, count / 10)?;
+            turn(route, phase.server, || connects(route, count))
         })?;
         for (peer, turn) in measured.iter() {
             table.row(vec![
@@ -50,7 +51,7 @@ pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Res
                 measured.ratio_cell(peer, Peer::Floor, |turn| turn.cpu),
             ]);
         }
-        verdicts.at_most(
+        checks.at_most(
             format!("CPU of a new connection and its request over {}, µs", protocol.name()),
             measured.of(Peer::Proxy).map(|turn| turn.cpu),
             CPU,

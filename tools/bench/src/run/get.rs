@@ -5,11 +5,11 @@ use crate::server::NAMESPACE;
 use crate::table::Table;
 
 use super::Phase;
-use super::judgement::{LOCAL, Verdicts};
-use super::measured_path::{Behind, HAPROXY, MeasuredPath, Peer, outcome};
+use super::measured_path::{Behind, HAPROXY, MeasuredPath, Peer, load_result};
+use super::requirements::{Checks, LOCAL};
 use super::rounds::{in_turns, turn};
 
-pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Result<Table> {
+pub(super) fn measure(phase: &Phase<'_>, checks: &mut Checks) -> anyhow::Result<Table> {
     let behind = phase.behind.name();
     let mut table = Table::new(&[
         &format!("GET of a ConfigMap from the {behind}"),
@@ -25,10 +25,10 @@ pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Res
     ]);
     let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/bench");
     for protocol in [Protocol::H2, Protocol::H1] {
-        let gets = |way: &MeasuredPath, requests: u64| {
-            let mut command = way.load(&phase.setup.identity, protocol, "gets", &path);
+        let gets = |route: &MeasuredPath, requests: u64| {
+            let mut command = route.load(&phase.setup.identity, protocol, "gets", &path);
             command.args(["--connections", "4", "--concurrency", "16"]);
-            outcome(way, command.args(["--requests", &requests.to_string()]))
+            load_result(route, command.args(["--requests", &requests.to_string()]))
         };
         // The API server takes ten times as long as the stub for one request. In front of the stub
         // the proxies differ by little, and variations of the machine last longer than a turn: many
@@ -40,11 +40,11 @@ pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Res
         };
         let what = format!("GET from the {behind} over {}", protocol.name());
         let show = |turn: &super::rounds::Turn| format!("{:.1} µs", turn.cpu);
-        let ways = phase.ways.iter().chain(phase.converting(protocol)).chain([&phase.local.way]);
-        let measured = in_turns(&what, ways, rounds, show, |way, _round| {
+        let routes = phase.routes.iter().chain(phase.converting(protocol)).chain([&phase.local.route]);
+        let measured = in_turns(&what, routes, rounds, show, |route, _round| {
             // Warms caches and code paths before the measurement.
-            gets(way, requests / 10)?;
-            turn(way, phase.server, || gets(way, requests))
+            gets(route, requests / 10)?;
+            turn(route, phase.server, || gets(route, requests))
         })?;
         for (peer, turn) in measured.iter() {
             table.row(vec![
@@ -60,12 +60,12 @@ pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Res
                 format!("{:.0}", turn.behind),
             ]);
         }
-        verdicts.at_most(
+        checks.at_most(
             format!("CPU of a GET over {} from the {behind}, × HAProxy's", protocol.name()),
             measured.ratio_to_least(Peer::Proxy, &HAPROXY, |turn| turn.cpu),
             1.0,
         );
-        verdicts.at_most(
+        checks.at_most(
             format!("{LOCAL}, over {} from the {behind}", protocol.name()),
             measured.ratio(Peer::Local, Peer::Proxy, |turn| turn.cpu),
             1.0,

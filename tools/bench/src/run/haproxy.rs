@@ -10,7 +10,7 @@ use super::peers::{MOUNT, PORT, PORT_H1, PORT_TO_H1};
 /// Returns the path of HAProxy's program.
 pub(crate) fn find() -> anyhow::Result<PathBuf> {
     on_path("haproxy").context(
-        "haproxy, which is compared with, is not installed: run `apt-get install haproxy` (or leave it out with \
+        "haproxy, which the measurement compares with, is not installed: run `apt-get install haproxy` (or leave it out with \
          `--without haproxy`)",
     )
 }

@@ -5,14 +5,14 @@ use crate::server::NAMESPACE;
 use crate::table::Table;
 
 use super::Phase;
-use super::judgement::Verdicts;
-use super::measured_path::{MeasuredPath, Peer, outcome};
+use super::measured_path::{MeasuredPath, Peer, load_result};
+use super::requirements::Checks;
 use super::rounds::{Turn, in_turns, turn};
 
 /// Limits of the added time at the median and at the 99th percentile, in µs.
 const ADDED: [f64; 2] = [120.0, 500.0];
 
-pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Result<Table> {
+pub(super) fn measure(phase: &Phase<'_>, checks: &mut Checks) -> anyhow::Result<Table> {
     let behind = phase.behind.name();
     let mut table = Table::new(&[
         &format!("GET from the {behind}, one in flight"),
@@ -24,18 +24,18 @@ pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Res
     ]);
     let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/bench");
     for protocol in [Protocol::H2, Protocol::H1] {
-        let gets = |way: &MeasuredPath, requests: u64| {
-            let mut command = way.load(&phase.setup.identity, protocol, "gets", &path);
+        let gets = |route: &MeasuredPath, requests: u64| {
+            let mut command = route.load(&phase.setup.identity, protocol, "gets", &path);
             command.args(["--connections", "1", "--concurrency", "1"]);
-            outcome(way, command.args(["--requests", &requests.to_string()]))
+            load_result(route, command.args(["--requests", &requests.to_string()]))
         };
         let requests = phase.setup.options.amount(2_000, 10_000);
         let what = format!("one GET at a time over {}", protocol.name());
         let show = |turn: &Turn| format!("{:.0} µs", turn.p50);
         let measured =
-            in_turns(&what, phase.ways.iter(), phase.setup.options.rounds(), show, |way, _round| {
-                gets(way, requests / 10)?;
-                turn(way, phase.server, || gets(way, requests))
+            in_turns(&what, phase.routes.iter(), phase.setup.options.rounds(), show, |route, _round| {
+                gets(route, requests / 10)?;
+                turn(route, phase.server, || gets(route, requests))
             })?;
         let added = |turn: &Turn, figure: fn(&Turn) -> f64| {
             measured.of(Peer::Direct).map(|direct| figure(turn) - figure(direct))
@@ -56,12 +56,12 @@ pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Res
         }
         let version = protocol.name();
         let proxy = |figure| measured.of(Peer::Proxy).and_then(|turn| added(turn, figure));
-        verdicts.at_most(
+        checks.at_most(
             format!("added latency over {version}, one in flight, p50 µs"),
             proxy(|turn| turn.p50),
             ADDED[0],
         );
-        verdicts.at_most(
+        checks.at_most(
             format!("added latency over {version}, one in flight, p99 µs"),
             proxy(|turn| turn.p99),
             ADDED[1],

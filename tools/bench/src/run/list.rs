@@ -5,8 +5,8 @@ use crate::server::LIST_NAMESPACE;
 use crate::table::Table;
 
 use super::Phase;
-use super::judgement::Verdicts;
-use super::measured_path::{Behind, HAPROXY, MeasuredPath, Peer, outcome};
+use super::measured_path::{Behind, HAPROXY, MeasuredPath, Peer, load_result};
+use super::requirements::Checks;
 use super::rounds::{Turn, in_turns, turn};
 
 /// Limit of the proxy's CPU time for one list.
@@ -14,7 +14,7 @@ const CPU_MS: f64 = 20.0;
 /// Limit of the server's CPU time relative to direct requests.
 const BEHIND: f64 = 1.25;
 
-pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Result<Table> {
+pub(super) fn measure(phase: &Phase<'_>, checks: &mut Checks) -> anyhow::Result<Table> {
     let behind = phase.behind.name();
     let mut table = Table::new(&[
         &format!("list of 8 MB from the {behind}"),
@@ -30,18 +30,18 @@ pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Res
     let path = format!("/api/v1/namespaces/{LIST_NAMESPACE}/configmaps");
     let ms = |micros: f64| format!("{:.1}", micros / 1000.0);
     for protocol in [Protocol::H2, Protocol::H1] {
-        let gets = |way: &MeasuredPath, requests: u64| {
-            let mut command = way.load(&phase.setup.identity, protocol, "gets", &path);
+        let gets = |route: &MeasuredPath, requests: u64| {
+            let mut command = route.load(&phase.setup.identity, protocol, "gets", &path);
             command.args(["--connections", "1", "--concurrency", "1"]);
-            outcome(way, command.args(["--requests", &requests.to_string()]))
+            load_result(route, command.args(["--requests", &requests.to_string()]))
         };
         let requests = phase.setup.options.amount(20, 50);
         let what = format!("8 MB list from the {behind} over {}", protocol.name());
         let show = |turn: &Turn| format!("{} ms, server {} ms", ms(turn.cpu), ms(turn.behind));
-        let ways = phase.ways.iter().chain(phase.converting(protocol));
-        let measured = in_turns(&what, ways, phase.setup.options.rounds(), show, |way, _round| {
-            gets(way, 2)?;
-            turn(way, phase.server, || gets(way, requests))
+        let routes = phase.routes.iter().chain(phase.converting(protocol));
+        let measured = in_turns(&what, routes, phase.setup.options.rounds(), show, |route, _round| {
+            gets(route, 2)?;
+            turn(route, phase.server, || gets(route, requests))
         })?;
         for (peer, turn) in measured.iter() {
             table.row(vec![
@@ -57,7 +57,7 @@ pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Res
             ]);
         }
         let version = protocol.name();
-        verdicts.at_most(
+        checks.at_most(
             format!("CPU of a list of 8 MB over {version} from the {behind}, ms"),
             measured.of(Peer::Proxy).map(|turn| turn.cpu / 1000.0),
             CPU_MS,
@@ -65,7 +65,7 @@ pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Res
         // The stub sends from memory; the cost of its writes is not representative of a server that
         // must encode.
         if phase.behind == Behind::ApiServer {
-            verdicts.at_most(
+            checks.at_most(
                 format!("CPU of the API server for it over {version}, × direct"),
                 measured.ratio(Peer::Proxy, Peer::Direct, |turn| turn.behind),
                 BEHIND,

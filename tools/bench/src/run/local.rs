@@ -19,7 +19,7 @@ use super::peers::{GROUP, USER};
 
 /// The path and its processes; the world's guardian terminates them.
 pub(super) struct Local {
-    pub(super) way: MeasuredPath,
+    pub(super) route: MeasuredPath,
     _processes: [Process; 2],
 }
 
@@ -78,7 +78,7 @@ pub(super) async fn start(world: &World, program: &Path, port: u16) -> anyhow::R
     };
     let address = field("server: https://")?.to_owned();
     let ca = String::from_utf8(STANDARD.decode(field("certificate-authority-data: ")?)?)?;
-    let way = MeasuredPath {
+    let route = MeasuredPath {
         peer: Peer::Local,
         addresses: [address.clone(), address],
         server_name: "127.0.0.1".to_owned(),
@@ -86,5 +86,5 @@ pub(super) async fn start(world: &World, program: &Path, port: u16) -> anyhow::R
         pid: proxy.id(),
         bearer: Some(write(&dir, "secret", field("token: ")?)?),
     };
-    Ok(Local { way, _processes: [login, proxy] })
+    Ok(Local { route, _processes: [login, proxy] })
 }

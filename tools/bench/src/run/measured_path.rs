@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, ensure};
 
-use crate::load::{Outcome, Protocol};
+use crate::load::{LoadResult, Protocol};
 
 /// The proxy of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -117,13 +117,13 @@ impl MeasuredPath {
 }
 
 /// Runs a load to completion.
-pub(crate) fn outcome(way: &MeasuredPath, command: &mut Command) -> anyhow::Result<Outcome> {
+pub(crate) fn load_result(route: &MeasuredPath, command: &mut Command) -> anyhow::Result<LoadResult> {
     let mut load = command.spawn().context("could not start the load")?;
     let held = load.stdin.take();
     let output = load.wait_with_output().context("could not read from the load")?;
     drop(held);
-    ensure!(output.status.success(), "the load against {} failed", way.peer.name());
-    serde_json::from_slice(&output.stdout).context("the load printed no outcome")
+    ensure!(output.status.success(), "the load against {} failed", route.peer.name());
+    serde_json::from_slice(&output.stdout).context("the load printed no result")
 }
 
 /// Writes a file of the run.

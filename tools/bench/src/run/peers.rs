@@ -75,17 +75,17 @@ impl Peers {
             Behind::ApiServer => "api-server",
             Behind::Stub => "stub",
         };
-        let mut ways = Vec::new();
+        let mut routes = Vec::new();
         if let Some(program) = &self.haproxy {
             let token = std::fs::read_to_string(self.dir.join("token"))?;
             let file = format!("haproxy-{behind}.cfg");
             write(&self.dir, &file, &haproxy::config(port, &token))?;
             let command = ["haproxy", "-db", "-f", &format!("{MOUNT}/{file}")].map(str::to_owned);
-            let way = self.pod(world, pods, behind, Peer::HaProxy, program, &command).await?;
-            let to_http1 = way.addresses[0].replace(&format!(":{PORT}"), &format!(":{PORT_TO_H1}"));
-            let addresses = [to_http1, way.addresses[1].clone()];
-            let converting = MeasuredPath { peer: Peer::HaProxyToHttp1, addresses, ..way.clone() };
-            ways.extend([way, converting]);
+            let route = self.pod(world, pods, behind, Peer::HaProxy, program, &command).await?;
+            let to_http1 = route.addresses[0].replace(&format!(":{PORT}"), &format!(":{PORT_TO_H1}"));
+            let addresses = [to_http1, route.addresses[1].clone()];
+            let converting = MeasuredPath { peer: Peer::HaProxyToHttp1, addresses, ..route.clone() };
+            routes.extend([route, converting]);
         }
         let file = |name: &str| format!("{MOUNT}/{name}");
         let program = std::env::current_exe().context("could not find this program")?;
@@ -103,8 +103,8 @@ impl Peers {
             ["--token".to_owned(), file("token")],
         ]
         .concat();
-        ways.push(self.pod(world, pods, behind, Peer::Floor, &program, &command).await?);
-        Ok(ways)
+        routes.push(self.pod(world, pods, behind, Peer::Floor, &program, &command).await?);
+        Ok(routes)
     }
 
     async fn pod(
@@ -140,7 +140,7 @@ impl Peers {
                 let (pid, ip) =
                     found.and_then(|(_, pod)| Some((pod.pid?, pod.ip?))).context("it does not run")?;
                 tokio::net::TcpStream::connect((ip, PORT)).await?;
-                ensure!(answers_to(pid, &command[0])?, "process {pid} is not {} yet", command[0]);
+                ensure!(has_program_name(pid, &command[0])?, "process {pid} is not {} yet", command[0]);
                 Ok((pid, ip))
             })
             .await
@@ -162,7 +162,7 @@ fn addresses(peer: Peer, ip: Ipv4Addr) -> [String; 2] {
 }
 
 /// Whether the process runs the program, and not the shell that prepares its pod.
-fn answers_to(pid: u32, program: &str) -> anyhow::Result<bool> {
+fn has_program_name(pid: u32, program: &str) -> anyhow::Result<bool> {
     let comm = std::fs::read_to_string(format!("/proc/{pid}/comm"))?;
     // The kernel stores fifteen bytes of the name.
     Ok(program.starts_with(comm.trim_end()))

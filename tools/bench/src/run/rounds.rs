@@ -1,6 +1,6 @@
 //! Measurements in turns, and the medians of several turns.
 
-use crate::load::Outcome;
+use crate::load::LoadResult;
 use crate::process;
 
 use super::measured_path::{MeasuredPath, Peer};
@@ -23,25 +23,25 @@ pub(crate) struct Turn {
     pub(crate) last: f64,
 }
 
-/// Runs a load and measures the CPU time of `way` and of the server behind it.
+/// Runs a load and measures the CPU time of `route` and of the server behind it.
 pub(crate) fn turn(
-    way: &MeasuredPath,
+    route: &MeasuredPath,
     server: u32,
-    load: impl FnOnce() -> anyhow::Result<Outcome>,
+    load: impl FnOnce() -> anyhow::Result<LoadResult>,
 ) -> anyhow::Result<Turn> {
-    let before = (process::cpu_time(way.pid)?, process::cpu_time(server)?);
-    let outcome = load()?;
-    let after = (process::cpu_time(way.pid)?, process::cpu_time(server)?);
-    let requests = outcome.requests as f64;
+    let before = (process::cpu_time(route.pid)?, process::cpu_time(server)?);
+    let result = load()?;
+    let after = (process::cpu_time(route.pid)?, process::cpu_time(server)?);
+    let requests = result.requests as f64;
     Ok(Turn {
-        rate: requests / outcome.seconds,
-        p50: outcome.p50 as f64,
-        p90: outcome.p90 as f64,
-        p99: outcome.p99 as f64,
+        rate: requests / result.seconds,
+        p50: result.p50 as f64,
+        p90: result.p90 as f64,
+        p99: result.p99 as f64,
         cpu: after.0.saturating_sub(before.0).as_secs_f64() * 1e6 / requests,
         behind: after.1.saturating_sub(before.1).as_secs_f64() * 1e6 / requests,
-        first: outcome.quarters[0],
-        last: outcome.quarters[3],
+        first: result.quarters[0],
+        last: result.quarters[3],
     })
 }
 
@@ -88,17 +88,17 @@ impl Measured {
 /// Returns the median of each figure. `show` formats the progress line.
 pub(crate) fn in_turns<'a>(
     what: &str,
-    ways: impl Iterator<Item = &'a MeasuredPath>,
+    routes: impl Iterator<Item = &'a MeasuredPath>,
     rounds: usize,
     show: impl Fn(&Turn) -> String,
     mut one: impl FnMut(&MeasuredPath, usize) -> anyhow::Result<Turn>,
 ) -> anyhow::Result<Measured> {
-    let mut all: Vec<(&MeasuredPath, Vec<Turn>)> = ways.map(|way| (way, Vec::new())).collect();
+    let mut all: Vec<(&MeasuredPath, Vec<Turn>)> = routes.map(|route| (route, Vec::new())).collect();
     for round in 1..=rounds {
         let mut line = format!("{what}, round {round} of {rounds}:");
-        for (way, turns) in &mut all {
-            let turn = one(way, round)?;
-            line.push_str(&format!("  {} {}", way.peer.name(), show(&turn)));
+        for (route, turns) in &mut all {
+            let turn = one(route, round)?;
+            line.push_str(&format!("  {} {}", route.peer.name(), show(&turn)));
             turns.push(turn);
         }
         eprintln!("{line}");
@@ -116,7 +116,7 @@ pub(crate) fn in_turns<'a>(
             last: median(|turn| turn.last),
         }
     };
-    Ok(Measured(all.iter().map(|(way, turns)| (way.peer, left(turns))).collect()))
+    Ok(Measured(all.iter().map(|(route, turns)| (route.peer, left(turns))).collect()))
 }
 
 /// Returns the median; for an even number of values the mean of the middle two.
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn paths_alternate_and_ratios_compare_medians() {
-        let way = |peer| MeasuredPath {
+        let route = |peer| MeasuredPath {
             peer,
             addresses: Default::default(),
             server_name: String::new(),
@@ -154,18 +154,18 @@ mod tests {
             pid: 0,
             bearer: None,
         };
-        let ways = [way(Peer::HaProxy), way(Peer::Proxy)];
+        let routes = [route(Peer::HaProxy), route(Peer::Proxy)];
         let order = RefCell::new(Vec::new());
         let measured = in_turns(
             "x",
-            ways.iter(),
+            routes.iter(),
             3,
             |_| String::new(),
-            |way, round| {
-                order.borrow_mut().push(way.peer);
-                let base = if way.peer == Peer::Proxy { 50.0 } else { 100.0 };
+            |route, round| {
+                order.borrow_mut().push(route.peer);
+                let base = if route.peer == Peer::Proxy { 50.0 } else { 100.0 };
                 // The machine slows down all the time, and one turn is an outlier.
-                let wild = if way.peer == Peer::Proxy && round == 3 { 100.0 } else { 1.0 };
+                let wild = if route.peer == Peer::Proxy && round == 3 { 100.0 } else { 1.0 };
                 Ok(Turn { cpu: base * (1.0 + 0.1 * (round - 1) as f64) * wild, ..Turn::default() })
             },
         )

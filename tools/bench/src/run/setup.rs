@@ -46,7 +46,7 @@ pub(super) struct Phase<'a> {
     pub(super) server: u32,
     /// Its port on the node.
     port: u16,
-    pub(super) ways: Vec<MeasuredPath>,
+    pub(super) routes: Vec<MeasuredPath>,
     /// HAProxy with conversion from HTTP/2 to HTTP/1.1, for the comparisons that need it.
     converting: Option<MeasuredPath>,
     /// `pinniped proxy`, for the comparisons that need it.
@@ -94,7 +94,7 @@ impl<'a> Setup<'a> {
             }
         };
         let address = format!("127.0.0.1:{port}");
-        let mut ways = vec![MeasuredPath {
+        let mut routes = vec![MeasuredPath {
             peer: Peer::Direct,
             addresses: [address.clone(), address],
             server_name: "127.0.0.1".to_owned(),
@@ -102,11 +102,11 @@ impl<'a> Setup<'a> {
             pid: server,
             bearer: None,
         }];
-        ways.extend(self.runtime.block_on(self.peers.start(self.world, self.pods, behind, port))?);
+        routes.extend(self.runtime.block_on(self.peers.start(self.world, self.pods, behind, port))?);
         let local = self.runtime.block_on(local::start(self.world, &self.options.pinniped, port))?;
-        let converting = ways.iter().position(|way| way.peer == Peer::HaProxyToHttp1);
-        let converting = converting.map(|at| ways.remove(at));
-        let mut phase = Phase { setup: self, behind, server, port, ways, converting, local, _stub: stub };
+        let converting = routes.iter().position(|route| route.peer == Peer::HaProxyToHttp1);
+        let converting = converting.map(|at| routes.remove(at));
+        let mut phase = Phase { setup: self, behind, server, port, routes, converting, local, _stub: stub };
         phase.fresh_concierge()?;
         Ok(phase)
     }
@@ -143,8 +143,8 @@ impl Phase<'_> {
         let Concierge { pid, ip } = runtime.block_on(concierge::start(world, pods, self.port, runs.get()))?;
         let ca = runtime.block_on(concierge::proxy_ca(world))?;
         let address = format!("{ip}:8444");
-        self.ways.retain(|way| way.peer != Peer::Proxy);
-        self.ways.push(MeasuredPath {
+        self.routes.retain(|route| route.peer != Peer::Proxy);
+        self.routes.push(MeasuredPath {
             peer: Peer::Proxy,
             addresses: [address.clone(), address],
             server_name: PROXY_NAME.to_owned(),
@@ -162,7 +162,7 @@ impl Phase<'_> {
 
     /// Returns the path through a peer if it takes part.
     pub(super) fn measured_path(&self, peer: Peer) -> Option<&MeasuredPath> {
-        self.ways.iter().find(|way| way.peer == peer)
+        self.routes.iter().find(|route| route.peer == peer)
     }
 }
 
@@ -204,6 +204,6 @@ fn api_server_pid(world: &World) -> anyhow::Result<u32> {
     };
     let pid = world.control_plane().process_ids().into_iter().find(is_api_server);
     let pid = pid.context("the API server is not running")?;
-    ensure!(process::cpu_time(pid)? > Duration::ZERO, "the API server has not begun to work");
+    ensure!(process::cpu_time(pid)? > Duration::ZERO, "the API server has not started to work");
     Ok(pid)
 }

@@ -5,14 +5,14 @@ use crate::server::NAMESPACE;
 use crate::table::Table;
 
 use super::Phase;
-use super::judgement::Verdicts;
-use super::measured_path::{MeasuredPath, Peer, outcome};
+use super::measured_path::{MeasuredPath, Peer, load_result};
+use super::requirements::Checks;
 use super::rounds::{Turn, in_turns, turn};
 
 /// Minimum of gigabytes per second of CPU time.
 const GIGABYTES: f64 = 1.0;
 
-pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Result<Table> {
+pub(super) fn measure(phase: &Phase<'_>, checks: &mut Checks) -> anyhow::Result<Table> {
     let mut table = Table::new(&[
         "upgraded stream",
         "direction",
@@ -29,16 +29,16 @@ pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Res
         let show = |turn: &Turn| format!("{:.2} GB/s·core", gigabytes(turn));
         let measured = in_turns(
             &what,
-            phase.ways.iter(),
+            phase.routes.iter(),
             phase.setup.options.rounds(),
             show,
-            |way: &MeasuredPath, _round| {
+            |route: &MeasuredPath, _round| {
                 let path = format!(
                     "/api/v1/namespaces/{NAMESPACE}/pods/bench/exec?command={direction}&command={megabytes}&stdin=true"
                 );
-                let mut command = way.load(&phase.setup.identity, Protocol::H1, "tunnel", &path);
+                let mut command = route.load(&phase.setup.identity, Protocol::H1, "tunnel", &path);
                 command.args(["--direction", direction, "--megabytes", &megabytes.to_string()]);
-                turn(way, phase.server, || outcome(way, &mut command))
+                turn(route, phase.server, || load_result(route, &mut command))
             },
         )?;
         for (peer, turn) in measured.iter() {
@@ -51,7 +51,7 @@ pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Res
                 measured.ratio_cell(peer, Peer::Floor, gigabytes),
             ]);
         }
-        verdicts.at_least(
+        checks.at_least(
             format!("upgraded stream {direction}, GB for a second of CPU"),
             measured.of(Peer::Proxy).map(gigabytes),
             GIGABYTES,

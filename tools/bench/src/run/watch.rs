@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use serde::de::DeserializeOwned;
 
-use crate::load::{Opened, Outcome, Protocol};
+use crate::load::{LoadResult, Opened, Protocol};
 use crate::server::NAMESPACE;
 use crate::table::Table;
 
-use super::judgement::{MUSTS, Verdicts};
 use super::measured_path::{Behind, Peer};
+use super::requirements::{Checks, MUSTS};
 use super::{Phase, settle};
 
 /// Limit of the Concierge's memory for a watch on its own connection, in KiB.
@@ -40,14 +40,14 @@ struct Measured {
     after: f64,
     /// Resident memory [`GONE_FOR`] after they ended, in MiB.
     later: f64,
-    lists: Outcome,
+    lists: LoadResult,
     /// The latency of the same lists directly from the server.
-    direct: Outcome,
+    direct: LoadResult,
 }
 
 /// Measures the groups of a phase, each with a newly started Concierge: memory that an earlier load
 /// has freed would hide the memory of a watch.
-pub(super) fn measure(phase: &mut Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Result<Table> {
+pub(super) fn measure(phase: &mut Phase<'_>, checks: &mut Checks) -> anyhow::Result<Table> {
     let options = phase.setup.options;
     let crowds = match phase.behind {
         Behind::ApiServer => {
@@ -93,32 +93,32 @@ pub(super) fn measure(phase: &mut Phase<'_>, verdicts: &mut Verdicts) -> anyhow:
             1 => format!("{must}: {}", crowd.protocol.name()),
             several => format!("{must}: {}, {several} a connection", crowd.protocol.name()),
         };
-        verdicts.at_least(name(watches), Some(opened.held as f64), crowd.count as f64);
+        checks.at_least(name(watches), Some(opened.held as f64), crowd.count as f64);
         let unanswered = lists.failed > 0;
-        verdicts.at_most(name(list), Some(if unanswered { f64::INFINITY } else { slowest }), LIST_MS);
+        checks.at_most(name(list), Some(if unanswered { f64::INFINITY } else { slowest }), LIST_MS);
         if crowd.per_connection == 1 {
-            verdicts.at_most(name(memory), Some(kib), KIB);
-            verdicts.at_most(name(returned), Some(later), MIB_AFTER);
+            checks.at_most(name(memory), Some(kib), KIB);
+            checks.at_most(name(returned), Some(later), MIB_AFTER);
         }
     }
     Ok(table)
 }
 
 fn open(phase: &Phase<'_>, crowd: &Crowd) -> anyhow::Result<Measured> {
-    let way = phase.measured_path(Peer::Proxy).context("the proxy is not among the ways")?;
+    let route = phase.measured_path(Peer::Proxy).context("the proxy is not among the measured paths")?;
     let identity = &phase.setup.identity;
     let list = format!("/api/v1/namespaces/{NAMESPACE}/configmaps?limit=1");
     let watch =
         format!("/api/v1/namespaces/{NAMESPACE}/configmaps?watch=true&fieldSelector=metadata.name%3Dbench");
 
     // The path of the list is warmed up before memory is read.
-    let direct = phase.measured_path(Peer::Direct).context("there is no direct way")?;
-    let mut direct = Held::start(&mut direct.load(identity, Protocol::H2, "lists", &list))?;
+    let direct = phase.measured_path(Peer::Direct).context("there is no direct path")?;
+    let mut direct = RunningLoad::start(&mut direct.load(identity, Protocol::H2, "lists", &list))?;
     direct.line::<()>()?;
-    let mut lists = Held::start(&mut way.load(identity, Protocol::H2, "lists", &list))?;
+    let mut lists = RunningLoad::start(&mut route.load(identity, Protocol::H2, "lists", &list))?;
     lists.line::<()>()?;
-    let before = settle(phase.setup, way.pid)?;
-    let mut command = way.load(identity, crowd.protocol, "watches", &watch);
+    let before = settle(phase.setup, route.pid)?;
+    let mut command = route.load(identity, crowd.protocol, "watches", &watch);
     command.args(["--count", &crowd.count.to_string()]);
     command.args(["--per-connection", &crowd.per_connection.to_string()]);
     eprintln!(
@@ -127,34 +127,34 @@ fn open(phase: &Phase<'_>, crowd: &Crowd) -> anyhow::Result<Measured> {
         crowd.protocol.name(),
         crowd.per_connection
     );
-    let mut watches = Held::start(&mut command)?;
+    let mut watches = RunningLoad::start(&mut command)?;
     let opened: Opened = watches.line()?;
     // Lists continue while all watches are open.
-    let with = settle(phase.setup, way.pid)?;
-    let lists: Outcome = lists.release()?;
-    let direct: Outcome = direct.release()?;
+    let with = settle(phase.setup, route.pid)?;
+    let lists: LoadResult = lists.release()?;
+    let direct: LoadResult = direct.release()?;
     let held: Opened = watches.release()?;
     let ended = Instant::now();
-    let after = settle(phase.setup, way.pid)? as f64 / 1_048_576.0;
-    #[expect(clippy::disallowed_methods, reason = "the memory at a fixed time is what is measured")]
+    let after = settle(phase.setup, route.pid)? as f64 / 1_048_576.0;
+    #[expect(clippy::disallowed_methods, reason = "the measurement is the memory at a fixed time")]
     std::thread::sleep(GONE_FOR.saturating_sub(ended.elapsed()));
-    let later = settle(phase.setup, way.pid)? as f64 / 1_048_576.0;
+    let later = settle(phase.setup, route.pid)? as f64 / 1_048_576.0;
     let kib = with.saturating_sub(before) as f64 / 1024.0 / (opened.opened.max(1) as f64);
     eprintln!(
         "{} opened, {} held, {kib:.1} KiB each, {after:.1} MiB after, {later:.1} after 60 s",
         held.opened, held.held
     );
-    ensure!(lists.requests + lists.failed > 0, "no list was asked for meanwhile");
+    ensure!(lists.requests + lists.failed > 0, "no list was requested in the meantime");
     Ok(Measured { opened: held, kib, after, later, lists, direct })
 }
 
 /// A load that runs until it is released. Dropping this value releases it, too.
-struct Held {
+struct RunningLoad {
     child: Child,
     stdout: BufReader<ChildStdout>,
 }
 
-impl Held {
+impl RunningLoad {
     fn start(command: &mut Command) -> anyhow::Result<Self> {
         let mut child = command.spawn().context("could not start the load")?;
         let stdout = child.stdout.take().context("the load has no standard output")?;
@@ -166,7 +166,7 @@ impl Held {
         let mut line = String::new();
         self.stdout.read_line(&mut line)?;
         ensure!(!line.is_empty(), "the load ended early");
-        serde_json::from_str(&line).with_context(|| format!("the load said {line:?}"))
+        serde_json::from_str(&line).with_context(|| format!("the load printed {line:?}"))
     }
 
     /// Releases the load and returns its final output.
@@ -176,7 +176,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for RunningLoad {
     fn drop(&mut self) {
         drop(self.child.stdin.take());
         // The load terminates when its standard input is closed.

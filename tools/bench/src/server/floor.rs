@@ -33,7 +33,7 @@ pub(crate) struct FloorOptions {
     /// The user to impersonate for all clients.
     #[arg(long)]
     user: String,
-    /// File with the token of an account that may.
+    /// File with the token of an account that is allowed to impersonate.
     #[arg(long)]
     token: PathBuf,
 }

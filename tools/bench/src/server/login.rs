@@ -31,7 +31,7 @@ pub(crate) struct LoginOptions {
     /// A group of the user.
     #[arg(long)]
     group: String,
-    /// File with the token of an account that may.
+    /// File with the token of an account that is allowed to impersonate.
     #[arg(long)]
     token: PathBuf,
 }
@@ -51,11 +51,11 @@ struct Login {
 }
 
 impl Login {
-    async fn answer(&self, request: Request<Incoming>) -> anyhow::Result<Response<Full<Bytes>>> {
+    async fn respond(&self, request: Request<Incoming>) -> anyhow::Result<Response<Full<Bytes>>> {
         // The body is read and ignored, so that the connection can be reused.
         request.into_body().collect().await?;
         let ends = Timestamp::from_second((Timestamp::now() + LIFETIME).as_second())?;
-        let answer = json!({
+        let content = json!({
             "kind": "TokenCredentialRequest", "apiVersion": "login.concierge.pinniped.dev/v1alpha1",
             "metadata": {}, "spec": {"authenticator": {"apiGroup": null, "kind": "", "name": ""}},
             "status": {
@@ -63,7 +63,7 @@ impl Login {
                 "impersonate": {"username": self.user, "groups": [self.group]},
             },
         });
-        let mut response = Response::new(Full::from(answer.to_string()));
+        let mut response = Response::new(Full::from(content.to_string()));
         *response.status_mut() = StatusCode::CREATED;
         Ok(response)
     }
@@ -84,7 +84,7 @@ impl Handler for Arc<Login> {
         let login = Arc::clone(self);
         service_fn(move |request| -> BoxFuture<'static, _> {
             let login = Arc::clone(&login);
-            Box::pin(async move { login.answer(request).await })
+            Box::pin(async move { login.respond(request).await })
         })
     }
 }

@@ -50,7 +50,7 @@ struct Origin {
 impl Origin {
     /// Serves `/small`, `/mebibytes/N`, and `/sink`, which responds after it has read the whole
     /// body.
-    async fn answer(&self, request: Request<Incoming>) -> anyhow::Result<Response<Answer>> {
+    async fn respond(&self, request: Request<Incoming>) -> anyhow::Result<Response<RepeatedBody>> {
         let path = request.uri().path();
         let (frame, length) = match path.strip_prefix("/mebibytes/") {
             Some(mebibytes) => (&self.frame, mebibytes.parse::<u64>()? << 20),
@@ -63,25 +63,25 @@ impl Origin {
                 (&self.small, self.small.len() as u64)
             }
             None => {
-                let mut response = Response::new(Answer { frame: Bytes::new(), left: 0 });
+                let mut response = Response::new(RepeatedBody { frame: Bytes::new(), left: 0 });
                 *response.status_mut() = StatusCode::NOT_FOUND;
                 return Ok(response);
             }
         };
-        let mut response = Response::new(Answer { frame: frame.clone(), left: length });
+        let mut response = Response::new(RepeatedBody { frame: frame.clone(), left: length });
         responses::add_headers(response.headers_mut());
         Ok(response)
     }
 }
 
 impl Handler for Arc<Origin> {
-    type Body = Answer;
+    type Body = RepeatedBody;
 
     fn connection(
         &self,
     ) -> impl Service<
         Request<Incoming>,
-        Response = Response<Answer>,
+        Response = Response<RepeatedBody>,
         Error = anyhow::Error,
         Future: Send + 'static,
     > + Send
@@ -93,23 +93,23 @@ impl Handler for Arc<Origin> {
 struct Connection(Arc<Origin>);
 
 impl Service<Request<Incoming>> for Connection {
-    type Response = Response<Answer>;
+    type Response = Response<RepeatedBody>;
     type Error = anyhow::Error;
-    type Future = BoxFuture<'static, anyhow::Result<Response<Answer>>>;
+    type Future = BoxFuture<'static, anyhow::Result<Response<RepeatedBody>>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let origin = Arc::clone(&self.0);
-        Box::pin(async move { origin.answer(request).await })
+        Box::pin(async move { origin.respond(request).await })
     }
 }
 
 /// A body that repeats the same bytes.
-struct Answer {
+struct RepeatedBody {
     frame: Bytes,
     left: u64,
 }
 
-impl Body for Answer {
+impl Body for RepeatedBody {
     type Data = Bytes;
     type Error = Infallible;
 

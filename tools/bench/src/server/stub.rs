@@ -62,7 +62,7 @@ struct Stub {
 
 /// The kind of a measured request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
+enum RequestKind {
     Review,
     Small,
     SmallList,
@@ -71,36 +71,36 @@ enum Asked {
     Tunnel,
 }
 
-fn asked(method: &Method, path: &str, query: &str) -> Option<Asked> {
+fn kind(method: &Method, path: &str, query: &str) -> Option<RequestKind> {
     if path == REVIEWS && method == Method::POST {
-        return Some(Asked::Review);
+        return Some(RequestKind::Review);
     }
     let (namespace, rest) = path.strip_prefix("/api/v1/namespaces/")?.split_once('/')?;
     let get = method == Method::GET;
     match (namespace, rest) {
-        (LIST_NAMESPACE, "configmaps") if get => Some(Asked::LargeList),
-        (NAMESPACE, "configmaps") if get && query.contains("watch=true") => Some(Asked::Watch),
-        (NAMESPACE, "configmaps") if get => Some(Asked::SmallList),
-        (NAMESPACE, _) if get && rest.starts_with("configmaps/") => Some(Asked::Small),
-        (NAMESPACE, _) if rest.starts_with("pods/") && rest.ends_with("/exec") => Some(Asked::Tunnel),
+        (LIST_NAMESPACE, "configmaps") if get => Some(RequestKind::LargeList),
+        (NAMESPACE, "configmaps") if get && query.contains("watch=true") => Some(RequestKind::Watch),
+        (NAMESPACE, "configmaps") if get => Some(RequestKind::SmallList),
+        (NAMESPACE, _) if get && rest.starts_with("configmaps/") => Some(RequestKind::Small),
+        (NAMESPACE, _) if rest.starts_with("pods/") && rest.ends_with("/exec") => Some(RequestKind::Tunnel),
         _ => None,
     }
 }
 
 impl Stub {
-    fn answer(&self, asked: Asked, mut request: Request<Incoming>) -> Response<Answer> {
-        let whole = |bytes: &Bytes| Answer::Whole(bytes.clone());
+    fn respond(&self, kind: RequestKind, mut request: Request<Incoming>) -> Response<StubBody> {
+        let whole = |bytes: &Bytes| StubBody::Whole(bytes.clone());
         let mut status = StatusCode::OK;
-        let body = match asked {
-            Asked::Review => {
+        let body = match kind {
+            RequestKind::Review => {
                 status = StatusCode::CREATED;
-                Answer::Whole(Bytes::from_static(responses::ALLOWED))
+                StubBody::Whole(Bytes::from_static(responses::ALLOWED))
             }
-            Asked::Small => whole(&self.small),
-            Asked::SmallList => whole(&self.small_list),
-            Asked::LargeList => whole(&self.large_list),
-            Asked::Watch => Answer::Watch(Some(self.event.clone())),
-            Asked::Tunnel => {
+            RequestKind::Small => whole(&self.small),
+            RequestKind::SmallList => whole(&self.small_list),
+            RequestKind::LargeList => whole(&self.large_list),
+            RequestKind::Watch => StubBody::Watch(Some(self.event.clone())),
+            RequestKind::Tunnel => {
                 let query = request.uri().query().unwrap_or_default().to_owned();
                 let upgrade = hyper::upgrade::on(&mut request);
                 let mut tunnels = self.tunnels.lock().unwrap_or_else(PoisonError::into_inner);
@@ -120,8 +120,8 @@ impl Stub {
     }
 }
 
-fn switching() -> Response<Answer> {
-    let mut response = Response::new(Answer::Whole(Bytes::new()));
+fn switching() -> Response<StubBody> {
+    let mut response = Response::new(StubBody::Whole(Bytes::new()));
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     let headers = response.headers_mut();
     headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
@@ -131,13 +131,13 @@ fn switching() -> Response<Answer> {
 }
 
 impl Handler for Arc<Stub> {
-    type Body = Answer;
+    type Body = StubBody;
 
     fn connection(
         &self,
     ) -> impl Service<
         Request<Incoming>,
-        Response = Response<Answer>,
+        Response = Response<StubBody>,
         Error = anyhow::Error,
         Future: Send + 'static,
     > + Send
@@ -149,15 +149,15 @@ impl Handler for Arc<Stub> {
 struct Connection(Arc<Stub>);
 
 impl Service<Request<Incoming>> for Connection {
-    type Response = Response<Answer>;
+    type Response = Response<StubBody>;
     type Error = anyhow::Error;
-    type Future = BoxFuture<'static, anyhow::Result<Response<Answer>>>;
+    type Future = BoxFuture<'static, anyhow::Result<Response<StubBody>>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let uri = request.uri();
-        if let Some(asked) = asked(request.method(), uri.path(), uri.query().unwrap_or_default()) {
-            let answer = self.0.answer(asked, request);
-            return Box::pin(std::future::ready(Ok(answer)));
+        if let Some(kind) = kind(request.method(), uri.path(), uri.query().unwrap_or_default()) {
+            let received = self.0.respond(kind, request);
+            return Box::pin(std::future::ready(Ok(received)));
         }
         let stub = Arc::clone(&self.0);
         Box::pin(async move {
@@ -166,13 +166,13 @@ impl Service<Request<Incoming>> for Connection {
             } else {
                 stub.upstream.h1().await?.send_request(request).await?
             };
-            Ok(response.map(Answer::Forwarded))
+            Ok(response.map(StubBody::Forwarded))
         })
     }
 }
 
 /// Bodies of the stub.
-enum Answer {
+enum StubBody {
     /// A body from the real server.
     Forwarded(Incoming),
     /// A body from memory.
@@ -181,7 +181,7 @@ enum Answer {
     Watch(Option<Bytes>),
 }
 
-impl Body for Answer {
+impl Body for StubBody {
     type Data = Bytes;
     type Error = hyper::Error;
 
@@ -226,12 +226,12 @@ mod tests {
     #[test]
     fn only_measured_requests_are_answered_from_memory() {
         let table = [
-            ("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", "", Some(Asked::Review)),
-            ("GET", "/api/v1/namespaces/bench/configmaps/a", "", Some(Asked::Small)),
-            ("GET", "/api/v1/namespaces/bench/configmaps", "limit=1", Some(Asked::SmallList)),
-            ("GET", "/api/v1/namespaces/bench/configmaps", "watch=true", Some(Asked::Watch)),
-            ("GET", "/api/v1/namespaces/bench-list/configmaps", "", Some(Asked::LargeList)),
-            ("POST", "/api/v1/namespaces/bench/pods/p/exec", "command=down", Some(Asked::Tunnel)),
+            ("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", "", Some(RequestKind::Review)),
+            ("GET", "/api/v1/namespaces/bench/configmaps/a", "", Some(RequestKind::Small)),
+            ("GET", "/api/v1/namespaces/bench/configmaps", "limit=1", Some(RequestKind::SmallList)),
+            ("GET", "/api/v1/namespaces/bench/configmaps", "watch=true", Some(RequestKind::Watch)),
+            ("GET", "/api/v1/namespaces/bench-list/configmaps", "", Some(RequestKind::LargeList)),
+            ("POST", "/api/v1/namespaces/bench/pods/p/exec", "command=down", Some(RequestKind::Tunnel)),
             // The Concierge's own requests.
             ("GET", "/api/v1/namespaces/pinniped-concierge/configmaps", "watch=true", None),
             ("GET", "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication", "", None),
@@ -240,7 +240,7 @@ mod tests {
         ];
         for (method, path, query, wanted) in table {
             let method = Method::from_bytes(method.as_bytes()).unwrap();
-            assert_eq!(asked(&method, path, query), wanted, "{method} {path}?{query}");
+            assert_eq!(kind(&method, path, query), wanted, "{method} {path}?{query}");
         }
     }
 }

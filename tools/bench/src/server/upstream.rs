@@ -18,7 +18,7 @@ use super::{provider, roots};
 /// The server behind a forwarder.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct UpstreamOptions {
-    /// `host:port` of the server behind.
+    /// `host:port` of the upstream server.
     #[arg(long)]
     upstream: String,
     /// Name to verify its certificate for.

@@ -9,6 +9,6 @@ fn main() -> ExitCode {
 
 #[cfg(not(target_os = "linux"))]
 fn main() -> ExitCode {
-    eprintln!("error: a node is made of Linux namespaces: it runs on Linux only");
+    eprintln!("error: a node consists of Linux namespaces and runs on Linux only");
     ExitCode::FAILURE
 }

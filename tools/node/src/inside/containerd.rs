@@ -48,7 +48,7 @@ pub(super) fn network() -> String {
 }
 
 /// Whether containerd responds.
-pub(super) async fn answers() -> bool {
+pub(super) async fn is_ready() -> bool {
     let mut command = component::command("ctr");
     let status = command.arg("version").stdout(std::process::Stdio::null());
     status.stderr(std::process::Stdio::null()).status().await.is_ok_and(|status| status.success())

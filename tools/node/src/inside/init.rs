@@ -20,7 +20,7 @@ use crate::layout::Layout;
 /// # Errors
 /// Returns an error when the file systems or the network cannot be created, or when `run` failed.
 pub(crate) fn init(layout: &Layout, tools: &Path, marker: &str) -> anyhow::Result<()> {
-    anyhow::ensure!(std::process::id() == 1, "this step belongs into a PID namespace of its own");
+    anyhow::ensure!(std::process::id() == 1, "this step must run in a PID namespace of its own");
     let progress = Progress::append(&layout.progress())?;
     let child = prepare(layout, tools, marker, &progress);
     match child.and_then(reap_until) {
@@ -35,10 +35,10 @@ pub(crate) fn init(layout: &Layout, tools: &Path, marker: &str) -> anyhow::Resul
 
 fn prepare(layout: &Layout, tools: &Path, marker: &str, progress: &Progress) -> anyhow::Result<Pid> {
     mounts::enter(layout, tools)?;
-    progress.step("root file system: the machine's own under an overlay");
+    progress.step("root file system: an overlay over the machine's own");
     rustix::system::sethostname(layout.node_name().as_bytes()).context("could not set the host name")?;
     network::set_up(marker)?;
-    progress.step("network: eth0 with 10.123.0.1, no way out");
+    progress.step("network: eth0 with 10.123.0.1, no external access");
     let mut command = Command::new("/proc/self/exe");
     command.args(["run", "--name", layout.name()]).arg("--state").arg(layout.state());
     let child = command.spawn().context("could not start `run`")?;

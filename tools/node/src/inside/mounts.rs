@@ -93,7 +93,7 @@ fn own_file_systems(root: &Path) -> anyhow::Result<()> {
     }
     use std::os::unix::fs::PermissionsExt as _;
     std::fs::set_permissions(root.join("tmp"), std::fs::Permissions::from_mode(0o1777))
-        .context("could not open /tmp to all")?;
+        .context("could not make /tmp accessible to all users")?;
     make_dir(&root.join(RUN.trim_start_matches('/')))?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     mount("proc", root.join("proc"), "proc", flags, None).context("could not mount /proc")?;
@@ -162,11 +162,11 @@ fn path_text(path: &Path) -> anyhow::Result<&str> {
 }
 
 fn pivot(root: &Path) -> anyhow::Result<()> {
-    rustix::process::chdir(root).context("could not go to the new root")?;
+    rustix::process::chdir(root).context("could not change to the new root")?;
     // The old root is mounted on top of the new one, and is then unmounted.
     rustix::process::pivot_root(".", ".").context("could not change the root file system")?;
     unmount(".", UnmountFlags::DETACH).context("could not leave the machine's root file system")?;
-    rustix::process::chdir("/").context("could not go to the root")?;
+    rustix::process::chdir("/").context("could not change to the root")?;
     // As on every machine, mounts that kubelet creates for volumes must propagate to containers.
     let shared = MountPropagationFlags::SHARED | MountPropagationFlags::REC;
     mount_change("/", shared).context("could not share the mounts")
@@ -180,7 +180,7 @@ fn sysctls() -> anyhow::Result<()> {
         }
         let own = PathBuf::from(RUN).join("sysctl").join(key.replace('/', "."));
         make_dir(own.parent().unwrap_or(Path::new(RUN)))?;
-        std::fs::write(&own, format!("{value}\n")).context("could not write a sysctl's stand-in")?;
+        std::fs::write(&own, format!("{value}\n")).context("could not write the substitute of a sysctl")?;
         mount_bind(&own, &target).with_context(|| format!("could not bind over {}", target.display()))?;
     }
     Ok(())

@@ -73,7 +73,7 @@ async fn start(layout: &Layout, progress: &Progress, components: &mut Vec<Compon
     components.push(Component::start("containerd", &config)?);
 
     let containers = async {
-        wait::until(DEADLINE, "containerd to answer", async || containerd::answers().await.then_some(()))
+        wait::until(DEADLINE, "containerd to respond", async || containerd::is_ready().await.then_some(()))
             .await?;
         progress.step("containerd answers");
         for archive in images::archives(Path::new(TOOLS))? {
@@ -82,11 +82,11 @@ async fn start(layout: &Layout, progress: &Progress, components: &mut Vec<Compon
         progress.step("images of pause, kube-controller-manager and CoreDNS are imported");
         Component::start("kubelet", &configuration::kubelet_args(&node_name))
     };
-    let answers = async {
+    let is_ready = async {
         let client = client_of(&kubeconfig("admin")).await?;
         wait::until_ok(DEADLINE, "kube-apiserver to be ready", async || {
             let text = client.request_text(http::Request::get("/readyz").body(Vec::new())?).await?;
-            anyhow::ensure!(text == "ok", "/readyz says {text}");
+            anyhow::ensure!(text == "ok", "/readyz returned {text}");
             Ok(())
         })
         .await?;
@@ -99,7 +99,7 @@ async fn start(layout: &Layout, progress: &Progress, components: &mut Vec<Compon
         progress.step("cluster DNS and cluster-info are applied");
         anyhow::Ok((client, [scheduler, proxy]))
     };
-    let both = async { tokio::try_join!(answers, containers) };
+    let both = async { tokio::try_join!(is_ready, containers) };
     let ((client, others), kubelet) = watched(components, both).await?;
     components.extend(others);
     components.push(kubelet);
@@ -144,7 +144,7 @@ async fn await_cluster(client: &kube::Client, node_name: &str, progress: &Progre
         let found = tokio::net::lookup_host(("kubernetes.default.svc.cluster.local", 443)).await?;
         anyhow::Ok(found.count())
     };
-    wait::until_ok(DEADLINE, "cluster DNS to answer through kube-proxy", resolves).await?;
+    wait::until_ok(DEADLINE, "cluster DNS to respond through kube-proxy", resolves).await?;
     progress.step("names of Services resolve");
     Ok(())
 }
@@ -218,7 +218,7 @@ fn kubeconfig(name: &str) -> PathBuf {
 }
 
 fn write_files(layout: &Layout) -> anyhow::Result<()> {
-    let cni = prerequisites::cni_dir().context("the CNI plugins are gone")?;
+    let cni = prerequisites::cni_dir().context("the CNI plugins are missing")?;
     let overlay = !crate::instance::on_overlay(Path::new("/var/lib/containerd"))?;
     let (policy_file, policy) = control_plane::audit_policy();
     let files = BTreeMap::from([

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use kube::Api;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
-use pinniped_test_support::chance::Chance;
+use pinniped_test_support::rng::Rng;
 use serde_json::json;
 
 use super::things;
@@ -29,10 +29,10 @@ pub(super) async fn run(api: &Api<DynamicObject>, objects: usize, end: Instant) 
         changed.created += 1;
     }
     // The changes are equal in each run.
-    let mut chance = Chance::new(0);
+    let mut rng = Rng::new(0);
     let mut turn = 0;
     while Instant::now() < end {
-        let random = chance.number();
+        let random = rng.number();
         let name = name((random % objects as u64) as usize);
         // A child of a deleted object must not pass for that of its successor. The finalizer may
         // take as long as the proxy is away, so an object is recreated in a later turn.

@@ -20,7 +20,7 @@ const FINALIZER: &str = "soak.example.com/child";
 
 /// The result of the controller's work.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Worked {
+pub(super) struct ReconcileStats {
     /// Successful reconciliations.
     reconciled: usize,
     /// Children deleted with their objects.
@@ -46,13 +46,13 @@ struct Context {
 }
 
 /// Runs the controller until cancelled.
-pub(super) async fn run(client: kube::Client, end: CancellationToken) -> Worked {
+pub(super) async fn run(client: kube::Client, end: CancellationToken) -> ReconcileStats {
     let things_api = Api::namespaced_with(client.clone(), NAMESPACE, &things());
     let maps = Api::namespaced(client, NAMESPACE);
     let context =
         Arc::new(Context { things: things_api.clone(), maps: maps.clone(), cleaned_up: AtomicUsize::new(0) });
     let children = watcher::Config::default().labels("soak=child");
-    let mut worked = Worked::default();
+    let mut worked = ReconcileStats::default();
     let events = Controller::new_with(things_api, watcher::Config::default(), things())
         .owns(maps, children)
         .graceful_shutdown_on(async move { end.cancelled().await })

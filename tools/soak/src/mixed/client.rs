@@ -91,7 +91,7 @@ impl Connection {
     }
 
     /// Sends a request and reads the whole response.
-    pub(super) async fn ask(&mut self, request: Request<Full<Bytes>>) -> anyhow::Result<u16> {
+    pub(super) async fn send_request(&mut self, request: Request<Full<Bytes>>) -> anyhow::Result<u16> {
         let mut response = self.send(request).await?;
         while let Some(frame) = response.body_mut().frame().await {
             frame?;

@@ -64,10 +64,10 @@ impl fmt::Display for Done {
 struct Tally(Arc<Mutex<Done>>);
 
 impl Tally {
-    fn note(&self, kind: &'static str, outcome: anyhow::Result<()>) {
+    fn note(&self, kind: &'static str, result: anyhow::Result<()>) {
         let mut done = self.lock();
         *done.counts.entry(kind).or_default() += 1;
-        match outcome {
+        match result {
             Ok(()) => {}
             Err(error) if error.is::<streams::Ended>() => done.ended += 1,
             Err(error) if done.problems.len() < PROBLEMS => done.problems.push(format!("{kind}: {error:#}")),
@@ -130,10 +130,10 @@ impl Load {
             for turn in 0.. {
                 // Cancels the operation at any point, because real clients also disconnect at any
                 // time.
-                let Some(outcome) = end.run_until_cancelled(work(Arc::clone(&target), turn)).await else {
+                let Some(result) = end.run_until_cancelled(work(Arc::clone(&target), turn)).await else {
                     return;
                 };
-                tally.note(kind, outcome);
+                tally.note(kind, result);
                 tokio::time::sleep(Duration::from_millis(pause)).await;
             }
         });
@@ -152,7 +152,7 @@ async fn gets(target: Arc<Target>, protocol: Protocol, turn: usize) -> anyhow::R
     let mut connection = Connection::open(&target, protocol, Some(target.pair(turn))).await?;
     for step in 0..50 {
         let index = (turn * 31 + step * 7) % (OBJECTS * 3 / 2);
-        let status = connection.ask(get(&format!("{COLLECTION}/{}", name(index)))?).await?;
+        let status = connection.send_request(get(&format!("{COLLECTION}/{}", name(index)))?).await?;
         ensure!(status == if index < OBJECTS { 200 } else { 404 }, "{index} gave {status}");
     }
     Ok(())
@@ -185,7 +185,7 @@ async fn writes(target: Arc<Target>, protocol: Protocol, turn: usize) -> anyhow:
         (Method::DELETE, &one, "application/json", String::new(), 200),
     ] {
         let request = Request::builder().method(&method).uri(path).header("content-type", kind);
-        let status = connection.ask(request.body(Full::new(Bytes::from(body)))?).await?;
+        let status = connection.send_request(request.body(Full::new(Bytes::from(body)))?).await?;
         ensure!(status == wanted, "{method} gave {status}");
     }
     Ok(())
@@ -203,7 +203,7 @@ async fn connections(target: Arc<Target>, protocol: Protocol, turn: usize) -> an
             let sent = tokio::time::timeout(Duration::from_millis(1), connection.send(request)).await;
             drop(sent);
         }
-        _ => ensure!(connection.ask(request).await? == 200, "not found"),
+        _ => ensure!(connection.send_request(request).await? == 200, "not found"),
     }
     Ok(())
 }
@@ -222,7 +222,7 @@ async fn refusals(target: Arc<Target>, protocol: Protocol, turn: usize) -> anyho
     if let Some((name, value)) = header {
         request.headers_mut().insert(name, value.parse()?);
     }
-    let status = connection.ask(request).await?;
+    let status = connection.send_request(request).await?;
     ensure!(status == wanted, "{path} {header:?} gave {status}");
     Ok(())
 }

@@ -43,21 +43,21 @@ pub(super) async fn upgrade(target: Arc<Target>, turn: usize) -> anyhow::Result<
         "GET {WATCH} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nOrigin: https://x\r\n\
          Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
     );
-    let mut answer = wire::raw_request(tls, request.as_bytes()).await?;
-    ensure!(answer.status == 101, "{}", answer.head);
+    let mut response = wire::raw_request(tls, request.as_bytes()).await?;
+    ensure!(response.status == 101, "{}", response.head);
     let mut buffer = vec![0; 16 * 1024];
     let read = async {
         loop {
-            if answer.stream.read(&mut buffer).await? == 0 {
+            if response.stream.read(&mut buffer).await? == 0 {
                 return Err(Ended.into());
             }
         }
     };
-    let outcome: anyhow::Result<()> = tokio::time::timeout(lifetime(turn) / 4, read).await.unwrap_or(Ok(()));
+    let result: anyhow::Result<()> = tokio::time::timeout(lifetime(turn) / 4, read).await.unwrap_or(Ok(()));
     if turn.is_multiple_of(2) {
-        answer.stream.shutdown().await?;
+        response.stream.shutdown().await?;
     }
-    outcome
+    result
 }
 
 /// Returns a duration between 4 and 20 seconds.

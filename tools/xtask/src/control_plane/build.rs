@@ -26,7 +26,7 @@ pub(super) fn build(
         check_modules(module, tools, &names)?;
     }
     eprintln!(
-        "building the {what} of {} {} once ({}): some minutes, on two cores ten",
+        "building the {what} of {} {} once ({}): several minutes, about ten on two cores",
         module.title,
         module.version,
         names.join(", ")
@@ -40,10 +40,10 @@ pub(super) fn build(
     follow(command, module)?;
     // Go names a program after the last element of its package path.
     if names.contains(&"etcd") {
-        std::fs::rename(dir.join("server"), dir.join("etcd")).context("the build made no etcd")?;
+        std::fs::rename(dir.join("server"), dir.join("etcd")).context("the build created no etcd")?;
     }
     for name in names {
-        anyhow::ensure!(dir.join(name).is_file(), "the build made no {name}");
+        anyhow::ensure!(dir.join(name).is_file(), "the build created no {name}");
     }
     Ok(())
 }
@@ -214,7 +214,7 @@ impl Progress {
 
     fn text(&self) -> String {
         if self.last.is_empty() {
-            return "looking at what is in Go's cache".to_owned();
+            return "inspecting Go's cache".to_owned();
         }
         format!("{} modules fetched, {} packages compiled, {}", self.fetched, self.compiled, self.last)
     }

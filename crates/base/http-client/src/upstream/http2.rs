@@ -88,9 +88,9 @@ impl Http2 {
             .await
             .map_err(DialError::Http2)?;
         let pings = connection.ping_pong();
-        // A stream beyond the server's limit would wait for ever, so the limit must be known before
-        // the first stream. h2 does not signal its arrival; the settings arrive directly after the
-        // handshake.
+        // A stream beyond the server's limit would wait indefinitely, so the limit must be known
+        // before the first stream. h2 does not signal its arrival; the settings arrive directly
+        // after the handshake.
         let settings_arrived = async {
             while connection.max_concurrent_send_streams() == 0 {
                 match futures::poll!(&mut connection) {
@@ -212,7 +212,7 @@ async fn drive<T>(
         if let Poll::Ready(result) = polled {
             return Poll::Ready(result.map_err(|error| error.to_string()));
         }
-        vanished.as_mut().poll(cx).map(|()| Err("the server did not answer a ping in time".to_owned()))
+        vanished.as_mut().poll(cx).map(|()| Err("the server did not respond to a ping in time".to_owned()))
     })
     .await;
     if let Err(error) = ended {

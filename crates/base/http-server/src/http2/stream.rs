@@ -34,7 +34,7 @@ pin_project! {
 pin_project! {
     #[project = StateProjected]
     enum State {
-        Waiting { #[pin] answer: PendingResponse, respond: SendResponse<Bytes> },
+        Waiting { #[pin] pending: PendingResponse, respond: SendResponse<Bytes> },
         Sending { sending: Sending },
     }
 }
@@ -62,8 +62,8 @@ impl Ended {
 }
 
 impl Stream {
-    pub(super) fn new(answer: PendingResponse, respond: SendResponse<Bytes>) -> Self {
-        Self { state: State::Waiting { answer, respond }, response_timer: ResponseTimer::default() }
+    pub(super) fn new(pending: PendingResponse, respond: SendResponse<Bytes>) -> Self {
+        Self { state: State::Waiting { pending, respond }, response_timer: ResponseTimer::default() }
     }
 }
 
@@ -90,8 +90,8 @@ impl State {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Ended>> {
         let (response, respond) = match self.as_mut().project() {
             StateProjected::Sending { sending } => return sending.poll(cx),
-            StateProjected::Waiting { mut answer, respond } => {
-                let polled = answer.as_mut().poll(cx);
+            StateProjected::Waiting { mut pending, respond } => {
+                let polled = pending.as_mut().poll(cx);
                 for mut interim in take_interim() {
                     strip(interim.headers_mut());
                     // If this fails, sending the response fails as well, and that error is
@@ -102,7 +102,7 @@ impl State {
                     Poll::Ready(response) => (response, respond),
                     Poll::Pending => {
                         let reset = ready!(respond.poll_reset(cx));
-                        answer.reset();
+                        pending.reset();
                         return Poll::Ready(Err(Ended::Reset(reset?)));
                     }
                 }

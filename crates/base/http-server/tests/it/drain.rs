@@ -35,8 +35,8 @@ async fn drain_refuses_new_connections_at_once_and_lets_requests_finish() {
     assert!(!draining.is_finished(), "two requests still run");
 
     world.service.release.notify_waiters();
-    assert_eq!(text(within(slow_h2).await.expect("task").expect("an answer")).await, "slow but done");
-    let response = within(slow_h1).await.expect("task").expect("an answer");
+    assert_eq!(text(within(slow_h2).await.expect("task").expect("a response")).await, "slow but done");
+    let response = within(slow_h1).await.expect("task").expect("a response");
     assert_eq!(response.headers()["connection"], "close");
     assert_eq!(text(response).await, "slow but done");
     within(draining).await.expect("drained");
@@ -50,7 +50,7 @@ async fn streams_that_outlive_the_grace_period_are_reset_and_their_handlers_drop
     let mut world = World::start(Limits::default());
     let addr = world.addr();
     let mut client = h2(addr).await;
-    let mut watch = within(client.send.send_request(get("/watch"))).await.expect("an answer").into_body();
+    let mut watch = within(client.send.send_request(get("/watch"))).await.expect("a response").into_body();
     within(watch.frame()).await.expect("a frame").expect("the first event");
     let stuck = tokio::spawn(client.send.send_request(get("/slow")));
 
@@ -77,7 +77,7 @@ async fn drain_does_not_wait_for_idle_or_half_open_connections() {
     let _never_speaks_tls = within(TcpStream::connect(addr)).await.expect("connect");
     let mut never_asks = tls(addr, &[b"http/1.1"]).await;
     let (mut asked_once, connection) = h1(addr).await;
-    text(within(asked_once.send_request(get("/"))).await.expect("an answer")).await;
+    text(within(asked_once.send_request(get("/"))).await.expect("a response")).await;
     let stats = world.handle.stats_source();
     until("all three are there", || stats().open == 3).await;
 
@@ -129,7 +129,7 @@ async fn a_failed_listener_is_reported_while_clients_are_still_served() {
     let why = within(world.handle.failed()).await;
     assert!(why.starts_with("the listener failed: "), "{why}");
     world.service.release.notify_waiters();
-    assert_eq!(text(within(slow).await.expect("task").expect("an answer")).await, "slow but done");
+    assert_eq!(text(within(slow).await.expect("task").expect("a response")).await, "slow but done");
 
     drop(same);
     within(world.handle.drain(DEADLINE)).await;

@@ -19,7 +19,7 @@ async fn a_client_that_vanishes_in_the_handshake_leaves_no_connection() {
     until("three failed handshakes", || world.handle.stats().handshakes_failed == 3).await;
     assert_eq!(world.handle.stats().open, 0);
     let (mut send, _connection) = h1(world.addr()).await;
-    assert_eq!(within(send.send_request(get("/"))).await.expect("an answer").status(), 200);
+    assert_eq!(within(send.send_request(get("/"))).await.expect("a response").status(), 200);
 }
 
 #[tokio::test]
@@ -59,7 +59,7 @@ async fn a_connection_with_slow_headers_is_dropped() {
     let mut used = tls(world.addr(), &[b"http/1.1"]).await;
     within(used.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")).await.expect("write");
     let mut buffer = [0; 1024];
-    assert!(within(used.read(&mut buffer)).await.expect("an answer") > 0);
+    assert!(within(used.read(&mut buffer)).await.expect("a response") > 0);
     within(used.write_all(b"GET / HT")).await.expect("write");
 
     let start = Instant::now();
@@ -82,12 +82,12 @@ async fn idle_connections_are_closed_gracefully_and_busy_ones_stay_open() {
 
     let idle_h2 = h2(world.addr()).await;
     let (mut send, idle_h1) = h1(world.addr()).await;
-    text(within(send.send_request(get("/"))).await.expect("an answer")).await;
+    text(within(send.send_request(get("/"))).await.expect("a response")).await;
     within(idle_h2.connection).await.expect("task").expect("an orderly end");
     within(idle_h1).await.expect("task").expect("an orderly end");
 
     world.service.release.notify_waiters();
-    assert_eq!(text(within(slow).await.expect("task").expect("an answer")).await, "slow but done");
+    assert_eq!(text(within(slow).await.expect("task").expect("a response")).await, "slow but done");
 }
 
 #[tokio::test]
@@ -104,10 +104,10 @@ async fn headers_of_known_clients_are_accepted_up_to_the_limit_on_both_protocols
         }
         request
     };
-    let response = within(client.send.send_request(request())).await.expect("an answer");
+    let response = within(client.send.send_request(request())).await.expect("a response");
     let body = text(response).await;
     assert!(body.ends_with("headers=1502"), "{body}");
-    let body = text(within(send.send_request(request())).await.expect("an answer")).await;
+    let body = text(within(send.send_request(request())).await.expect("a response")).await;
     assert!(body.ends_with("headers=1502"), "{body}");
 }
 
@@ -120,10 +120,10 @@ async fn headers_over_the_limit_are_refused() {
     let big = HeaderValue::from_str(&"x".repeat((1 << 20) + 1)).expect("a value");
     request.headers_mut().insert("x-big", big);
     let mut client = h2(world.addr()).await;
-    let response = within(client.send.send_request(request)).await.expect("an answer");
+    let response = within(client.send.send_request(request)).await.expect("a response");
     assert_eq!(response.status(), 431);
     // The connection stays open.
-    assert_eq!(within(client.send.send_request(get("/"))).await.expect("an answer").status(), 200);
+    assert_eq!(within(client.send.send_request(get("/"))).await.expect("a response").status(), 200);
 
     let mut stream = tls(world.addr(), &[b"http/1.1"]).await;
     within(stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nx-big: ")).await.expect("write");
@@ -137,8 +137,8 @@ async fn headers_over_the_limit_are_refused() {
     let reading = async { read.read_exact(&mut response).await.map(|_| ()) };
     tokio::pin!(writing, reading);
     match within(futures::future::select(reading, writing)).await {
-        futures::future::Either::Left((read, _)) => read.expect("an answer"),
-        futures::future::Either::Right(((), reading)) => within(reading).await.expect("an answer"),
+        futures::future::Either::Left((read, _)) => read.expect("a response"),
+        futures::future::Either::Right(((), reading)) => within(reading).await.expect("a response"),
     }
     assert_eq!(&response, b"HTTP/1.1 431");
 }
@@ -152,9 +152,9 @@ async fn a_flood_of_header_fields_is_refused() {
         request.headers_mut().insert(name, HeaderValue::from_static("1"));
     }
     let (mut send, _connection) = h1(world.addr()).await;
-    assert_eq!(within(send.send_request(request)).await.expect("an answer").status(), 431);
+    assert_eq!(within(send.send_request(request)).await.expect("a response").status(), 431);
     let (mut send, _connection) = h1(world.addr()).await;
-    assert_eq!(within(send.send_request(get("/"))).await.expect("an answer").status(), 200);
+    assert_eq!(within(send.send_request(get("/"))).await.expect("a response").status(), 200);
 }
 
 #[tokio::test]
@@ -165,5 +165,5 @@ async fn connections_over_the_limit_are_closed_and_counted() {
     let end = within(second.read(&mut [0; 8])).await;
     assert!(end.is_err() || end.is_ok_and(|bytes| bytes == 0));
     assert_eq!(world.handle.stats().refused, 1);
-    assert_eq!(within(send.send_request(get("/"))).await.expect("an answer").status(), 200);
+    assert_eq!(within(send.send_request(get("/"))).await.expect("a response").status(), 200);
 }

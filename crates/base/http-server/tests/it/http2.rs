@@ -38,7 +38,7 @@ fn request(method: &str, path: &str) -> Request<()> {
 impl Client {
     async fn get(&mut self, path: &str) -> Response<h2::RecvStream> {
         let (response, _) = self.send.send_request(request("GET", path), true).expect("a stream");
-        within(response).await.expect("an answer")
+        within(response).await.expect("a response")
     }
 }
 
@@ -53,7 +53,7 @@ async fn interim_responses_reach_the_client_in_time_and_in_order() {
         assert_eq!((early.status().as_u16(), &early.headers()["x-early"]), (status, &status.into()));
         world.service.release.notify_one();
     }
-    let response = within(response).await.expect("an answer");
+    let response = within(response).await.expect("a response");
     assert_eq!(response.status(), 200);
     assert!(!response.headers().contains_key("x-early"));
 }
@@ -70,7 +70,7 @@ async fn interim_responses_are_limited_and_never_switch_protocols() {
         seen += 1;
     }
     assert_eq!(seen, 32);
-    assert_eq!(within(response).await.expect("an answer").status(), 200);
+    assert_eq!(within(response).await.expect("a response").status(), 200);
 }
 
 #[tokio::test]
@@ -78,7 +78,7 @@ async fn interim_responses_do_not_delay_a_response_over_http1() {
     let world = World::start(Limits::default());
     world.service.release.notify_one();
     let (mut send, _connection) = crate::support::h1(world.addr()).await;
-    let response = within(send.send_request(crate::support::get("/interim"))).await.expect("an answer");
+    let response = within(send.send_request(crate::support::get("/interim"))).await.expect("a response");
     assert_eq!(crate::support::text(response).await, "at last");
 }
 
@@ -93,7 +93,7 @@ async fn a_client_that_expects_100_continue_gets_it_when_the_body_is_read() {
         within(poll_fn(|cx| response.poll_informational(cx))).await.expect("one").expect("no error");
     assert_eq!(interim.status(), 100);
     stream.send_data(Bytes::from_static(b"all of it"), true).expect("room");
-    assert_eq!(within(response).await.expect("an answer").status(), 200);
+    assert_eq!(within(response).await.expect("a response").status(), 200);
     world.handler_runs("/whole").await;
     assert_eq!(within(world.begun.recv()).await.as_deref(), Some("it was whole"));
 }

@@ -63,16 +63,16 @@ struct Bystander(crate::support::H2);
 impl Bystander {
     async fn log_in(world: &World) -> Self {
         let mut client = h2(world.addr()).await;
-        assert_eq!(within(client.send.send_request(get("/login"))).await.expect("an answer").status(), 200);
+        assert_eq!(within(client.send.send_request(get("/login"))).await.expect("a response").status(), 200);
         Self(client)
     }
 
     async fn is_served(&mut self, world: &World) {
         let mut request = get("/");
         request.headers_mut().insert("x-big", HeaderValue::from_str(&"x".repeat(48 << 10)).expect("a value"));
-        assert_eq!(within(self.0.send.send_request(request)).await.expect("an answer").status(), 200);
+        assert_eq!(within(self.0.send.send_request(request)).await.expect("a response").status(), 200);
         let (mut fresh, _connection) = h1(world.addr()).await;
-        assert_eq!(within(fresh.send_request(get("/"))).await.expect("an answer").status(), 200);
+        assert_eq!(within(fresh.send_request(get("/"))).await.expect("a response").status(), 200);
     }
 }
 
@@ -276,7 +276,7 @@ async fn an_upload_of_a_known_client_gets_larger_windows_and_releases_them() {
         Request::builder().method(method).uri(format!("https://localhost{path}")).body(()).expect("a request")
     };
     let (response, _) = send.send_request(request("GET", "/login"), true).expect("a stream");
-    assert_eq!(within(response).await.expect("an answer").status(), 200);
+    assert_eq!(within(response).await.expect("a response").status(), 200);
     let (response, mut stream) = send.send_request(request("POST", "/whole"), false).expect("a stream");
     stream.reserve_capacity(1 << 20);
     let mut left = 4 << 20;
@@ -290,7 +290,7 @@ async fn an_upload_of_a_known_client_gets_larger_windows_and_releases_them() {
         stream.send_data(Bytes::from(vec![b'x'; piece]), left == 0).expect("room");
         stream.reserve_capacity(left.min(1 << 20));
     }
-    assert_eq!(within(response).await.expect("an answer").status(), 200);
+    assert_eq!(within(response).await.expect("a response").status(), 200);
     assert!(capacity.stats().budget_used >= (1 << 20) - (16 << 10), "{:?}", capacity.stats());
     drop((send, stream));
     connection.abort();
@@ -308,14 +308,14 @@ async fn headers_of_an_unknown_client_over_64_kib_are_refused_with_431() {
     };
     for (size, status) in [(60 << 10, 200), (65 << 10, 431)] {
         let mut client = h2(world.addr()).await;
-        let response = within(client.send.send_request(with(size))).await.expect("an answer");
+        let response = within(client.send.send_request(with(size))).await.expect("a response");
         assert_eq!(response.status(), status, "{size}");
         let (mut send, _connection) = h1(world.addr()).await;
-        let response = within(send.send_request(with(size))).await.expect("an answer");
+        let response = within(send.send_request(with(size))).await.expect("a response");
         assert_eq!(response.status(), status, "{size}");
     }
     let known = World::of_known_clients(Limits::default());
     let mut client = h2(known.addr()).await;
-    let response = within(client.send.send_request(with(65 << 10))).await.expect("an answer");
+    let response = within(client.send.send_request(with(65 << 10))).await.expect("a response");
     assert!(text(response).await.ends_with("headers=2"));
 }

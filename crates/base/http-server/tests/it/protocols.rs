@@ -11,14 +11,14 @@ use crate::support::{World, get, h1, h2, text, tls, within};
 async fn both_protocols_are_served_and_each_request_has_its_connection() {
     let world = World::start(Limits::default());
     let mut client = h2(world.addr()).await;
-    let response = within(client.send.send_request(get("/"))).await.expect("an answer");
+    let response = within(client.send.send_request(get("/"))).await.expect("a response");
     assert_eq!(response.version(), http::Version::HTTP_2);
     let body = text(response).await;
     assert!(body.contains("alpn=Some(\"h2\") tls=Some(TLSv1_3)"), "{body}");
 
     let (mut send, _connection) = h1(world.addr()).await;
     for _keep_alive in 0..3 {
-        let response = within(send.send_request(get("/"))).await.expect("an answer");
+        let response = within(send.send_request(get("/"))).await.expect("a response");
         assert_eq!(response.version(), http::Version::HTTP_11);
         let body = text(response).await;
         assert!(body.starts_with("127.0.0.1:") && body.contains("alpn=Some(\"http/1.1\")"), "{body}");
@@ -45,7 +45,7 @@ async fn an_upgrade_becomes_a_byte_tunnel_with_half_close() {
     *request.method_mut() = http::Method::POST;
     request.headers_mut().insert("connection", "Upgrade".parse().expect("a value"));
     request.headers_mut().insert("upgrade", "SPDY/3.1".parse().expect("a value"));
-    let response = within(send.send_request(request)).await.expect("an answer");
+    let response = within(send.send_request(request)).await.expect("a response");
     assert_eq!(response.status(), 101);
     let mut tunnel = TokioIo::new(within(hyper::upgrade::on(response)).await.expect("upgraded"));
     within(tunnel.write_all(b"through the tunnel")).await.expect("write");
@@ -64,7 +64,7 @@ async fn many_streams_run_at_once_on_one_connection() {
     let client = h2(world.addr()).await;
     let waiting = (0..300).map(|_| {
         let mut send = client.send.clone();
-        async move { text(send.send_request(get("/slow")).await.expect("an answer")).await }
+        async move { text(send.send_request(get("/slow")).await.expect("a response")).await }
     });
     let all = tokio::spawn(join_all(waiting));
     for _ in 0..300 {
@@ -84,6 +84,6 @@ async fn a_large_body_streams_in_both_directions() {
     let mut request = get("/echo");
     *request.method_mut() = http::Method::POST;
     *request.body_mut() = body::full(sent.clone());
-    let response = within(client.send.send_request(request)).await.expect("an answer");
+    let response = within(client.send.send_request(request)).await.expect("a response");
     assert!(text(response).await == sent);
 }

@@ -12,7 +12,9 @@ use hyper::body::Frame;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use pinniped_http_server::tunnels::{Tunnels, relay};
-use pinniped_http_server::{Answer, Body, Connection, Limits, Listener, ServerHandle, Service, body, serve};
+use pinniped_http_server::{
+    Body, Connection, Limits, Listener, ResponseFuture, ServerHandle, Service, body, serve,
+};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc};
@@ -109,32 +111,32 @@ pub(crate) struct TestService {
     pub(crate) ended: mpsc::UnboundedSender<String>,
     pub(crate) tunnels: Tunnels,
     /// Treats each client as if it had presented the certificate of a user.
-    pub(crate) knows_clients: bool,
+    pub(crate) recognizes_clients: bool,
 }
 
-struct TellWhenDropped(mpsc::UnboundedSender<String>, String);
+struct NotifyOnDrop(mpsc::UnboundedSender<String>, String);
 
-impl Drop for TellWhenDropped {
+impl Drop for NotifyOnDrop {
     fn drop(&mut self) {
         let _nobody_listens = self.0.send(std::mem::take(&mut self.1));
     }
 }
 
 impl Service for TestService {
-    fn knows(&self, _: &Connection) -> bool {
-        self.knows_clients
+    fn recognizes_client(&self, _: &Connection) -> bool {
+        self.recognizes_clients
     }
 
     fn call(
         &self,
         connection: &Arc<Connection>,
         mut request: Request<pinniped_http_server::Incoming>,
-    ) -> Answer {
+    ) -> ResponseFuture {
         let service = self.clone();
         let connection = Arc::clone(connection);
         Box::pin(async move {
             let path = request.uri().path().to_owned();
-            let ended = TellWhenDropped(service.ended.clone(), path.clone());
+            let ended = NotifyOnDrop(service.ended.clone(), path.clone());
             let _nobody_listens = service.begun.send(path.clone());
             match path.as_str() {
                 "/slow" => {
@@ -181,16 +183,16 @@ impl Service for TestService {
                 }
                 "/interim" => {
                     let early = |status: u16| Response::builder().status(status).header("x-early", status);
-                    pinniped_http_server::interim(early(102).body(()).expect("an answer"));
+                    pinniped_http_server::interim(early(102).body(()).expect("a response"));
                     service.release.notified().await;
-                    pinniped_http_server::interim(early(103).body(()).expect("an answer"));
+                    pinniped_http_server::interim(early(103).body(()).expect("a response"));
                     Response::new(body::full("at last"))
                 }
                 "/many-interim" => {
                     for _ in 0..100 {
                         for status in [101, 103] {
                             let early = Response::builder().status(status);
-                            pinniped_http_server::interim(early.body(()).expect("an answer"));
+                            pinniped_http_server::interim(early.body(()).expect("a response"));
                         }
                     }
                     Response::new(body::full("at last"))
@@ -203,14 +205,14 @@ impl Service for TestService {
                     .header("x-mine", "only for this connection")
                     .header("x-for-all", "stays")
                     .body(body::full("body"))
-                    .expect("an answer"),
+                    .expect("a response"),
                 "/whole" => {
                     let read = request.into_body().collect().await;
-                    let told = match &read {
+                    let reported = match &read {
                         Ok(_) => "it was whole".to_owned(),
                         Err(error) => format!("it was not: {error}"),
                     };
-                    let _nobody_listens = service.begun.send(told);
+                    let _nobody_listens = service.begun.send(reported);
                     Response::new(body::empty())
                 }
                 "/breaks" => {
@@ -267,7 +269,7 @@ impl World {
         Self::with(listener, limits, true)
     }
 
-    fn with(listener: Listener, limits: Limits, knows_clients: bool) -> Self {
+    fn with(listener: Listener, limits: Limits, recognizes_clients: bool) -> Self {
         let (begun_tx, begun) = mpsc::unbounded_channel();
         let (ended_tx, ended) = mpsc::unbounded_channel();
         let service = TestService {
@@ -275,7 +277,7 @@ impl World {
             begun: begun_tx,
             ended: ended_tx,
             tunnels: Tunnels::new(),
-            knows_clients,
+            recognizes_clients,
         };
         let handle = serve(listener, server_tls(), service.clone(), limits);
         Self { handle, service, begun, ended }

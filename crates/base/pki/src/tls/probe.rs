@@ -20,23 +20,23 @@ use super::{CipherRestriction, Profile, profile::provider};
 
 /// The properties that a server presented.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Shown {
+pub struct PresentedTls {
     /// The server's certificates, leaf first; empty when the handshake failed before them.
     pub chain: Vec<CertificateDer<'static>>,
     /// Whether the server requested a client certificate.
-    pub asks_for_client_certificate: bool,
+    pub requests_client_certificate: bool,
 }
 
 /// A probe for one server.
 #[derive(Debug)]
 pub struct Probe {
     config: Arc<ClientConfig>,
-    seen: Arc<Seen>,
+    verifier: Arc<RecordingVerifier>,
 }
 
 #[derive(Debug)]
-struct Seen {
-    shown: Mutex<Shown>,
+struct RecordingVerifier {
+    presented: Mutex<PresentedTls>,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
@@ -45,16 +45,16 @@ impl Probe {
     pub fn new(alpn: &[&[u8]]) -> Self {
         let provider = provider(&CipherRestriction::default());
         let algorithms = provider.signature_verification_algorithms;
-        let seen = Arc::new(Seen { shown: Mutex::default(), algorithms });
+        let verifier = Arc::new(RecordingVerifier { presented: Mutex::default(), algorithms });
         let mut config = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(Profile::Default.versions())
             .expect("every profile has suites and groups for its versions")
             .dangerous()
-            .with_custom_certificate_verifier(Arc::clone(&seen) as Arc<dyn ServerCertVerifier>)
-            .with_client_cert_resolver(Arc::clone(&seen) as Arc<dyn ResolvesClientCert>);
+            .with_custom_certificate_verifier(Arc::clone(&verifier) as Arc<dyn ServerCertVerifier>)
+            .with_client_cert_resolver(Arc::clone(&verifier) as Arc<dyn ResolvesClientCert>);
         config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
         config.resumption = Resumption::disabled();
-        Self { config: Arc::new(config), seen }
+        Self { config: Arc::new(config), verifier }
     }
 
     /// Returns the configuration for one handshake, which will fail.
@@ -63,14 +63,14 @@ impl Probe {
     }
 
     /// Returns what the server has presented so far.
-    pub fn shown(&self) -> Shown {
-        self.seen.shown.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub fn presented(&self) -> PresentedTls {
+        self.verifier.presented.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-impl Seen {
-    fn note(&self, note: impl FnOnce(&mut Shown)) {
-        note(&mut self.shown.lock().unwrap_or_else(PoisonError::into_inner));
+impl RecordingVerifier {
+    fn note(&self, note: impl FnOnce(&mut PresentedTls)) {
+        note(&mut self.presented.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }
 
@@ -79,7 +79,7 @@ fn enough() -> Error {
     Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure)
 }
 
-impl ServerCertVerifier for Seen {
+impl ServerCertVerifier for RecordingVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -89,7 +89,7 @@ impl ServerCertVerifier for Seen {
         _now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         let chain = std::iter::once(end_entity).chain(intermediates);
-        self.note(|shown| shown.chain = chain.cloned().map(CertificateDer::into_owned).collect());
+        self.note(|presented| presented.chain = chain.cloned().map(CertificateDer::into_owned).collect());
         Err(enough())
     }
 
@@ -116,13 +116,13 @@ impl ServerCertVerifier for Seen {
     }
 }
 
-impl ResolvesClientCert for Seen {
+impl ResolvesClientCert for RecordingVerifier {
     fn resolve(
         &self,
         _root_hint_subjects: &[&[u8]],
         _sigschemes: &[SignatureScheme],
     ) -> Option<Arc<CertifiedKey>> {
-        self.note(|shown| shown.asks_for_client_certificate = true);
+        self.note(|presented| presented.requests_client_certificate = true);
         None
     }
 
@@ -144,7 +144,7 @@ mod tests {
     use crate::{CertificateAuthority, CertificateStore, Validity};
 
     /// Exchanges messages between both sides until one of them fails.
-    fn talk(client: &mut ClientConnection, server: &mut ServerConnection) -> bool {
+    fn complete_handshake(client: &mut ClientConnection, server: &mut ServerConnection) -> bool {
         for _ in 0..10 {
             let mut wire = Vec::new();
             while client.wants_write() {
@@ -187,9 +187,9 @@ mod tests {
                 let name = "other.example.com".try_into().unwrap();
                 let mut client = ClientConnection::new(probe.config(), name).unwrap();
                 let mut server = ServerConnection::new(config).unwrap();
-                assert!(!talk(&mut client, &mut server), "it connected");
+                assert!(!complete_handshake(&mut client, &mut server), "it connected");
                 let chain = store.current().map(|pair| pair.chain().to_vec()).unwrap_or_default();
-                assert_eq!(probe.shown(), Shown { chain, asks_for_client_certificate: asks });
+                assert_eq!(probe.presented(), PresentedTls { chain, requests_client_certificate: asks });
             }
         }
     }

@@ -63,7 +63,7 @@ pub fn server_config(
         .with_protocol_versions(profile.versions())
         .expect("every profile has suites and groups for its versions")
         .with_client_cert_verifier(verifier)
-        .with_cert_resolver(Arc::new(Held(serving.clone())));
+        .with_cert_resolver(Arc::new(StoreResolver(serving.clone())));
     config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
     config.ignore_client_order = true;
     config.session_storage = Arc::new(NoServerSessionStorage {});
@@ -73,9 +73,9 @@ pub fn server_config(
 
 /// Resolves to the pair in the store.
 #[derive(Debug)]
-struct Held(CertificateStore);
+struct StoreResolver(CertificateStore);
 
-impl ResolvesServerCert for Held {
+impl ResolvesServerCert for StoreResolver {
     fn resolve(&self, _client_hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         self.0.current().map(|pair| Arc::clone(pair.certified_key()))
     }

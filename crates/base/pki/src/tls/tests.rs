@@ -55,7 +55,7 @@ async fn handshake(
                 .collect(),
         )
     };
-    let ask = async {
+    let send_request = async {
         let mut stream = connector.connect(name, TcpStream::connect(address).await?).await?;
         stream.write_u8(7).await?;
         stream.flush().await?;
@@ -70,9 +70,9 @@ async fn handshake(
             server_chain: connection.peer_certificates().unwrap().to_vec(),
         })
     };
-    let both = async { tokio::join!(serve, ask) };
-    let (served, asked) = tokio::time::timeout(Duration::from_secs(20), both).await.unwrap();
-    match (served, asked) {
+    let both = async { tokio::join!(serve, send_request) };
+    let (served, requested) = tokio::time::timeout(Duration::from_secs(20), both).await.unwrap();
+    match (served, requested) {
         (Ok(client_chain), Ok(seen)) => (Ok(Handshake { client_chain, ..seen }), Ok(())),
         (Ok(_), Err(error)) => (Err(error), Ok(())),
         (Err(server), Ok(_)) => panic!("only the server failed: {server}"),

@@ -7,40 +7,42 @@ use pinniped_concierge_domain::strategy::certificate_validation::covers;
 use pinniped_delegation::grants::{Grants, inert_wildcards};
 use pinniped_go_compat::base64::{self as gobase64, CorruptInput};
 use pinniped_pki::chain::{self, ChainError};
-use pinniped_pki::tls::Shown;
+use pinniped_pki::tls::PresentedTls;
 use pinniped_pki::{BundleError, CaBundle, Certificate, CertificatePair, PairError};
 use url::Url;
 
 use super::finding::Finding;
-use super::observed::{EndpointLook, Look, Observed, SecretLook};
+use super::observed::{EndpointProbe, Observed, ObservedSecret, ReadResult};
 use crate::https::host_of;
 
 /// An expiration within this time is reported.
 const SOON: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 /// Checks the Secret.
-pub(super) fn judge_secret(observed: &Observed) -> Vec<Finding> {
-    let Some(look) = &observed.secret else { return Vec::new() };
+pub(super) fn check_secret(observed: &Observed) -> Vec<Finding> {
+    let Some(read) = &observed.secret else { return Vec::new() };
     let mut findings = Vec::new();
-    let name = format!("secret {}", look.reference);
-    if look.reference.is_malformed() {
+    let name = format!("secret {}", read.reference);
+    if read.reference.is_malformed() {
         // The strategy reports this problem.
         return findings;
     }
-    delegation(observed, look, &mut findings);
-    match &look.secret {
-        Look::Found(secret) => findings.push(match pair(secret) {
+    delegation(observed, read, &mut findings);
+    match &read.secret {
+        ReadResult::Found(secret) => findings.push(match pair(secret) {
             Ok(_) => Finding::Fine(format!("{name} holds a certificate and its key")),
             Err(why) => Finding::problem(
                 format!("{name} cannot be served: {why}"),
                 "put the certificate chain into tls.crt and its key into tls.key, both as PEM",
             ),
         }),
-        Look::Missing => findings.push(Finding::problem(
+        ReadResult::Missing => findings.push(Finding::problem(
             format!("{name} does not exist"),
             "create it (type kubernetes.io/tls), or correct spec.impersonationProxy.tls.secretName",
         )),
-        Look::Hidden(why) | Look::Failed(why) => findings.push(Finding::unseen(name, why.clone())),
+        ReadResult::Hidden(why) | ReadResult::Failed(why) => {
+            findings.push(Finding::unseen(name, why.clone()))
+        }
     }
     findings
 }
@@ -61,20 +63,20 @@ fn pair(secret: &Secret) -> Result<CertificatePair, SecretError> {
     if pair.leaf().is_ca { Err(SecretError::Ca) } else { Ok(pair) }
 }
 
-fn delegation(observed: &Observed, look: &SecretLook, findings: &mut Vec<Finding>) {
-    let Some(delegations) = &look.delegations else { return };
-    let secret = &look.reference;
+fn delegation(observed: &Observed, read: &ObservedSecret, findings: &mut Vec<Finding>) {
+    let Some(delegations) = &read.delegations else { return };
+    let secret = &read.reference;
     let what = format!("the delegation of secret {secret}");
     let objects = match delegations {
-        Look::Found(objects) => objects.as_slice(),
-        Look::Missing => {
+        ReadResult::Found(objects) => objects.as_slice(),
+        ReadResult::Missing => {
             findings.push(Finding::problem(
                 "this cluster does not serve the kind TLSCertificateDelegation",
                 "kubectl apply -f install-tls-certificate-delegation.yaml",
             ));
             return;
         }
-        Look::Hidden(why) | Look::Failed(why) => {
+        ReadResult::Hidden(why) | ReadResult::Failed(why) => {
             findings.push(Finding::unseen(what, why.clone()));
             return;
         }
@@ -105,34 +107,36 @@ fn delegation(observed: &Observed, look: &SecretLook, findings: &mut Vec<Finding
 }
 
 /// Checks the endpoint.
-pub(super) fn judge_endpoint(observed: &Observed, now: Timestamp) -> Vec<Finding> {
+pub(super) fn check_endpoint(observed: &Observed, now: Timestamp) -> Vec<Finding> {
     let info = observed
         .proxy_strategy()
         .and_then(|strategy| strategy.frontend.as_ref()?.impersonation_proxy_info.as_ref());
-    let (Some(info), Some(look)) = (info, &observed.endpoint) else { return Vec::new() };
+    let (Some(info), Some(read)) = (info, &observed.endpoint) else { return Vec::new() };
     let url = &info.endpoint;
-    match look {
-        EndpointLook::Malformed(why) => vec![Finding::problem(
+    match read {
+        EndpointProbe::Malformed(why) => vec![Finding::problem(
             format!("the endpoint {url} is no URL that clients can use: {why}"),
             "correct spec.impersonationProxy.externalEndpoint",
         )],
-        EndpointLook::Unreachable(why) => vec![Finding::problem(
-            format!("nothing answers at {url} from here: {why}"),
+        EndpointProbe::Unreachable(why) => vec![Finding::problem(
+            format!("no server responds at {url} from here: {why}"),
             "see that the name resolves to the load balancer, ingress or Service in front of the proxy, and that no \
              firewall is in between",
         )],
-        EndpointLook::NoCertificate(why) => vec![Finding::problem(
-            format!("{url} answers, but shows no certificate: {why}"),
-            "either the proxy has none to serve (its strategy says why), or what stands before it does not know this name",
+        EndpointProbe::NoCertificate(why) => vec![Finding::problem(
+            format!("{url} responds, but presents no certificate: {why}"),
+            "either the proxy has no certificate (its strategy has the reason), or a server in front of it does not serve this name",
         )],
-        EndpointLook::Shown { shown, system } => judge_shown(observed, info, shown, system.as_deref(), now),
+        EndpointProbe::Connected { shown, system } => {
+            check_presented(observed, info, shown, system.as_deref(), now)
+        }
     }
 }
 
-fn judge_shown(
+fn check_presented(
     observed: &Observed,
     info: &ImpersonationProxyInfo,
-    shown: &Shown,
+    shown: &PresentedTls,
     system: Option<&str>,
     now: Timestamp,
 ) -> Vec<Finding> {
@@ -141,7 +145,7 @@ fn judge_shown(
     let leaf = match shown.chain.first().map(|leaf| Certificate::parse_der(leaf)) {
         Some(Ok(leaf)) => leaf,
         Some(Err(why)) => {
-            return vec![Finding::problem(format!("{url} shows no usable certificate: {why}"), REPLACE)];
+            return vec![Finding::problem(format!("{url} presents no usable certificate: {why}"), REPLACE)];
         }
         None => return Vec::new(),
     };
@@ -168,24 +172,24 @@ fn judge_shown(
     }
     if let Err(why) = trusted(&leaf, shown, info, system, now) {
         findings.push(Finding::problem(
-            format!("the certificate at {url} does not verify with what clients are told to trust: {why}"),
+            format!("the certificate at {url} does not verify with the advertised CA bundle: {why}"),
             "advertise the CA that signed it in spec.impersonationProxy.tls.certificateAuthorityData (or ca.crt of the \
-             Secret), then hand out kubeconfigs again; if it is not the proxy's certificate, see that what stands before \
-             the proxy passes TLS through",
+             Secret), then distribute new kubeconfigs; if it is not the proxy's certificate, check that the server in \
+             front of the proxy passes TLS through",
         ));
     }
     let served =
-        observed.secret.as_ref().and_then(|look| look.secret.found()).and_then(|secret| pair(secret).ok());
+        observed.secret.as_ref().and_then(|read| read.secret.found()).and_then(|secret| pair(secret).ok());
     if served.is_some_and(|pair| pair.leaf().der != leaf.der) {
         findings.push(Finding::problem(
             format!("the certificate at {url} is another one than that of the Secret which the spec names"),
-            "the strategy says whether the Secret could be loaded; if it was, another server answers at this address",
+            "the strategy reports whether the Secret was loaded; if it was, another server listens at this address",
         ));
     }
-    if !shown.asks_for_client_certificate {
+    if !shown.requests_client_certificate {
         findings.push(Finding::problem(
             format!(
-                "{url} does not ask for a client certificate: something before the proxy ends TLS, and every \
+                "{url} does not request a client certificate: a server in front of the proxy terminates TLS, and every \
                      user would be anonymous"
             ),
             "let the ingress pass TLS through, as virtualhost.tls.passthrough of an HTTPProxy does",
@@ -193,7 +197,8 @@ fn judge_shown(
     }
     if findings.is_empty() {
         let until = leaf.not_after;
-        findings.push(Finding::Fine(format!("{url} shows a certificate that clients accept, until {until}")));
+        findings
+            .push(Finding::Fine(format!("{url} presents a certificate that clients accept, until {until}")));
     }
     findings
 }
@@ -225,7 +230,7 @@ enum TrustError {
 
 fn trusted(
     leaf: &Certificate,
-    shown: &Shown,
+    shown: &PresentedTls,
     info: &ImpersonationProxyInfo,
     system: Option<&str>,
     now: Timestamp,

@@ -4,7 +4,7 @@ use pinniped_delegation::grants::SecretReference;
 use serde_json::{Value, json};
 
 use super::finding::Finding;
-use super::observed::{Authenticators, Look, Observed, SecretLook};
+use super::observed::{Authenticators, Observed, ObservedSecret, ReadResult};
 
 /// Returns a strategy of the status.
 pub(super) fn strategy(type_: &str, status: &str, reason: &str, message: &str) -> Value {
@@ -28,10 +28,10 @@ pub(super) fn observed(proxy: Value, strategies: &[Value]) -> Observed {
     Observed {
         issuer: serde_json::from_value(issuer).unwrap(),
         issuer_argument: "credentialissuer.config.concierge.pinniped.dev/x".to_owned(),
-        namespace: Look::Found("concierge".to_owned()),
-        api_trouble: Look::Found(String::new()),
-        authenticators: Look::Found(Authenticators { count: 1, unready: Vec::new() }),
-        services: Look::Found(Vec::new()),
+        namespace: ReadResult::Found("concierge".to_owned()),
+        api_trouble: ReadResult::Found(String::new()),
+        authenticators: ReadResult::Found(Authenticators { count: 1, unready: Vec::new() }),
+        services: ReadResult::Found(Vec::new()),
         secret: None,
         endpoint: None,
         entries: Vec::new(),
@@ -40,15 +40,15 @@ pub(super) fn observed(proxy: Value, strategies: &[Value]) -> Observed {
 }
 
 /// Returns the Secret that the spec names, with these values.
-pub(super) fn secret(reference: &str, values: &[(&str, &str)]) -> SecretLook {
+pub(super) fn secret(reference: &str, values: &[(&str, &str)]) -> ObservedSecret {
     let values: serde_json::Map<_, _> = values
         .iter()
         .map(|(key, value)| ((*key).to_owned(), pinniped_go_compat::base64::encode(value.as_bytes()).into()))
         .collect();
     let secret = serde_json::from_value(json!({"metadata": {"name": "x"}, "data": values})).unwrap();
-    SecretLook {
+    ObservedSecret {
         reference: SecretReference::parse(reference, "concierge"),
-        secret: Look::Found(secret),
+        secret: ReadResult::Found(secret),
         delegations: None,
     }
 }

@@ -8,7 +8,7 @@ use pinniped_concierge_domain::identity_digest::IdentityDigest;
 
 use super::finding::Finding;
 use super::observed::Observed;
-use crate::flags::parse::Outcome;
+use crate::flags::parse::ParseResult;
 use crate::flags::tree::ROOT;
 use crate::flags::{Delivery, Parsed, Value, parse};
 use crate::kubeconfig::identity::{NoUsername, read_user};
@@ -32,7 +32,7 @@ pub(super) struct LoginEntry {
 /// for other users.
 fn token_login(user: &AuthInfo) -> Option<Box<Parsed>> {
     let args = user.exec.as_ref()?.args.clone().unwrap_or_default();
-    let Outcome::Run(parsed) = parse(&ROOT, &args) else { return None };
+    let ParseResult::Run(parsed) = parse(&ROOT, &args) else { return None };
     let type_ = parsed.value("concierge-credential-type");
     let wanted = Value::CredentialType(CredentialType::ServiceAccountToken);
     (type_ == Some(&wanted)).then_some(parsed)
@@ -82,11 +82,11 @@ const START_AGAIN: &str = "remove as, as-uid, as-groups and as-user-extra from t
                            its plugin's arguments: the next login writes them again";
 
 /// Checks the logins.
-pub(super) fn judge(observed: &Observed) -> Vec<Finding> {
-    observed.logins.iter().map(|entry| judge_one(observed, entry)).collect()
+pub(super) fn check(observed: &Observed) -> Vec<Finding> {
+    observed.logins.iter().map(|entry| check_one(observed, entry)).collect()
 }
 
-fn judge_one(observed: &Observed, entry: &LoginEntry) -> Finding {
+fn check_one(observed: &Observed, entry: &LoginEntry) -> Finding {
     let LoginEntry { file, user, delivery, impersonated, expected } = entry;
     let name = format!("user {user} of kubeconfig {file}");
     let mut strategies = observed.strategies().iter();
@@ -109,7 +109,9 @@ fn judge_one(observed: &Observed, entry: &LoginEntry) -> Finding {
             START_AGAIN,
         ),
         (Ok(None), Some(_)) => Finding::problem(
-            format!("{name} impersonates nobody, but its plugin believes so: the token would be sent alone"),
+            format!(
+                "{name} has no impersonation fields, but its plugin expects them: the token would be sent without headers"
+            ),
             START_AGAIN,
         ),
         (Ok(_), None) => Finding::Fine(format!(
@@ -176,7 +178,7 @@ users:
             let logins = logins_of(&kubeconfig(fields, &args), "f");
             assert_eq!(logins.len(), 1, "{logins:?}");
             let all = Observed { logins, ..observed(json!(null), std::slice::from_ref(strategy)) };
-            let found = problems(judge(&all));
+            let found = problems(check(&all));
             assert_eq!(found.len(), usize::from(wanted.is_some()), "{fields} {args}: {found:?}");
             assert!(wanted.is_none_or(|wanted| found[0].0.contains(wanted)), "{fields} {args}: {found:?}");
         }

@@ -7,7 +7,7 @@ use pinniped_concierge_api::config::{
 };
 use pinniped_delegation::api::TlsCertificateDelegation;
 use pinniped_delegation::grants::SecretReference;
-use pinniped_pki::tls::Shown;
+use pinniped_pki::tls::PresentedTls;
 
 use super::logins::LoginEntry;
 
@@ -19,17 +19,17 @@ pub(super) struct Observed {
     /// The argument for kubectl: `credentialissuer.config.concierge.SUFFIX/NAME`.
     pub(super) issuer_argument: String,
     /// The namespace of the Concierge.
-    pub(super) namespace: Look<String>,
+    pub(super) namespace: ReadResult<String>,
     /// The reason why the aggregated API is unavailable; empty if it is available.
-    pub(super) api_trouble: Look<String>,
+    pub(super) api_trouble: ReadResult<String>,
     /// The number of authenticators, and those that are not ready.
-    pub(super) authenticators: Look<Authenticators>,
+    pub(super) authenticators: ReadResult<Authenticators>,
     /// The Services that the Concierge created.
-    pub(super) services: Look<Vec<ServiceLook>>,
+    pub(super) services: ReadResult<Vec<ObservedService>>,
     /// The Secret that the spec names.
-    pub(super) secret: Option<SecretLook>,
+    pub(super) secret: Option<ObservedSecret>,
     /// The result of the probe of the advertised endpoint.
-    pub(super) endpoint: Option<EndpointLook>,
+    pub(super) endpoint: Option<EndpointProbe>,
     /// Clusters of the kubeconfigs.
     pub(super) entries: Vec<KubeconfigEntry>,
     /// Users of the checked kubeconfig that log in with a service account token.
@@ -38,7 +38,7 @@ pub(super) struct Observed {
 
 /// The result of reading something.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Look<T> {
+pub(super) enum ReadResult<T> {
     /// The value.
     Found(T),
     /// It does not exist.
@@ -49,7 +49,7 @@ pub(super) enum Look<T> {
     Failed(String),
 }
 
-impl<T> Look<T> {
+impl<T> ReadResult<T> {
     pub(super) fn found(&self) -> Option<&T> {
         match self {
             Self::Found(found) => Some(found),
@@ -57,12 +57,12 @@ impl<T> Look<T> {
         }
     }
 
-    pub(super) fn map<U>(self, change: impl FnOnce(T) -> U) -> Look<U> {
+    pub(super) fn map<U>(self, change: impl FnOnce(T) -> U) -> ReadResult<U> {
         match self {
-            Self::Found(found) => Look::Found(change(found)),
-            Self::Missing => Look::Missing,
-            Self::Hidden(why) => Look::Hidden(why),
-            Self::Failed(why) => Look::Failed(why),
+            Self::Found(found) => ReadResult::Found(change(found)),
+            Self::Missing => ReadResult::Missing,
+            Self::Hidden(why) => ReadResult::Hidden(why),
+            Self::Failed(why) => ReadResult::Failed(why),
         }
     }
 }
@@ -78,24 +78,24 @@ pub(super) struct Authenticators {
 
 /// A Service and its endpoints.
 #[derive(Clone)]
-pub(super) struct ServiceLook {
+pub(super) struct ObservedService {
     pub(super) service: Service,
     /// The number of ready endpoints.
-    pub(super) ready: Look<usize>,
+    pub(super) ready: ReadResult<usize>,
 }
 
 /// The Secret that the spec names.
 #[derive(Clone)]
-pub(super) struct SecretLook {
+pub(super) struct ObservedSecret {
     pub(super) reference: SecretReference,
-    pub(super) secret: Look<Secret>,
+    pub(super) secret: ReadResult<Secret>,
     /// The delegations in its namespace, if that differs from the Concierge's.
-    pub(super) delegations: Option<Look<Vec<TlsCertificateDelegation>>>,
+    pub(super) delegations: Option<ReadResult<Vec<TlsCertificateDelegation>>>,
 }
 
 /// The result of the probe of the advertised endpoint.
 #[derive(Clone, Debug)]
-pub(super) enum EndpointLook {
+pub(super) enum EndpointProbe {
     /// The URL is invalid.
     Malformed(String),
     /// No connection.
@@ -103,8 +103,8 @@ pub(super) enum EndpointLook {
     /// A connection, but no certificate.
     NoCertificate(String),
     /// A certificate.
-    Shown {
-        shown: Shown,
+    Connected {
+        shown: PresentedTls,
         /// The reason why the system roots do not trust it; only checked if no bundle is
         /// advertised.
         system: Option<String>,

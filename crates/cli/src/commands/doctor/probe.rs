@@ -6,14 +6,14 @@ use rustls::pki_types::ServerName;
 use tokio_rustls::TlsConnector;
 use url::Url;
 
-use super::observed::EndpointLook;
-use super::read::LOOK_LIMIT;
+use super::observed::EndpointProbe;
+use super::read::READ_TIMEOUT;
 use crate::dial::Dialer;
 use crate::https::host_of;
 use crate::https::{HttpsClient, SendError, tls_text};
 
 /// Probes the endpoint. With `system`, also checks whether the system roots trust the certificate.
-pub(super) async fn look(dialer: &Dialer, endpoint: &str, system: bool) -> EndpointLook {
+pub(super) async fn probe_endpoint(dialer: &Dialer, endpoint: &str, system: bool) -> EndpointProbe {
     let target = Url::parse(endpoint).map_err(|err| err.to_string()).and_then(|url| {
         let host = host_of(&url);
         let name = ServerName::try_from(host.clone()).map_err(|err| err.to_string())?;
@@ -21,27 +21,27 @@ pub(super) async fn look(dialer: &Dialer, endpoint: &str, system: bool) -> Endpo
     });
     let (url, host, name) = match target {
         Ok(target) => target,
-        Err(why) => return EndpointLook::Malformed(why),
+        Err(why) => return EndpointProbe::Malformed(why),
     };
     let port = url.port_or_known_default().unwrap_or(443);
-    let stream = match tokio::time::timeout(LOOK_LIMIT, dialer.dial(&host, port, true)).await {
+    let stream = match tokio::time::timeout(READ_TIMEOUT, dialer.dial(&host, port, true)).await {
         Ok(Ok(stream)) => stream,
-        Ok(Err(why)) => return EndpointLook::Unreachable(why.to_string()),
-        Err(_) => return EndpointLook::Unreachable("no answer in time".to_owned()),
+        Ok(Err(why)) => return EndpointProbe::Unreachable(why.to_string()),
+        Err(_) => return EndpointProbe::Unreachable("no response in time".to_owned()),
     };
     let probe = Probe::new(ALPN_HTTP);
     let handshake = TlsConnector::from(probe.config()).connect(name, stream);
-    let outcome = match tokio::time::timeout(LOOK_LIMIT, handshake).await {
-        Ok(outcome) => outcome.map(drop).map_err(|err| tls_text(&err, &host)),
-        Err(_) => Err("no answer in time".to_owned()),
+    let result = match tokio::time::timeout(READ_TIMEOUT, handshake).await {
+        Ok(result) => result.map(drop).map_err(|err| tls_text(&err, &host)),
+        Err(_) => Err("no response in time".to_owned()),
     };
-    let shown = probe.shown();
+    let shown = probe.presented();
     if shown.chain.is_empty() {
-        return EndpointLook::NoCertificate(outcome.err().unwrap_or_default());
+        return EndpointProbe::NoCertificate(result.err().unwrap_or_default());
     }
     let system = if system { vouched(dialer, &url).await.err() } else { None };
     let system = system.map(|error| chain(&error).to_string());
-    EndpointLook::Shown { shown, system }
+    EndpointProbe::Connected { shown, system }
 }
 
 /// The reason why the system roots do not verify a server.
@@ -51,13 +51,13 @@ enum VouchError {
     Tls(#[from] TlsError),
     #[error(transparent)]
     Send(#[from] SendError),
-    #[error("no answer in time")]
+    #[error("no response in time")]
     Timeout,
 }
 
 /// Sends a request that is verified with the system roots; any response is a success.
 async fn vouched(dialer: &Dialer, url: &Url) -> Result<(), VouchError> {
     let client = HttpsClient::new(dialer.clone(), Profile::Default, Roots::System)?;
-    tokio::time::timeout(LOOK_LIMIT, client.get(url)).await.map_err(|_| VouchError::Timeout)??;
+    tokio::time::timeout(READ_TIMEOUT, client.get(url)).await.map_err(|_| VouchError::Timeout)??;
     Ok(())
 }

@@ -17,14 +17,15 @@ use pinniped_kube_types::suffix::GroupSuffix;
 use serde::de::DeserializeOwned;
 
 use super::observed::{
-    Authenticators, DEFAULT_NAMESPACE, EndpointLook, KubeconfigEntry, Look, Observed, SecretLook, ServiceLook,
+    Authenticators, DEFAULT_NAMESPACE, EndpointProbe, KubeconfigEntry, Observed, ObservedSecret,
+    ObservedService, ReadResult,
 };
 use super::probe;
 use crate::admin::{Admin, Subject};
 use crate::dial::Dialer;
 
 /// The timeout of each read.
-pub(super) const LOOK_LIMIT: Duration = Duration::from_secs(10);
+pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// There is no CredentialIssuer to check.
 #[derive(Debug, thiserror::Error)]
@@ -45,7 +46,7 @@ pub enum IssuerError {
     Several(String),
     /// The cluster does not serve the resource.
     #[error(
-        "this cluster does not know {0}: install the Concierge, or name its API groups with \
+        "this cluster does not serve {0}: install the Concierge, or name its API groups with \
          --concierge-api-group-suffix"
     )]
     Unknown(String),
@@ -69,21 +70,21 @@ impl Reader<'_> {
             format!("{}.{}", CredentialIssuer::PLURAL, self.suffix.replace(CredentialIssuer::GROUP));
         if !name.is_empty() {
             return match self.get(&api, &resource, name).await {
-                Look::Found(issuer) => Ok(issuer),
-                Look::Missing => Err(IssuerError::NotFound { resource, name: name.to_owned() }),
-                Look::Hidden(text) | Look::Failed(text) => Err(IssuerError::Request(text)),
+                ReadResult::Found(issuer) => Ok(issuer),
+                ReadResult::Missing => Err(IssuerError::NotFound { resource, name: name.to_owned() }),
+                ReadResult::Hidden(text) | ReadResult::Failed(text) => Err(IssuerError::Request(text)),
             };
         }
         match self.list(&api, &resource, ListParams::default()).await {
-            Look::Found(mut issuers) if issuers.len() == 1 => Ok(issuers.remove(0)),
-            Look::Found(issuers) if issuers.is_empty() => Err(IssuerError::None(resource)),
-            Look::Found(issuers) => {
+            ReadResult::Found(mut issuers) if issuers.len() == 1 => Ok(issuers.remove(0)),
+            ReadResult::Found(issuers) if issuers.is_empty() => Err(IssuerError::None(resource)),
+            ReadResult::Found(issuers) => {
                 let names: Vec<_> =
                     issuers.iter().filter_map(|issuer| issuer.metadata.name.as_deref()).collect();
                 Err(IssuerError::Several(names.join(", ")))
             }
-            Look::Missing => Err(IssuerError::Unknown(resource)),
-            Look::Hidden(text) | Look::Failed(text) => Err(IssuerError::Request(text)),
+            ReadResult::Missing => Err(IssuerError::Unknown(resource)),
+            ReadResult::Hidden(text) | ReadResult::Failed(text) => Err(IssuerError::Request(text)),
         }
     }
 
@@ -109,7 +110,7 @@ impl Reader<'_> {
 
     /// Returns the namespace of the Concierge, and the reason why its API is unavailable, from its
     /// APIService.
-    async fn api_service(&self) -> (Look<String>, Look<String>) {
+    async fn api_service(&self) -> (ReadResult<String>, ReadResult<String>) {
         let kind = GroupVersionKind::gvk("apiregistration.k8s.io", "v1", "APIService");
         let resource = ApiResource::from_gvk_with_plural(&kind, "apiservices");
         let api: Api<DynamicObject> = Api::all_with(self.admin.client.clone(), &resource);
@@ -132,7 +133,7 @@ impl Reader<'_> {
         (namespace, trouble)
     }
 
-    async fn authenticators(&self) -> Look<Authenticators> {
+    async fn authenticators(&self) -> ReadResult<Authenticators> {
         let client = &self.admin.client;
         let group = self.suffix.replace(WebhookAuthenticator::GROUP);
         let webhooks: Api<WebhookAuthenticator> = Api::all_with(client.clone(), self.suffix);
@@ -149,7 +150,7 @@ impl Reader<'_> {
             }
         };
         match (webhooks, jwts) {
-            (Look::Found(webhooks), Look::Found(jwts)) => {
+            (ReadResult::Found(webhooks), ReadResult::Found(jwts)) => {
                 for webhook in webhooks {
                     let status = serde_json::to_value(&webhook.status).unwrap_or_default();
                     add("webhookauthenticator", &webhook.metadata.name, status);
@@ -158,22 +159,22 @@ impl Reader<'_> {
                     let status = serde_json::to_value(&jwt.status).unwrap_or_default();
                     add("jwtauthenticator", &jwt.metadata.name, status);
                 }
-                Look::Found(all)
+                ReadResult::Found(all)
             }
-            (Look::Hidden(why), _) | (_, Look::Hidden(why)) => Look::Hidden(why),
-            (Look::Failed(why), _) | (_, Look::Failed(why)) => Look::Failed(why),
-            (Look::Missing, _) | (_, Look::Missing) => Look::Missing,
+            (ReadResult::Hidden(why), _) | (_, ReadResult::Hidden(why)) => ReadResult::Hidden(why),
+            (ReadResult::Failed(why), _) | (_, ReadResult::Failed(why)) => ReadResult::Failed(why),
+            (ReadResult::Missing, _) | (_, ReadResult::Missing) => ReadResult::Missing,
         }
     }
 
     /// Returns the Services that the Concierge created, which have its bookkeeping annotation.
-    async fn services(&self, namespace: &str) -> Look<Vec<ServiceLook>> {
+    async fn services(&self, namespace: &str) -> ReadResult<Vec<ObservedService>> {
         let api: Api<Service> = Api::namespaced(self.admin.client.clone(), namespace);
         let services = match self.list(&api, "services", ListParams::default()).await {
-            Look::Found(services) => services,
-            Look::Missing => return Look::Missing,
-            Look::Hidden(why) => return Look::Hidden(why),
-            Look::Failed(why) => return Look::Failed(why),
+            ReadResult::Found(services) => services,
+            ReadResult::Missing => return ReadResult::Missing,
+            ReadResult::Hidden(why) => return ReadResult::Hidden(why),
+            ReadResult::Failed(why) => return ReadResult::Failed(why),
         };
         let books = [ANNOTATION_BOOKKEEPING_LABELS, ANNOTATION_BOOKKEEPING_ANNOTATIONS];
         let mut looks = Vec::new();
@@ -181,13 +182,13 @@ impl Reader<'_> {
             let annotations = service.metadata.annotations.as_ref();
             if annotations.is_some_and(|found| books.iter().any(|key| found.contains_key(*key))) {
                 let name = service.metadata.name.clone().unwrap_or_default();
-                looks.push(ServiceLook { ready: self.ready_endpoints(namespace, &name).await, service });
+                looks.push(ObservedService { ready: self.ready_endpoints(namespace, &name).await, service });
             }
         }
-        Look::Found(looks)
+        ReadResult::Found(looks)
     }
 
-    async fn ready_endpoints(&self, namespace: &str, service: &str) -> Look<usize> {
+    async fn ready_endpoints(&self, namespace: &str, service: &str) -> ReadResult<usize> {
         let api: Api<EndpointSlice> = Api::namespaced(self.admin.client.clone(), namespace);
         let of_service = ListParams::default().labels(&format!("kubernetes.io/service-name={service}"));
         let slices = self.list(&api, "endpointslices.discovery.k8s.io", of_service).await;
@@ -201,48 +202,48 @@ impl Reader<'_> {
         })
     }
 
-    async fn secret(&self, issuer: &CredentialIssuer, own: &str) -> Option<SecretLook> {
+    async fn secret(&self, issuer: &CredentialIssuer, own: &str) -> Option<ObservedSecret> {
         let proxy = issuer.spec.as_ref()?.impersonation_proxy.as_ref()?;
         let written = proxy.tls.as_ref()?.secret_name.as_deref().filter(|name| !name.is_empty())?;
         let reference = SecretReference::parse(written, own);
         if reference.is_malformed() {
-            return Some(SecretLook { reference, secret: Look::Missing, delegations: None });
+            return Some(ObservedSecret { reference, secret: ReadResult::Missing, delegations: None });
         }
         let api: Api<Secret> = Api::namespaced(self.admin.client.clone(), &reference.namespace);
         let secret = self.get(&api, "secrets", &reference.name).await;
         let foreign = reference.namespace != own;
         let delegations = if foreign { Some(self.delegations(&reference.namespace).await) } else { None };
-        Some(SecretLook { reference, secret, delegations })
+        Some(ObservedSecret { reference, secret, delegations })
     }
 
     /// Returns the delegations of a namespace, in all served API groups.
-    async fn delegations(&self, namespace: &str) -> Look<Vec<TlsCertificateDelegation>> {
-        let mut all: Look<Vec<TlsCertificateDelegation>> = Look::Missing;
+    async fn delegations(&self, namespace: &str) -> ReadResult<Vec<TlsCertificateDelegation>> {
+        let mut all: ReadResult<Vec<TlsCertificateDelegation>> = ReadResult::Missing;
         for group in DelegationGroup::ALL {
             let api: Api<TlsCertificateDelegation> =
                 Api::namespaced_with(self.admin.client.clone(), namespace, &group);
             let resource = format!("{}.{}", TlsCertificateDelegation::PLURAL, group.group());
             all = match (all, self.list(&api, &resource, ListParams::default()).await) {
-                (Look::Found(mut all), Look::Found(more)) => {
+                (ReadResult::Found(mut all), ReadResult::Found(more)) => {
                     all.extend(more);
-                    Look::Found(all)
+                    ReadResult::Found(all)
                 }
-                (all @ Look::Found(_), _) | (all, Look::Missing) => all,
-                (_, look) => look,
+                (all @ ReadResult::Found(_), _) | (all, ReadResult::Missing) => all,
+                (_, result) => result,
             };
         }
         all
     }
 
-    async fn endpoint(&self, issuer: &CredentialIssuer) -> Option<EndpointLook> {
+    async fn endpoint(&self, issuer: &CredentialIssuer) -> Option<EndpointProbe> {
         let strategies = &issuer.status.as_ref()?.strategies;
         let proxy = strategies.iter().find(|strategy| strategy.type_ == StrategyType::ImpersonationProxy)?;
         let info = proxy.frontend.as_ref()?.impersonation_proxy_info.as_ref()?;
         let system = info.certificate_authority_data.is_empty();
-        Some(probe::look(&self.dialer, &info.endpoint, system).await)
+        Some(probe::probe_endpoint(&self.dialer, &info.endpoint, system).await)
     }
 
-    async fn get<K>(&self, api: &Api<K>, resource: &str, name: &str) -> Look<K>
+    async fn get<K>(&self, api: &Api<K>, resource: &str, name: &str) -> ReadResult<K>
     where
         K: Resource + Clone + DeserializeOwned + Debug,
     {
@@ -251,7 +252,7 @@ impl Reader<'_> {
         self.within_limit(api.get(name), subject).await
     }
 
-    async fn list<K>(&self, api: &Api<K>, resource: &str, parameters: ListParams) -> Look<Vec<K>>
+    async fn list<K>(&self, api: &Api<K>, resource: &str, parameters: ListParams) -> ReadResult<Vec<K>>
     where
         K: Resource + Clone + DeserializeOwned + Debug,
     {
@@ -264,17 +265,17 @@ impl Reader<'_> {
         &self,
         call: impl Future<Output = Result<T, kube::Error>>,
         subject: Subject<'_>,
-    ) -> Look<T> {
-        let error = match tokio::time::timeout(LOOK_LIMIT, call).await {
-            Ok(Ok(found)) => return Look::Found(found),
+    ) -> ReadResult<T> {
+        let error = match tokio::time::timeout(READ_TIMEOUT, call).await {
+            Ok(Ok(found)) => return ReadResult::Found(found),
             Ok(Err(error)) => error,
-            Err(_) => return Look::Failed("context deadline exceeded".to_owned()),
+            Err(_) => return ReadResult::Failed("context deadline exceeded".to_owned()),
         };
         let text = self.admin.request_error(&error, subject).to_string();
         match &error {
-            kube::Error::Api(status) if status.code == 404 => Look::Missing,
-            kube::Error::Api(status) if matches!(status.code, 401 | 403) => Look::Hidden(text),
-            _ => Look::Failed(text),
+            kube::Error::Api(status) if status.code == 404 => ReadResult::Missing,
+            kube::Error::Api(status) if matches!(status.code, 401 | 403) => ReadResult::Hidden(text),
+            _ => ReadResult::Failed(text),
         }
     }
 }

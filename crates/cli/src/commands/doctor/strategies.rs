@@ -7,27 +7,27 @@ use pinniped_concierge_api::config::{
 use pinniped_concierge_domain::credential_issuer::conditions;
 
 use super::finding::Finding;
-use super::observed::{Look, Observed};
+use super::observed::{Observed, ReadResult};
 
 /// Checks the strategies.
-pub(super) fn judge(observed: &Observed) -> Vec<Finding> {
+pub(super) fn check(observed: &Observed) -> Vec<Finding> {
     let mut findings = Vec::new();
     aggregated_api(observed, &mut findings);
     authenticators(observed, &mut findings);
     let strategies = observed.strategies();
     if strategies.is_empty() {
         findings.push(Finding::problem(
-            format!("{} has no status: no Concierge has looked at it", observed.issuer_argument),
+            format!("{} has no status: no Concierge has processed it", observed.issuer_argument),
             format!("see whether its pods run: {}", pods(observed)),
         ));
         return findings;
     }
     let any_works = strategies.iter().any(works);
-    findings.extend(strategies.iter().map(|strategy| judge_one(observed, strategy, any_works)));
+    findings.extend(strategies.iter().map(|strategy| check_one(observed, strategy, any_works)));
     if !any_works {
         findings.push(Finding::problem(
-            "no strategy works: nobody can log in",
-            "resolve one of the above; where the control plane is out of reach, let the impersonation proxy run: \
+            "no strategy works, so users cannot log in",
+            "resolve one of the above; if the control plane is not accessible, enable the impersonation proxy: \
              spec.impersonationProxy.mode: enabled",
         ));
     }
@@ -39,13 +39,13 @@ fn works(strategy: &CredentialIssuerStrategy) -> bool {
     strategy.status == StrategyStatus::Success
 }
 
-fn judge_one(observed: &Observed, strategy: &CredentialIssuerStrategy, any_works: bool) -> Finding {
+fn check_one(observed: &Observed, strategy: &CredentialIssuerStrategy, any_works: bool) -> Finding {
     let CredentialIssuerStrategy { type_, message, reason, .. } = strategy;
     if works(strategy) {
         return Finding::Fine(format!("strategy {type_} works: {message}"));
     }
     if *reason == StrategyReason::Disabled {
-        return Finding::Fine(format!("strategy {type_} is switched off: {message}"));
+        return Finding::Fine(format!("strategy {type_} is disabled: {message}"));
     }
     // On a managed control plane this is expected, as long as another strategy works.
     if *type_ == StrategyType::KubeClusterSigningCertificate && any_works {
@@ -82,7 +82,7 @@ const REMEDIES: [(&str, &str); 21] = [
     ("unable to read provided ca.crt", "put a PEM bundle into ca.crt of the Secret, or remove that key"),
     (
         "could not decode impersonationSpec.TLS.certificateAuthorityData",
-        "write the base64 of a PEM bundle into spec.impersonationProxy.tls.certificateAuthorityData, as base64 -w0 makes it",
+        "write the base64 of a PEM bundle into spec.impersonationProxy.tls.certificateAuthorityData, as printed by base64 -w0",
     ),
     (
         "could not validate the externally provided TLS secret",
@@ -92,10 +92,10 @@ const REMEDIES: [(&str, &str); 21] = [
         "could not load the externally provided TLS secret",
         "create the Secret, or correct spec.impersonationProxy.tls.secretName",
     ),
-    ("does not allow an empty certificateAuthorityData", "do what the message says"),
+    ("does not allow an empty certificateAuthorityData", "follow the message"),
     (
         "waiting for load balancer Service",
-        "wait for the Service's address; a cluster without load balancers wants spec.impersonationProxy.service.type \
+        "wait for the Service's address; a cluster without load balancers requires spec.impersonationProxy.service.type \
          ClusterIP or None, and an externalEndpoint",
     ),
     (
@@ -108,12 +108,12 @@ const REMEDIES: [(&str, &str); 21] = [
     ),
     ("externalEndpoint must be set", "set spec.impersonationProxy.externalEndpoint"),
     ("invalid LoadBalancerIP", "write an IP address into spec.impersonationProxy.service.loadBalancerIP"),
-    ("apply install-pinniped-concierge-", "do what the message says, with kubectl apply -f"),
+    ("apply install-pinniped-concierge-", "follow the message, with kubectl apply -f"),
     ("spec.impersonationProxy is nil", "add spec.impersonationProxy with a mode"),
     (
         "could not load CA",
         "delete the Secret whose name ends in -impersonation-proxy-ca-certificate: a new CA is made, and kubeconfigs \
-         have to be handed out again",
+         must be distributed again",
     ),
     (
         "could not load the impersonator's credential signing secret",
@@ -124,7 +124,7 @@ const REMEDIES: [(&str, &str); 21] = [
 fn remedy(observed: &Observed, message: &str) -> String {
     let known = REMEDIES.iter().find(|(part, _)| message.contains(part));
     known.map_or_else(
-        || format!("the Concierge's log says more: {}", logs(observed)),
+        || format!("see the Concierge's log: {}", logs(observed)),
         |(_, text)| (*text).to_owned(),
     )
 }
@@ -143,56 +143,58 @@ fn logs(observed: &Observed) -> String {
 
 fn condition(observed: &Observed, findings: &mut Vec<Finding>) {
     let conditions = observed.issuer.status.as_ref().map_or(&[][..], |status| &status.conditions);
-    let Some(told) =
+    let Some(condition_entry) =
         conditions.iter().find(|condition| condition.type_ == conditions::SERVING_CERTIFICATE_VALID)
     else {
         return;
     };
-    match told.status.as_str() {
-        "True" => findings.push(Finding::Fine(format!("{}: {}", told.type_, told.message))),
+    match condition_entry.status.as_str() {
+        "True" => {
+            findings.push(Finding::Fine(format!("{}: {}", condition_entry.type_, condition_entry.message)))
+        }
         "False" => findings.push(Finding::problem(
-            format!("{} is False: {}", told.type_, told.message),
+            format!("{} is False: {}", condition_entry.type_, condition_entry.message),
             "issue a certificate that clients can use; they refuse this one",
         )),
-        _ => findings.push(Finding::unseen(told.type_.clone(), told.message.clone())),
+        _ => findings.push(Finding::unseen(condition_entry.type_.clone(), condition_entry.message.clone())),
     }
 }
 
 fn aggregated_api(observed: &Observed, findings: &mut Vec<Finding>) {
     let api = "the API for logins (APIService v1alpha1.login.concierge)";
     match &observed.api_trouble {
-        Look::Found(trouble) if trouble.is_empty() => {
+        ReadResult::Found(trouble) if trouble.is_empty() => {
             findings.push(Finding::Fine(format!("{api} is available")));
         }
-        Look::Found(trouble) => findings.push(Finding::problem(
+        ReadResult::Found(trouble) => findings.push(Finding::problem(
             format!("{api} is not available: {trouble}"),
             format!("see whether the Concierge's pods are ready: {}", pods(observed)),
         )),
-        Look::Missing => findings.push(Finding::problem(
+        ReadResult::Missing => findings.push(Finding::problem(
             format!("{api} does not exist"),
             "apply the install files again: kubectl apply -f install-pinniped-concierge-resources.yaml",
         )),
-        Look::Hidden(why) | Look::Failed(why) => findings.push(Finding::unseen(api, why.clone())),
+        ReadResult::Hidden(why) | ReadResult::Failed(why) => findings.push(Finding::unseen(api, why.clone())),
     }
 }
 
 fn authenticators(observed: &Observed, findings: &mut Vec<Finding>) {
     match &observed.authenticators {
-        Look::Found(found) if found.count == 0 => findings.push(Finding::problem(
-            "there is no authenticator: nobody can log in",
+        ReadResult::Found(found) if found.count == 0 => findings.push(Finding::problem(
+            "there is no authenticator, so users cannot log in",
             "create a WebhookAuthenticator or a JWTAuthenticator",
         )),
-        Look::Found(found) if found.unready.is_empty() => {
+        ReadResult::Found(found) if found.unready.is_empty() => {
             findings.push(Finding::Fine(format!("authenticators: {}, all of them ready", found.count)));
         }
-        Look::Found(found) => findings.extend(found.unready.iter().map(|(name, why)| {
+        ReadResult::Found(found) => findings.extend(found.unready.iter().map(|(name, why)| {
             Finding::problem(
                 format!("{name} is not ready: {why}"),
                 format!("its conditions say more: kubectl describe {name}"),
             )
         })),
-        Look::Missing => {}
-        Look::Hidden(why) | Look::Failed(why) => {
+        ReadResult::Missing => {}
+        ReadResult::Hidden(why) | ReadResult::Failed(why) => {
             findings.push(Finding::unseen("authenticators", why.clone()));
         }
     }

@@ -5,10 +5,10 @@ use pinniped_go_compat::base64 as gobase64;
 use pinniped_pki::CaBundle;
 
 use super::finding::Finding;
-use super::observed::{KubeconfigEntry, Look, Observed};
+use super::observed::{KubeconfigEntry, Observed, ReadResult};
 
 /// Checks the Services.
-pub(super) fn judge_services(observed: &Observed) -> Vec<Finding> {
+pub(super) fn check_services(observed: &Observed) -> Vec<Finding> {
     let wanted = match observed.proxy().map(|proxy| proxy.service.type_.as_deref().unwrap_or_default()) {
         Some("None") | None => return Vec::new(),
         Some("ClusterIP") => "ClusterIP",
@@ -22,38 +22,38 @@ pub(super) fn judge_services(observed: &Observed) -> Vec<Finding> {
     }
     let what = format!("the proxy's Service of type {wanted}");
     let services = match &observed.services {
-        Look::Found(services) => services,
-        Look::Missing => return Vec::new(),
-        Look::Hidden(why) | Look::Failed(why) => return vec![Finding::unseen(what, why.clone())],
+        ReadResult::Found(services) => services,
+        ReadResult::Missing => return Vec::new(),
+        ReadResult::Hidden(why) | ReadResult::Failed(why) => return vec![Finding::unseen(what, why.clone())],
     };
     let of_type = |type_: Option<&str>| type_.unwrap_or("ClusterIP") == wanted;
-    let found = services
-        .iter()
-        .find(|look| look.service.spec.as_ref().is_some_and(|spec| of_type(spec.type_.as_deref())));
-    let Some(look) = found else {
+    let found = services.iter().find(|observed_service| {
+        observed_service.service.spec.as_ref().is_some_and(|spec| of_type(spec.type_.as_deref()))
+    });
+    let Some(observed_service) = found else {
         return vec![Finding::problem(
             format!("{what} does not exist"),
-            "the Concierge makes it: its strategy, or its log, says why it could not",
+            "the Concierge creates it: its strategy or its log has the reason for the failure",
         )];
     };
-    let name = look.service.metadata.name.as_deref().unwrap_or_default();
-    vec![match &look.ready {
-        Look::Found(0) | Look::Missing => Finding::problem(
-            format!("no ready pod stands behind service {name}"),
+    let name = observed_service.service.metadata.name.as_deref().unwrap_or_default();
+    vec![match &observed_service.ready {
+        ReadResult::Found(0) | ReadResult::Missing => Finding::problem(
+            format!("no ready endpoint exists for service {name}"),
             format!(
                 "see whether the Concierge's pods are ready: kubectl get pods --namespace {}",
                 observed.namespace_or_default()
             ),
         ),
-        Look::Found(count) => Finding::Fine(format!("service {name} leads to ready pods: {count}")),
-        Look::Hidden(why) | Look::Failed(why) => {
+        ReadResult::Found(count) => Finding::Fine(format!("service {name} leads to ready pods: {count}")),
+        ReadResult::Hidden(why) | ReadResult::Failed(why) => {
             Finding::unseen(format!("the pods behind service {name}"), why.clone())
         }
     }]
 }
 
 /// Checks the kubeconfigs.
-pub(super) fn judge_kubeconfigs(observed: &Observed) -> Vec<Finding> {
+pub(super) fn check_kubeconfigs(observed: &Observed) -> Vec<Finding> {
     let info = observed
         .proxy_strategy()
         .and_then(|strategy| strategy.frontend.as_ref()?.impersonation_proxy_info.as_ref());
@@ -89,7 +89,7 @@ pub(super) fn judge_kubeconfigs(observed: &Observed) -> Vec<Finding> {
     findings
 }
 
-const REGENERATE: &str = "make it again, and hand it out: pinniped get kubeconfig";
+const REGENERATE: &str = "create and distribute it again: pinniped get kubeconfig";
 
 fn same_url(a: &str, b: &str) -> bool {
     let parse = |text: &str| url::Url::parse(text).ok();

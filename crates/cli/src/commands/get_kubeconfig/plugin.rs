@@ -14,7 +14,7 @@ const RESERVED_AUDIENCE: &str = ".pinniped.dev";
 #[derive(Debug, thiserror::Error)]
 pub enum PluginError {
     /// The path of this program is not known.
-    #[error("could not determine the Pinniped executable path: the system does not tell")]
+    #[error("could not determine the Pinniped executable path: the system does not report it")]
     NoExecutable,
     /// The token is given twice.
     #[error("only one of --static-token and --static-token-env can be specified")]
@@ -112,12 +112,12 @@ fn push_set(args: &mut Vec<String>, flag: &str, value: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flags::parse::Outcome;
+    use crate::flags::parse::ParseResult;
     use crate::flags::{parse, tree::ROOT};
 
     fn args(line: &str) -> Result<Vec<String>, String> {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-        let Outcome::Run(parsed) = parse(&ROOT, &words) else { panic!("{line}") };
+        let ParseResult::Run(parsed) = parse(&ROOT, &words) else { panic!("{line}") };
         let environment = Environment { executable: Some("/bin/pinniped".into()), ..Environment::default() };
         plugin(&Options::new(&parsed), &environment)
             .map(|plugin| plugin.args)

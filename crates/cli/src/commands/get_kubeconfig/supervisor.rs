@@ -12,7 +12,7 @@ use pinniped_pki::tls::{Profile, Roots, TlsError};
 
 use super::options::{OidcOptions, Options};
 use crate::dial::Dialer;
-use crate::https::{Answer, HttpsClient, SendError};
+use crate::https::{FullResponse, HttpsClient, SendError};
 use crate::printer::Printer;
 
 /// The issuer was not discovered.
@@ -216,14 +216,14 @@ pub(super) async fn fill_in(
 async fn discover(client: &HttpsClient, issuer: &str) -> Result<Discovery, OidcDiscoveryError> {
     let address = format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/'));
     let url = Url::parse(&address).map_err(|source| OidcDiscoveryError::Url { address, source })?;
-    let answer = client.get(&url).await?;
-    if !answer.status.is_success() {
+    let response = client.get(&url).await?;
+    if !response.status.is_success() {
         return Err(OidcDiscoveryError::Status {
-            status: answer.status_line(),
-            body: String::from_utf8_lossy(&answer.body).into_owned(),
+            status: response.status_line(),
+            body: String::from_utf8_lossy(&response.body).into_owned(),
         });
     }
-    let discovery: Discovery = serde_json::from_slice(&answer.body)?;
+    let discovery: Discovery = serde_json::from_slice(&response.body)?;
     if discovery.issuer != issuer {
         return Err(OidcDiscoveryError::Issuer { given: issuer.to_owned(), returned: discovery.issuer });
     }
@@ -236,28 +236,28 @@ fn drop_unsupported_scopes(oidc: &mut OidcOptions, supported: &[String], printer
         return;
     }
     for scope in OURS {
-        if oidc.scopes.iter().any(|asked| asked == scope) {
+        if oidc.scopes.iter().any(|requested| requested == scope) {
             printer.info(
                 "removed scope from --oidc-scopes list because it is not supported by this Supervisor",
                 &[("scope", json!(scope))],
             );
         }
     }
-    oidc.scopes.retain(|asked| !OURS.contains(&asked.as_str()));
+    oidc.scopes.retain(|requested| !OURS.contains(&requested.as_str()));
 }
 
-async fn providers(client: &HttpsClient, endpoint: &str) -> Result<Answer, SupervisorError> {
+async fn providers(client: &HttpsClient, endpoint: &str) -> Result<FullResponse, SupervisorError> {
     let url = Url::parse(endpoint)
         .map_err(|source| SupervisorError::ProvidersUrl { endpoint: endpoint.to_owned(), source })?;
-    let answer = client.get(&url).await?;
-    if answer.status != http::StatusCode::OK {
-        return Err(SupervisorError::ProvidersStatus(answer.status_line()));
+    let response = client.get(&url).await?;
+    if response.status != http::StatusCode::OK {
+        return Err(SupervisorError::ProvidersStatus(response.status_line()));
     }
-    Ok(answer)
+    Ok(response)
 }
 
 /// Selects the identity provider and flow from the document in `received`.
-fn select(oidc: &mut OidcOptions, received: &Answer, printer: Printer) -> Result<(), SupervisorError> {
+fn select(oidc: &mut OidcOptions, received: &FullResponse, printer: Printer) -> Result<(), SupervisorError> {
     let list: ProviderList<'_> = serde_json::from_slice(&received.body)?;
     let raw = list.pinniped_identity_providers.map_or("null", RawValue::get);
     let providers: Option<Vec<Provider>> = serde_json::from_str(raw)?;
@@ -292,15 +292,15 @@ fn select_provider<'a>(
     }
 }
 
-fn select_flow(provider: &Provider, asked: &str, printer: Printer) -> Result<String, SupervisorError> {
+fn select_flow(provider: &Provider, requested: &str, printer: Printer) -> Result<String, SupervisorError> {
     let flows = provider.flows.as_deref().unwrap_or_default();
     match flows {
         // An older Supervisor without flows: the requested flow is used.
-        [] => Ok(asked.to_owned()),
-        flows if !asked.is_empty() => match flows.iter().find(|flow| *flow == asked) {
+        [] => Ok(requested.to_owned()),
+        flows if !requested.is_empty() => match flows.iter().find(|flow| *flow == requested) {
             Some(flow) => Ok(flow.clone()),
             None => Err(SupervisorError::Flow {
-                flow: asked.to_owned(),
+                flow: requested.to_owned(),
                 name: provider.name.clone(),
                 type_: provider.type_.clone(),
                 flows: flows.to_vec(),
@@ -381,7 +381,7 @@ mod tests {
     #[test]
     fn flows_are_selected_from_the_offered_ones() {
         let printer = Printer::new(crate::printer::Level::Warning);
-        for (flows, asked, expected) in [
+        for (flows, requested, expected) in [
             (&[][..], "", Ok("")),
             (&[], "anything", Ok("anything")),
             (&["f"], "", Ok("f")),
@@ -396,9 +396,10 @@ mod tests {
             ),
         ] {
             assert_eq!(
-                select_flow(&provider("n", "t", flows), asked, printer).map_err(|error| error.to_string()),
+                select_flow(&provider("n", "t", flows), requested, printer)
+                    .map_err(|error| error.to_string()),
                 expected.map(str::to_owned).map_err(str::to_owned),
-                "{flows:?} {asked:?}"
+                "{flows:?} {requested:?}"
             );
         }
     }

@@ -68,7 +68,7 @@ pub(super) async fn validate(
     let client = HttpsClient::new(dialer, Profile::Default, roots)?;
     let url = Url::parse(server)?;
 
-    if look(&client, &url).await.is_ok() {
+    if try_connect(&client, &url).await.is_ok() {
         printer.info("validated connection to the cluster", &[]);
         return Ok(());
     }
@@ -81,7 +81,7 @@ pub(super) async fn validate(
     loop {
         ticker.tick().await;
         attempts += 1;
-        match look(&client, &url).await {
+        match try_connect(&client, &url).await {
             Ok(()) => {
                 printer.info("validated connection to the cluster", &[("attempts", json!(attempts))]);
                 return Ok(());
@@ -98,11 +98,11 @@ pub(super) async fn validate(
     }
 }
 
-async fn look(client: &HttpsClient, url: &Url) -> Result<(), AttemptError> {
-    let answer = tokio::time::timeout(TRY_LIMIT, client.get(url))
+async fn try_connect(client: &HttpsClient, url: &Url) -> Result<(), AttemptError> {
+    let response = tokio::time::timeout(TRY_LIMIT, client.get(url))
         .await
         .map_err(|_| AttemptError::Timeout(url.clone()))??;
-    match answer.status.as_u16() {
+    match response.status.as_u16() {
         code @ 500.. => Err(AttemptError::Status(code)),
         _ => Ok(()),
     }

@@ -24,7 +24,7 @@ const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 pub enum IdentityError {
     /// It has no token.
     #[error(
-        "the cluster gave a client certificate in place of a service account token: use the \
+        "the cluster issued a client certificate instead of a service account token: use the \
          kubeconfig without this proxy"
     )]
     ClientCertificate,
@@ -32,7 +32,7 @@ pub enum IdentityError {
     #[error(transparent)]
     Headers(#[from] HeaderError),
     /// The token does not fit into a header.
-    #[error("the cluster gave a token that no header can carry")]
+    #[error("the cluster issued a token that is not valid in a header")]
     Token,
 }
 
@@ -148,9 +148,10 @@ fn strip_token_protocols(headers: &mut HeaderMap) {
     if !offered.iter().any(|protocol| is_token(&protocol.as_slice())) {
         return;
     }
-    let kept: Vec<&[u8]> = offered.iter().map(Vec::as_slice).filter(|protocol| !is_token(protocol)).collect();
+    let remaining: Vec<&[u8]> =
+        offered.iter().map(Vec::as_slice).filter(|protocol| !is_token(protocol)).collect();
     headers.remove(SEC_WEBSOCKET_PROTOCOL);
-    if let Ok(value) = HeaderValue::from_bytes(kept.join(&b","[..]).trim_ascii())
+    if let Ok(value) = HeaderValue::from_bytes(remaining.join(&b","[..]).trim_ascii())
         && !value.is_empty()
     {
         headers.insert(SEC_WEBSOCKET_PROTOCOL, value);

@@ -13,12 +13,13 @@ use crate::kubeconfig::Resolved;
 use crate::private_file;
 
 /// The first line of our files, which identifies them.
-const MARK: &str = "# Made by `pinniped proxy`, and good while it runs. Whoever can read this acts as you.";
+const MARK: &str =
+    "# Created by `pinniped proxy`, valid while it runs. Anyone who can read it can act as you.";
 /// The suffix for the names of the source kubeconfig.
 const SUFFIX: &str = "-proxy";
 
 /// The connection parameters for clients.
-pub(super) struct Given {
+pub(super) struct ConnectionParams {
     /// The address of the proxy.
     pub(super) server: String,
     /// The CA certificate in PEM form.
@@ -28,7 +29,7 @@ pub(super) struct Given {
 }
 
 /// Returns the kubeconfig.
-pub(super) fn document(source: &Resolved, namespace: Option<&str>, given: &Given) -> String {
+pub(super) fn document(source: &Resolved, namespace: Option<&str>, given: &ConnectionParams) -> String {
     let [cluster, user, name] =
         [&source.cluster_name, &source.user, &source.context].map(|name| format!("{name}{SUFFIX}"));
     let mut context = Map::new();
@@ -59,7 +60,7 @@ pub enum WrittenError {
     )]
     Foreign(String),
     /// The existing file cannot be read.
-    #[error("could not look at {}", quote(.path))]
+    #[error("could not read {}", quote(.path))]
     Read {
         /// The file.
         path: String,
@@ -93,7 +94,7 @@ impl Written {
     pub(super) fn write(path: PathBuf, text: String) -> Result<Self, WrittenError> {
         let shown = || path.to_string_lossy().into_owned();
         match std::fs::read(&path) {
-            Ok(there) if !there.starts_with(MARK.as_bytes()) => {
+            Ok(existing) if !existing.starts_with(MARK.as_bytes()) => {
                 return Err(WrittenError::Foreign(shown()));
             }
             Ok(_) => {}
@@ -109,7 +110,7 @@ impl Written {
 impl Drop for Written {
     fn drop(&mut self) {
         // Another proxy may have replaced the file.
-        if std::fs::read(&self.path).is_ok_and(|there| there == self.text.as_bytes()) {
+        if std::fs::read(&self.path).is_ok_and(|existing| existing == self.text.as_bytes()) {
             // A remaining file is useless without the proxy.
             let _ = std::fs::remove_file(&self.path);
         }
@@ -137,8 +138,8 @@ mod tests {
 
     use super::*;
 
-    fn given() -> Given {
-        Given {
+    fn given() -> ConnectionParams {
+        ConnectionParams {
             server: "https://127.0.0.1:8443".to_owned(),
             authority: "pem".to_owned(),
             secret: "hush".into(),
@@ -155,7 +156,7 @@ mod tests {
     fn a_kubeconfig_contains_the_proxy_and_the_secret_and_keeps_the_namespace() {
         assert_eq!(
             document(&source(), Some("ns"), &given()),
-            "# Made by `pinniped proxy`, and good while it runs. Whoever can read this acts as you.
+            "# Created by `pinniped proxy`, valid while it runs. Anyone who can read it can act as you.
 apiVersion: v1
 clusters:
 - cluster:

@@ -27,7 +27,7 @@ use pinniped_http_client::upstream::{RequestBody, Upstream, add_precomputed};
 use pinniped_http_headers::hop_by_hop;
 use pinniped_http_server::Incoming;
 use pinniped_http_server::tunnels::Tunnels;
-use pinniped_http_server::{Answer, Body, Connection, Service, layers};
+use pinniped_http_server::{Body, Connection, ResponseFuture, Service, layers};
 use pinniped_kube_client::ApiServerError;
 use pinniped_kube_request::request_info::RequestInfo;
 use pinniped_kube_types::status::Status;
@@ -81,16 +81,16 @@ impl Stack {
 }
 
 impl Service for Stack {
-    fn call(&self, _: &Arc<Connection>, request: Request<Incoming>) -> Answer {
+    fn call(&self, _: &Arc<Connection>, request: Request<Incoming>) -> ResponseFuture {
         let stack = Arc::clone(&self.0);
         let mut request = request.map(RequestBody::from);
-        Box::pin(async move { stack.answer(&mut request).await })
+        Box::pin(async move { stack.respond(&mut request).await })
     }
 }
 
 impl Inner {
     /// Step 1.
-    async fn answer(&self, request: &mut Request<RequestBody>) -> Response<Body> {
+    async fn respond(&self, request: &mut Request<RequestBody>) -> Response<Body> {
         let negotiated = Negotiated::from_headers(request.headers(), request.uri().query());
         let served = std::pin::pin!(self.serve(request));
         match layers::guard_panic(served).await {
@@ -194,11 +194,12 @@ impl Refusal {
                 status(&Status::service_unavailable(text))
             }
             Self::NotForHttp1 => status(&Status::bad_request(
-                "your user name, or one of your groups, begins or ends with a space, which HTTP/1.1 does not carry: \
-                 exec, attach, port-forward and their like cannot be used",
+                "your user name, or one of your groups, begins or ends with a space, which HTTP/1.1 cannot transmit: \
+                 exec, attach and port-forward cannot be used",
             )),
             Self::Forward(error) => {
-                let text = format!("pinniped proxy got no answer: {}", chain(&ApiServerError::from(error)));
+                let text =
+                    format!("pinniped proxy received no response: {}", chain(&ApiServerError::from(error)));
                 status(&Status::service_unavailable(text))
             }
         }

@@ -22,7 +22,7 @@ use crate::kubeconfig::{self, ClusterCaError, ServerUrlError};
 pub enum TargetError {
     /// The certificate of the server would not be verified.
     #[error(
-        "cluster {} has insecure-skip-tls-verify: your token would go to anybody who answers; remove it, and give \
+        "cluster {} has insecure-skip-tls-verify: your token would be sent to any server that responds; remove it, and give \
          the certificate authority",
         quote(.0)
     )]

@@ -22,7 +22,7 @@ const fn kubeconfig() -> FlagSpec {
 }
 
 const fn scopes(name: &'static str) -> FlagSpec {
-    FlagSpec::new(name, Kind::Strings, "OIDC scopes to ask for").or_text(DEFAULT_SCOPES)
+    FlagSpec::new(name, Kind::Strings, "OIDC scopes to request").or_text(DEFAULT_SCOPES)
 }
 
 /// The flag for the credential type of a login.
@@ -30,7 +30,7 @@ const fn credential_type() -> FlagSpec {
     FlagSpec::new(
         "concierge-credential-type",
         Kind::CredentialType,
-        "Kind of cluster credential to ask the Concierge for: 'client-certificate' or 'service-account-token'",
+        "Kind of cluster credential to request from the Concierge: 'client-certificate' or 'service-account-token'",
     )
     .or_text(CLIENT_CERTIFICATE)
 }
@@ -41,7 +41,7 @@ const fn delivery(usage: &'static str) -> FlagSpec {
 
 const fn login_delivery() -> FlagSpec {
     delivery(
-        "How kubectl gets to know whom to impersonate with a service account's token: 'auto', 'kubeconfig', 'wrapper', 'proxy' or 'exec-headers'",
+        "Component that sends the impersonation headers of a service account token: 'auto', 'kubeconfig', 'wrapper', 'proxy' or 'exec-headers'",
     )
 }
 
@@ -49,7 +49,7 @@ const fn expected_identity() -> FlagSpec {
     FlagSpec::new(
         "expected-identity",
         Kind::Identity,
-        "Digest of the identity that the kubeconfig impersonates; a service account's token for another one is not given out",
+        "Digest of the identity that the kubeconfig impersonates; a service account token for another identity is not printed",
     )
 }
 
@@ -67,14 +67,14 @@ pub(super) static GET_KUBECONFIG: [FlagSpec; 35] = [
     ),
     FlagSpec::text("concierge-credential-issuer", "Name of the CredentialIssuer (default: discovered)"),
     FlagSpec::text("concierge-endpoint", "URL of the Concierge (default: discovered)"),
-    FlagSpec::new("concierge-mode", Kind::Mode, "Way to reach the Concierge: 'TokenCredentialRequestAPI', 'ImpersonationProxy' or 'ServiceAccountToken'; one of the first two is discovered if not given")
+    FlagSpec::new("concierge-mode", Kind::Mode, "Method of access to the Concierge: 'TokenCredentialRequestAPI', 'ImpersonationProxy' or 'ServiceAccountToken'; one of the first two is discovered if not given")
         .or_text("TokenCredentialRequestAPI"),
     deprecated_namespace(),
-    FlagSpec::switch("concierge-skip-wait", "Take the Concierge as it is, even while strategies are pending"),
+    FlagSpec::switch("concierge-skip-wait", "Do not wait for strategies that are pending"),
     FlagSpec::text("credential-cache", "Path of the file that caches cluster credentials"),
     FlagSpec::text("generated-name-suffix", "Suffix appended to the names of the cluster, context and user")
         .or_text(DEFAULT_NAME_SUFFIX),
-    delivery("How kubectl gets to know whom to impersonate in mode ServiceAccountToken: 'auto' or 'kubeconfig' (fields of the kubeconfig), 'wrapper' (pinniped kubectl), 'proxy' (pinniped proxy) or 'exec-headers' (a kubectl that can)"),
+    delivery("Component that sends the impersonation headers in mode ServiceAccountToken: 'auto' or 'kubeconfig' (fields of the kubeconfig), 'wrapper' (pinniped kubectl), 'proxy' (pinniped proxy) or 'exec-headers' (a kubectl that can)"),
     FlagSpec::text("install-hint", "What kubectl prints when the pinniped command is missing")
         .or_text(DEFAULT_INSTALL_HINT),
     kubeconfig(),
@@ -86,7 +86,7 @@ pub(super) static GET_KUBECONFIG: [FlagSpec; 35] = [
         "PEM file of CA certificates for the OIDC issuer; can be repeated",
     ),
     FlagSpec::text("oidc-client-id", "OIDC client ID").or_text(DEFAULT_CLIENT_ID),
-    FlagSpec::switch("oidc-debug-session-cache", "Log what happens in the session cache").hidden(),
+    FlagSpec::switch("oidc-debug-session-cache", "Log events of the session cache").hidden(),
     FlagSpec::text("oidc-issuer", "OIDC issuer URL (default: discovered)"),
     FlagSpec::new(
         "oidc-listen-port",
@@ -152,7 +152,7 @@ pub(super) static LOGIN_OIDC: [FlagSpec; 25] = [
     deprecated_namespace(),
     FlagSpec::text("credential-cache", "Path of the file that caches cluster credentials; '' for none")
         .or(Default::CredentialCache),
-    FlagSpec::switch("debug-session-cache", "Log what happens in the session cache").hidden(),
+    FlagSpec::switch("debug-session-cache", "Log events of the session cache").hidden(),
     FlagSpec::switch("enable-concierge", "Exchange the token for a cluster credential at the Concierge"),
     expected_identity(),
     login_delivery(),
@@ -180,7 +180,7 @@ pub(super) static LOGIN_OIDC: [FlagSpec; 25] = [
 ];
 
 pub(super) static KUBECTL: [FlagSpec; 1] =
-    [FlagSpec::text("kubectl-path", "The kubectl to run").or_text("kubectl")];
+    [FlagSpec::text("kubectl-path", "Path or name of kubectl").or_text("kubectl")];
 
 pub(super) static WHOAMI: [FlagSpec; 5] = [
     suffix("api-group-suffix"),
@@ -193,15 +193,15 @@ pub(super) static WHOAMI: [FlagSpec; 5] = [
 pub(super) static PROXY: [FlagSpec; 4] = [
     kubeconfig(),
     FlagSpec::text("kubeconfig-context", "Context of the kubeconfig to use (default: the current one)"),
-    FlagSpec::text("output", "File for the kubeconfig of clients, readable by its owner only and removed at the end (default: stdout)")
+    FlagSpec::text("output", "File for the kubeconfig of clients, readable by its owner only and removed on exit (default: stdout)")
         .letter('o'),
-    FlagSpec::new("port", Kind::Uint16, "Port on 127.0.0.1; 0 for any that is free"),
+    FlagSpec::new("port", Kind::Uint16, "Port on 127.0.0.1; 0 selects a free one"),
 ];
 
 pub(super) static DOCTOR: [FlagSpec; 6] = [
     FlagSpec::text(
         "check-kubeconfig",
-        "Kubeconfig of a user, to be compared with what the cluster advertises",
+        "Kubeconfig of a user, to be compared with the values that the cluster advertises",
     ),
     suffix("concierge-api-group-suffix"),
     FlagSpec::text("concierge-credential-issuer", "Name of the CredentialIssuer (default: the only one)"),

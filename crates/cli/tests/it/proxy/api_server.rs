@@ -12,7 +12,9 @@ use hyper_util::rt::TokioIo;
 use jiff::{SignedDuration, Timestamp};
 use pinniped_http_server::Incoming;
 use pinniped_http_server::tunnels::Tunnels;
-use pinniped_http_server::{Answer, Body, Connection, Limits, Listener, ServerHandle, Service, body, serve};
+use pinniped_http_server::{
+    Body, Connection, Limits, Listener, ResponseFuture, ServerHandle, Service, body, serve,
+};
 use pinniped_pki::tls::{CipherRestriction, ClientCertificates, Profile, server_config};
 use pinniped_pki::{CertificateAuthority, CertificateStore, Validity};
 use serde_json::json;
@@ -115,20 +117,20 @@ impl ApiServer {
     }
 
     /// Sends one line to each watch.
-    pub(super) fn tell_watchers(&self) {
+    pub(super) fn notify_watchers(&self) {
         self.api.0.events.send_modify(|count| *count += 1);
     }
 }
 
 impl Service for Api {
-    fn call(&self, _: &Arc<Connection>, request: Request<Incoming>) -> Answer {
+    fn call(&self, _: &Arc<Connection>, request: Request<Incoming>) -> ResponseFuture {
         let inner = Arc::clone(&self.0);
-        Box::pin(async move { inner.answer(request).await })
+        Box::pin(async move { inner.respond(request).await })
     }
 }
 
 impl Inner {
-    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+    async fn respond(&self, request: Request<Incoming>) -> Response<Body> {
         if request.uri().path().ends_with("/tokencredentialrequests") {
             return self.log_in(request).await;
         }
@@ -154,9 +156,9 @@ impl Inner {
 
     async fn log_in(&self, request: Request<Incoming>) -> Response<Body> {
         let body = request.into_body().collect().await.unwrap().to_bytes();
-        let asked: serde_json::Value = serde_json::from_slice(&body).unwrap();
-        assert_eq!(asked["spec"]["acceptCredentialTypes"], json!(["ServiceAccountToken"]));
-        let status = if self.refuse.load(Ordering::SeqCst) || asked["spec"]["token"] != "right" {
+        let requested: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(requested["spec"]["acceptCredentialTypes"], json!(["ServiceAccountToken"]));
+        let status = if self.refuse.load(Ordering::SeqCst) || requested["spec"]["token"] != "right" {
             json!({"message": "authentication failed"})
         } else {
             let ends = Timestamp::from_second(Timestamp::now().as_second()).unwrap()
@@ -168,10 +170,10 @@ impl Inner {
                     "extra": {"example.com/k": ["v"]}},
             })
         };
-        let answer = json!({"kind": "TokenCredentialRequest",
+        let content = json!({"kind": "TokenCredentialRequest",
             "apiVersion": "login.concierge.pinniped.dev/v1alpha1", "metadata": {},
             "spec": {"authenticator": {"apiGroup": null, "kind": "", "name": ""}}, "status": status});
-        let mut response = Response::new(body::full(answer.to_string()));
+        let mut response = Response::new(body::full(content.to_string()));
         *response.status_mut() = StatusCode::CREATED;
         response
     }

@@ -90,21 +90,21 @@ impl Running {
     /// Starts a proxy that writes its kubeconfig to a file.
     pub(super) async fn start(home: &Home, config: &str) -> Self {
         let file = home.path().join("proxy.yaml");
-        let (child, stderr, said) = spawn(home, config, &["--output", file.to_str().unwrap()]).await;
+        let (child, stderr, printed) = spawn(home, config, &["--output", file.to_str().unwrap()]).await;
         let text = std::fs::read_to_string(&file).unwrap();
-        Self::reading(&text, child, stderr, said, file)
+        Self::reading(&text, child, stderr, printed, file)
     }
 
     /// Starts a proxy that prints its kubeconfig.
     pub(super) async fn printing(home: &Home, config: &str, port: u16) -> Self {
-        let (mut child, stderr, said) = spawn(home, config, &["--port", &port.to_string()]).await;
+        let (mut child, stderr, printed) = spawn(home, config, &["--port", &port.to_string()]).await;
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut text = String::new();
         while !text.contains("token: ") {
             text.push_str(&lines.next_line().await.unwrap().unwrap());
             text.push('\n');
         }
-        Self::reading(&text, child, stderr, said, PathBuf::new())
+        Self::reading(&text, child, stderr, printed, PathBuf::new())
     }
 
     fn reading(
@@ -179,7 +179,11 @@ impl Running {
     }
 
     /// Sends one request on a new connection and returns the complete response.
-    pub(super) async fn ask(&self, protocol: Protocol, request: Request<String>) -> Response<String> {
+    pub(super) async fn send_request(
+        &self,
+        protocol: Protocol,
+        request: Request<String>,
+    ) -> Response<String> {
         let asking = async {
             let (head, body) = self.connect(protocol).await.send(request).await.into_parts();
             let bytes = body.collect().await.unwrap().to_bytes();
@@ -208,14 +212,14 @@ async fn spawn(
         .spawn()
         .unwrap();
     let mut stderr = BufReader::new(child.stderr.take().unwrap());
-    let mut said = String::new();
+    let mut printed = String::new();
     let reading = async {
-        while !said.contains("until interrupted") {
-            assert_ne!(stderr.read_line(&mut said).await.unwrap(), 0, "it ended: {said}");
+        while !printed.contains("until interrupted") {
+            assert_ne!(stderr.read_line(&mut printed).await.unwrap(), 0, "it ended: {printed}");
         }
     };
     tokio::time::timeout(PATIENCE, reading).await.unwrap();
-    (child, stderr, said)
+    (child, stderr, printed)
 }
 
 enum Sender {

@@ -17,7 +17,7 @@ fn a_kubeconfig_with_a_static_token_contains_the_identity_immediately() {
     let world = World::start();
     let home = home_for(&world.server);
     for delivery in [&[][..], &["--impersonation-delivery=auto"], &["--impersonation-delivery=kubeconfig"]] {
-        world.answers(token_for(
+        world.responds_with(token_for(
             &json!({"username": "pinny", "uid": "u1", "groups": ["a"], "extra": {"k": ["v"]}}),
         ));
         let flags: Vec<&str> = [MODE, "--static-token=t"].iter().chain(delivery).copied().collect();
@@ -47,7 +47,7 @@ fn a_kubeconfig_with_a_static_token_contains_the_identity_immediately() {
         let written = home.write("generated", &result.stdout);
         assert_eq!(super::token(&home.run(&super::plugin_args(&written))), Ok("sa-token".into()));
         std::fs::remove_file(home.path().join(".config/pinniped/credentials.yaml")).unwrap();
-        world.answers(token_for(&pinny(&["other"])));
+        world.responds_with(token_for(&pinny(&["other"])));
         assert!(super::token(&home.run(&super::plugin_args(&written))).is_err());
         let _ = std::fs::remove_file(home.path().join(".config/pinniped/credentials.yaml"));
     }
@@ -86,16 +86,16 @@ fn an_unknown_identity_or_another_delivery_adds_no_impersonation_fields() {
 fn a_failed_login_is_reported_and_a_certificate_needs_no_identity() {
     let world = World::start();
     let home = home_for(&world.server);
-    world.answers(json!({"message": "authentication failed"}));
+    world.responds_with(json!({"message": "authentication failed"}));
     let result = run(&home, &[MODE, "--static-token=t"]);
     assert_eq!(result.stdout, "", "{result:?}");
     assert_eq!(
         result.last_error().unwrap(),
-        "could not log in with --static-token to find out whom the kubeconfig shall impersonate: could not complete \
+        "could not log in with --static-token to determine the user that the kubeconfig impersonates: could not complete \
          Concierge credential exchange: login failed: authentication failed; if your token is good, retry in a few \
          seconds: the cluster may still be setting up your service account"
     );
-    world.answers(certificate());
+    world.responds_with(certificate());
     let result = run(&home, &[MODE, "--static-token=t"]);
     assert_eq!(user(&result.stdout).get("as"), None, "{result:?}");
 }

@@ -40,7 +40,7 @@ fn prepared(world: &World, more: &[&str]) -> (Home, std::path::PathBuf) {
 #[test]
 fn kubectl_gets_a_private_kubeconfig_with_the_identity() {
     let world = World::start();
-    world.answers(token_for(&json!({"username": "pinny", "uid": "u1", "groups": ["a"]})));
+    world.responds_with(token_for(&json!({"username": "pinny", "uid": "u1", "groups": ["a"]})));
     let (home, path) = prepared(&world, &["--impersonation-delivery=wrapper"]);
     let before = std::fs::read_to_string(&path).unwrap();
     let kubectl = program(&home, SHOW);
@@ -70,7 +70,7 @@ fn kubectl_gets_a_private_kubeconfig_with_the_identity() {
         .set("KUBERNETES_EXEC_INFO", &info.to_string());
     assert_eq!(token(&with_info.run(&args)), Ok("sa-token".into()));
     assert_eq!(world.logins(), 1);
-    world.answers(token_for(&pinny(&["b"])));
+    world.responds_with(token_for(&pinny(&["b"])));
     std::fs::remove_file(home.path().join(".config/pinniped/credentials.yaml")).unwrap();
     assert_eq!(
         token(&with_info.run(&args)),
@@ -102,7 +102,7 @@ fn without_required_headers_kubectl_runs_unchanged() {
     assert_eq!((run.code, run.stdout), (3, plain));
     assert_eq!(world.logins(), 0);
 
-    world.answers(certificate());
+    world.responds_with(certificate());
     let run = home.run(&["kubectl", &kubectl, "get", "pods"]);
     assert_eq!((run.code, run.stdout), (3, format!("{} get pods\n", path.display())));
 
@@ -117,7 +117,7 @@ fn without_required_headers_kubectl_runs_unchanged() {
 fn a_failed_login_does_not_run_kubectl() {
     let world = World::start();
     let (home, _) = prepared(&world, &["--impersonation-delivery=wrapper"]);
-    world.answers(json!({"message": "authentication failed"}));
+    world.responds_with(json!({"message": "authentication failed"}));
     let run = home.run(&["kubectl", &program(&home, SHOW), "--", "get"]);
     assert!(run.last_error().unwrap().contains("retry in a few seconds"), "{run:?}");
     assert_eq!((run.code, run.stdout.as_str()), (1, ""));

@@ -7,7 +7,7 @@ use super::{World, plugin_args, token, token_for, user_entry};
 #[test]
 fn whoami_uses_the_identity_of_the_plugin_or_the_kubeconfig() {
     let world = World::start();
-    world.answers(token_for(&json!({
+    world.responds_with(token_for(&json!({
         "username": "Zoë", "uid": "u1", "groups": ["a", "b"], "extra": {"example.com/k": ["v"]},
     })));
     for delivery in ["auto", "wrapper", "proxy", "exec-headers"] {

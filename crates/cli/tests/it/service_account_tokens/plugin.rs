@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::{World, certificate, in_seconds, pinny, plugin_args, token, token_for, user_entry};
-use crate::support::{Answer, Home, Server};
+use crate::support::{Home, ReceivedResponse, Server};
 
 const REFUSED: &str = "this cluster requires impersonation headers, which this kubectl does not support; ";
 const CHANGED: &str = "your identity or group membership changed; kubeconfig updated, please re-run";
@@ -25,7 +25,7 @@ fn the_first_run_records_the_identity_and_the_second_run_prints_the_token() {
 
     // A different group membership is a different identity: its token must not be used with the
     // recorded one.
-    world.answers(token_for(&pinny(&["a", "b"])));
+    world.responds_with(token_for(&pinny(&["a", "b"])));
     std::fs::remove_file(home.path().join(".config/pinniped/credentials.yaml")).unwrap();
     assert_eq!(token(&home.run(&plugin_args(&path))), Err(CHANGED.into()));
     assert_eq!(user_entry(&path)["as-groups"], json!(["a", "b"]));
@@ -77,7 +77,7 @@ fn other_deliveries_report_the_alternative() {
 #[test]
 fn headers_are_returned_to_callers_that_send_them() {
     let world = World::start();
-    world.answers(token_for(&json!({
+    world.responds_with(token_for(&json!({
         "username": "Zoë", "uid": "u1", "groups": ["a", "b c"], "extra": {"example.com/k": ["v", "w"]},
     })));
     let (mut home, path) = world.home(&["--impersonation-delivery=exec-headers"]);
@@ -85,10 +85,10 @@ fn headers_are_returned_to_callers_that_send_them() {
     assert!(token(&home.run(&plugin_args(&path))).unwrap_err().starts_with(REFUSED));
     home.set("PINNIPED_EXEC_REQUEST_HEADERS", "true");
     let run = home.run(&plugin_args(&path));
-    let answer: Value = serde_json::from_str(&run.stdout).unwrap();
-    assert_eq!(answer["status"]["token"], "sa-token");
+    let response: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(response["status"]["token"], "sa-token");
     assert_eq!(
-        answer["status"]["requestHeaders"],
+        response["status"]["requestHeaders"],
         json!({
             "Impersonate-User": ["Zoë"],
             "Impersonate-Uid": ["u1"],
@@ -113,7 +113,7 @@ fn for_a_read_only_kubeconfig_the_error_contains_flags() {
     assert_eq!(
         before,
         format!(
-            "this cluster requires impersonation headers, and whom to impersonate could not be written to the kubeconfig: {} is read-only; run kubectl with ",
+            "this cluster requires impersonation headers, and the identity to impersonate could not be written to the kubeconfig: {} is read-only; run kubectl with ",
             path.display()
         )
     );
@@ -165,7 +165,7 @@ fn a_certificate_is_accepted_for_any_requested_type() {
     token(&home.run(&plugin_args(&path))).unwrap_err();
     // An upstream server, which only issues certificates. A kubeconfig that impersonates would be
     // refused with a certificate.
-    world.answers(certificate());
+    world.responds_with(certificate());
     std::fs::remove_file(home.path().join(".config/pinniped/credentials.yaml")).unwrap();
     assert_eq!(
         token(&home.run(&plugin_args(&path))),
@@ -175,8 +175,8 @@ fn a_certificate_is_accepted_for_any_requested_type() {
     let entry = user_entry(&path);
     assert_eq!((entry.get("as"), entry.get("as-groups")), (None, None));
     let run = home.run(&plugin_args(&path));
-    let answer: Value = serde_json::from_str(&run.stdout).unwrap();
-    assert_eq!(answer["status"]["clientCertificateData"], "cert\n", "{run:?}");
+    let response: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(response["status"]["clientCertificateData"], "cert\n", "{run:?}");
 }
 
 #[test]
@@ -190,28 +190,28 @@ fn responses_with_a_token_but_no_user_are_refused() {
     let bytes =
         2000 * ("Impersonate-Group: \r\n".len() + many[0].len()) + "Impersonate-User: pinny\r\n".len();
     for (status, error) in [
-        (bare, "the Concierge gave a service account's token, but not the user to impersonate with it".to_owned()),
-        (nobody, "the Concierge gave a service account's token, but not the user to impersonate with it".to_owned()),
+        (bare, "the Concierge returned a service account token, but not the user to impersonate with it".to_owned()),
+        (nobody, "the Concierge returned a service account token, but not the user to impersonate with it".to_owned()),
         (
             token_for(&json!({"username": "pinny", "groups": many})),
             format!("the impersonation headers of this user would be {bytes} bytes, more than the limit of 65536 (2000 groups)"),
         ),
         (
             token_for(&pinny(&["a\nImpersonate-Group: system:masters"])),
-            "the user name, UID, a group or an extra value holds characters that no HTTP header can carry".to_owned(),
+            "the user name, UID, a group or an extra value contains characters that are not valid in an HTTP header".to_owned(),
         ),
         (
             json!({"message": "authentication failed"}),
             "authentication failed; if your token is good, retry in a few seconds: the cluster may still be setting up your service account".to_owned(),
         ),
     ] {
-        world.answers(status);
+        world.responds_with(status);
         assert_eq!(token(&home.run(&plugin_args(&path))), Err(format!("{PREFIX}{error}")));
     }
     assert!(!home.path().join(".config/pinniped/credentials.yaml").exists());
 
     // A token is refused for a login that did not request one.
-    world.answers(token_for(&pinny(&["a"])));
+    world.responds_with(token_for(&pinny(&["a"])));
     let mut args = plugin_args(&path);
     args.retain(|arg| !arg.starts_with("--concierge-credential-type"));
     args.push("--impersonation-delivery=proxy".into());
@@ -240,7 +240,7 @@ fn an_expiring_token_is_returned_and_renewed_in_the_background() {
     let count = std::sync::atomic::AtomicUsize::new(0);
     let server = Server::start(move |_| {
         let number = count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-        Answer::json(&json!({"kind": "TokenCredentialRequest", "status": {
+        ReceivedResponse::json(&json!({"kind": "TokenCredentialRequest", "status": {
             "credential": {"token": format!("token {number}"), "expirationTimestamp": in_seconds(30)},
             "impersonate": {"username": "pinny"},
         }}))

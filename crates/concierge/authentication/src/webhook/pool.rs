@@ -16,7 +16,7 @@ use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio_util::task::AbortOnDropHandle;
 
-use pinniped_delegated_auth::review::{Answer, CallError, MAX_ANSWER};
+use pinniped_delegated_auth::review::{CallError, FullResponse, MAX_RESPONSE_SIZE};
 use pinniped_error::{causes, innermost};
 use pinniped_go_compat::io as go_io;
 use pinniped_http_client::dial::{ConnectError, Dialer};
@@ -70,7 +70,7 @@ impl Pool {
 
     /// Sends a request with an absolute URI and reads the whole response. The caller sets the
     /// deadline.
-    pub(super) async fn send(&self, request: Request<Full<Bytes>>) -> Result<Answer, CallError> {
+    pub(super) async fn send(&self, request: Request<Full<Bytes>>) -> Result<FullResponse, CallError> {
         let connection = match self.take_reusable() {
             Some(connection) => connection,
             None => self.connect().await?,
@@ -161,13 +161,13 @@ fn origin_form(mut request: Request<Full<Bytes>>) -> Result<Request<Full<Bytes>>
     Ok(request)
 }
 
-async fn read(response: Response<Incoming>) -> Result<Answer, CallError> {
+async fn read(response: Response<Incoming>) -> Result<FullResponse, CallError> {
     let (parts, body) = response.into_parts();
-    let body = Limited::new(body, MAX_ANSWER)
+    let body = Limited::new(body, MAX_RESPONSE_SIZE)
         .collect()
         .await
         .map_err(|error| CallError::transport(error.as_ref(), cause(error.as_ref())))?;
-    Ok(Answer { status: parts.status, headers: parts.headers, body: body.to_bytes() })
+    Ok(FullResponse { status: parts.status, headers: parts.headers, body: body.to_bytes() })
 }
 
 fn failed(error: &hyper::Error) -> CallError {

@@ -251,7 +251,7 @@ async fn transient_failures_are_attempted_five_times() {
 
 #[tokio::test]
 async fn an_endless_response_is_cut_off() {
-    let huge = "x".repeat(pinniped_delegated_auth::review::MAX_ANSWER + 1);
+    let huge = "x".repeat(pinniped_delegated_auth::review::MAX_RESPONSE_SIZE + 1);
     let webhook = Webhook::start(USUAL, move |_| response(200, &huge)).await;
     let AuthenticateError::Failed(text) = webhook.client().authenticate(&Token::new("x")).await.unwrap_err();
     assert!(text.contains("length limit exceeded"), "{text}");
@@ -336,13 +336,13 @@ async fn only_allowed_cipher_suites_are_used() {
         let dialled = super::probe(&webhook.url(), webhook.roots(), &ciphers).await;
         let proxies = ProxyEnvironment::default();
         let client = WebhookClient::new(&webhook.url(), webhook.roots(), &proxies, &ciphers).unwrap();
-        let answered = with_short_backoff(client).authenticate(&Token::new("x")).await;
+        let response = with_short_backoff(client).authenticate(&Token::new("x")).await;
         if works {
-            assert_eq!((dialled, answered), (Ok(()), Ok(Some(pinny()))), "{allowed:?}");
+            assert_eq!((dialled, response), (Ok(()), Ok(Some(pinny()))), "{allowed:?}");
         } else {
             let refusal = "remote error: tls: handshake failure";
             assert_eq!(dialled.unwrap_err().to_string(), refusal);
-            let AuthenticateError::Failed(text) = answered.unwrap_err();
+            let AuthenticateError::Failed(text) = response.unwrap_err();
             assert!(text.ends_with(refusal), "{text}");
         }
     }

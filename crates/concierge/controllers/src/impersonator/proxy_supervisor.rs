@@ -31,7 +31,7 @@ pub trait ProxyServer: Send + Sync + 'static {
 
 /// A proxy that listens.
 pub trait RunningProxy: Send {
-    /// Resolves when the proxy has terminated by itself, with the error if there was one.
+    /// Resolves when the proxy has terminated unexpectedly, with the error if there was one.
     fn failed(&mut self) -> BoxFuture<'_, Option<String>>;
 
     /// Stops listening immediately, lets short requests complete, and terminates streams after

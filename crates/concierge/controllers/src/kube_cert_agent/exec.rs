@@ -56,16 +56,16 @@ pub enum ExecError {
     #[error("connection to the pod failed: {0}")]
     Connection(String),
     /// The connection closed before the command finished: the pod was deleted.
-    #[error("connection to the pod ended before the command did")]
+    #[error("connection to the pod closed before the command terminated")]
     Closed,
     /// The status of the command could not be read.
-    #[error("outcome of the command could not be read")]
+    #[error("result of the command could not be read")]
     Status,
     /// The output is larger than that of any agent.
     #[error("output of the command is larger than {MAX_OUTPUT} bytes")]
     TooLarge,
     /// The deadline was exceeded.
-    #[error("command did not end within {} seconds", .0.as_secs())]
+    #[error("command did not terminate within {} seconds", .0.as_secs())]
     Deadline(Duration),
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::Api;
-use pinniped_cache::Answers;
+use pinniped_cache::QueryCache;
 use pinniped_secret::{Token, TokenSource};
 
 use pinniped_controller::client::error_text;
@@ -62,7 +62,7 @@ pub struct Account {
     namespace: String,
     name: String,
     current: CurrentToken,
-    requests: Arc<Answers<(), (), AccountError>>,
+    requests: Arc<QueryCache<(), (), AccountError>>,
     client: kube::Client,
 }
 
@@ -104,7 +104,7 @@ impl Account {
             name: name.to_owned(),
             client: acting(Arc::new(current.clone())),
             current,
-            requests: Arc::new(Answers::new(CACHE_CAPACITY, REQUEST_INTERVAL)),
+            requests: Arc::new(QueryCache::new(CACHE_CAPACITY, REQUEST_INTERVAL)),
         }
     }
 
@@ -122,7 +122,7 @@ impl Account {
         let clock = Clock::default();
         let fresh = self.current.0.load().as_ref().is_some_and(|current| !current.renew_in(&clock).is_zero());
         if !fresh {
-            self.requests.get_or_ask((), self.request_token()).await?;
+            self.requests.get_or_query((), self.request_token()).await?;
         }
         Ok(self.client.clone())
     }

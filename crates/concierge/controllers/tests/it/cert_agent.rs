@@ -158,7 +158,7 @@ async fn every_replica_loads_the_key_and_the_leader_reports_it() -> anyhow::Resu
     others.set_output(printed(&ca, &ca));
     cluster.cluster_info_of("https://two").await?;
     // A retry after the last failure may read the key before the new address is observed.
-    let entry = install.says_at("key was fetched successfully", "https://two").await?;
+    let entry = install.await_log_at("key was fetched successfully", "https://two").await?;
     assert_eq!((entry.status, entry.reason), (StrategyStatus::Success, StrategyReason::FetchedKey));
     assert_eq!(
         serde_json::to_value(&entry.frontend)?,
@@ -178,7 +178,7 @@ async fn every_replica_loads_the_key_and_the_leader_reports_it() -> anyhow::Resu
     // No event causes another read from the same pod for a while.
     let calls = agent.calls();
     cluster.cluster_info_of("https://three").await?;
-    install.says_at("key was fetched successfully", "https://three").await?;
+    install.await_log_at("key was fetched successfully", "https://three").await?;
     assert_eq!(agent.calls(), calls);
 
     // A loaded key is kept even if it can no longer be read.

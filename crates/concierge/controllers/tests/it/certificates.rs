@@ -45,14 +45,14 @@ const VALIDATE_FAILED: &str =
     "could not validate the externally provided TLS secret for the impersonation proxy: ";
 
 /// One installation and all its writes.
-struct Story {
+struct Scenario {
     control_plane: &'static ControlPlane,
     install: Install,
     pod: Pod,
     writes: Vec<String>,
 }
 
-impl Story {
+impl Scenario {
     /// Returns an installation with one pod in the shared control plane.
     async fn new(name: &str, proxy: Value) -> anyhow::Result<Self> {
         let control_plane = World::shared()?.control_plane();

@@ -8,7 +8,7 @@ use http::header::{ACCEPT, HeaderValue, USER_AGENT};
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 use pinniped_delegated_auth::cluster::{Authorizer, Decision};
-use pinniped_kube_request::anonymous::{AnonymousPolicy, ProbeVerdict};
+use pinniped_kube_request::anonymous::{AnonymousPolicy, ProbeResult};
 use pinniped_kube_request::attributes::{Attributes, ResourceAttributes};
 use pinniped_kube_request::identity::{self, AUTHENTICATED, User};
 use pinniped_kube_request::impersonation::UidImpersonation;
@@ -20,7 +20,7 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval of the probes.
 pub const PROBE_INTERVAL: Duration = Duration::from_secs(60);
 /// Maximum number of bytes of a response that are read.
-const ANSWER: usize = 64 << 10;
+const MAX_RESPONSE_SIZE: usize = 64 << 10;
 /// The first minor version of Kubernetes 1 that supports `Impersonate-Uid`.
 const UIDS_SINCE: (u32, u32) = (1, 22);
 
@@ -52,10 +52,10 @@ async fn send_probe(
         .await
         .unwrap_or_else(|_| Err("context deadline exceeded".to_owned()))
         .map_err(|text| error(format!("Get \"https://{}{path}\": {text}", upstream.authority())))?;
-    match ProbeVerdict::of_status(status.as_u16()) {
-        ProbeVerdict::Allowed => Ok(true),
-        ProbeVerdict::Refused => Ok(false),
-        ProbeVerdict::Unclear => Err(error(client_go_text(status, &body, what))),
+    match ProbeResult::of_status(status.as_u16()) {
+        ProbeResult::Allowed => Ok(true),
+        ProbeResult::Refused => Ok(false),
+        ProbeResult::Unclear => Err(error(client_go_text(status, &body, what))),
     }
 }
 
@@ -71,7 +71,10 @@ async fn get(upstream: &Upstream, path: &'static str) -> Result<(StatusCode, Vec
     })?;
     let status = response.status();
     // The body only contributes to the text of an error.
-    let body = Limited::new(response.into_body(), ANSWER).collect().await.map(|all| all.to_bytes().to_vec());
+    let body = Limited::new(response.into_body(), MAX_RESPONSE_SIZE)
+        .collect()
+        .await
+        .map(|all| all.to_bytes().to_vec());
     Ok((status, body.unwrap_or_default()))
 }
 
@@ -82,11 +85,11 @@ fn client_go_text(status: StatusCode, body: &[u8], what: &str) -> String {
         kind: String,
         message: String,
     }
-    if let Ok(told) = serde_json::from_slice::<StatusBody>(body)
-        && told.kind == "Status"
-        && !told.message.is_empty()
+    if let Ok(reported) = serde_json::from_slice::<StatusBody>(body)
+        && reported.kind == "Status"
+        && !reported.message.is_empty()
     {
-        return told.message;
+        return reported.message;
     }
     let text = String::from_utf8_lossy(body);
     let text = text.trim();

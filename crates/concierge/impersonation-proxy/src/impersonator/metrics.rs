@@ -16,7 +16,7 @@ use prometheus_client::registry::Registry;
 
 /// The result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
-pub(super) enum Outcome {
+pub(super) enum ResultLabel {
     Forwarded,
     Upgraded,
     BadRequest,
@@ -32,11 +32,11 @@ pub(super) enum Outcome {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OutcomeLabels {
-    outcome: Outcome,
+struct ResultLabels {
+    result: ResultLabel,
 }
 
-impl Outcome {
+impl ResultLabel {
     /// Returns the label of a result.
     pub(super) fn of(result: &RequestResult<'_>) -> Self {
         match result {
@@ -67,7 +67,7 @@ impl Outcome {
 /// [`register`](Self::register) it.
 #[derive(Clone, Debug)]
 pub struct ImpersonatorMetrics {
-    requests: Family<OutcomeLabels, Counter>,
+    requests: Family<ResultLabels, Counter>,
     in_flight: InFlightMetrics,
     seconds_to_head: Histogram,
     upstream_connections: Gauge,
@@ -79,7 +79,7 @@ pub struct ImpersonatorMetrics {
 /// Metrics that every request needs, resolved once to avoid a lookup under a lock.
 #[derive(Debug, Default)]
 struct AtHand {
-    ended: [OnceLock<Counter>; Outcome::Panicked as usize + 1],
+    ended: [OnceLock<Counter>; ResultLabel::Panicked as usize + 1],
 }
 
 impl Default for ImpersonatorMetrics {
@@ -101,7 +101,7 @@ impl ImpersonatorMetrics {
     /// Registers the metrics.
     pub fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("pinniped_impersonator");
-        registry.register("requests", "Requests by how they ended", self.requests.clone());
+        registry.register("requests", "Requests by result", self.requests.clone());
         self.in_flight.register(registry);
         registry.register(
             "response_head_seconds",
@@ -125,9 +125,9 @@ impl ImpersonatorMetrics {
         );
     }
 
-    pub(super) fn ended(&self, outcome: Outcome, after: Duration) {
-        let counter = self.at_hand.ended[outcome as usize]
-            .get_or_init(|| self.requests.get_or_create_owned(&OutcomeLabels { outcome }));
+    pub(super) fn ended(&self, result: ResultLabel, after: Duration) {
+        let counter = self.at_hand.ended[result as usize]
+            .get_or_init(|| self.requests.get_or_create_owned(&ResultLabels { result }));
         counter.inc();
         self.seconds_to_head.observe(after.as_secs_f64());
     }

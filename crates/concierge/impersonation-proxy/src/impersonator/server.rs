@@ -252,7 +252,7 @@ impl Probes {
             match anonymous_probe::probe_anonymous(&self.anonymous_upstream).await {
                 Ok(policy) => self.capabilities.set_anonymous(policy),
                 Err(error) => {
-                    tracing::warn!(%error, "anonymous access could not be probed, the last answer stays");
+                    tracing::warn!(%error, "anonymous access could not be probed, keeping the last result");
                 }
             }
             self.uids().await;

@@ -222,7 +222,7 @@ async fn accept(listener: TcpListener, tls: TlsAcceptor, shared: Arc<Shared>) {
                     "/version" | "/healthz" | "/api/v1/nodes" => {}
                     _ => shared.carried.lock().unwrap()[number].1 = true,
                 }
-                async move { Ok::<_, Infallible>(answer(&shared, request).await) }
+                async move { Ok::<_, Infallible>(respond(&shared, request).await) }
             });
             // The tests of the client check how a connection ends.
             if h2 {
@@ -238,7 +238,7 @@ async fn accept(listener: TcpListener, tls: TlsAcceptor, shared: Arc<Shared>) {
     }
 }
 
-async fn answer(shared: &Shared, request: Request<Incoming>) -> Response<Body> {
+async fn respond(shared: &Shared, request: Request<Incoming>) -> Response<Body> {
     let script = &shared.script;
     let authorized = request.headers().contains_key("authorization");
     let plain = |status: StatusCode| {

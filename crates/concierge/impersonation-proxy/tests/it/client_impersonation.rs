@@ -6,7 +6,7 @@ use http::{HeaderValue, StatusCode};
 
 use crate::api_server::{Script, describe};
 use crate::raw::Raw;
-use crate::world::{Answer, Client, Options, World};
+use crate::world::{Client, Options, ReceivedResponse, World};
 
 const NAMESPACES: &str = "/api/v1/namespaces";
 const ORIGINAL: &str = "impersonate-extra-original-user-info.impersonation-proxy.concierge.pinniped.dev";
@@ -16,7 +16,7 @@ async fn world() -> World {
     World::start_with(Script { uids: true, ..Script::default() }, options).await
 }
 
-async fn get(client: &Client<'_>, headers: &[(&str, &[u8])]) -> Answer {
+async fn get(client: &Client<'_>, headers: &[(&str, &[u8])]) -> ReceivedResponse {
     let mut request = client.request(NAMESPACES);
     for (name, value) in headers {
         request = request.header(*name, HeaderValue::from_bytes(value).unwrap());
@@ -103,9 +103,9 @@ async fn every_form_of_impersonation_headers_is_accepted_or_refused() {
         (vec![USER, (ORIGINAL, b"v")], unable()),
         (vec![USER, ("impersonate-extra-x.impersonation-proxy%2econcierge.pinniped.dev", b"v")], unable()),
     ] {
-        let answer = get(&admin, &headers).await;
+        let response = get(&admin, &headers).await;
         let what: Vec<_> = headers.iter().map(|(name, v)| format!("{name}: {}", v.escape_ascii())).collect();
-        assert_eq!((answer.status.as_u16(), answer.message()), (code, message), "{what:?}");
+        assert_eq!((response.status.as_u16(), response.message()), (code, message), "{what:?}");
     }
     assert_eq!(world.api.seen().len(), 0);
 }
@@ -164,8 +164,8 @@ async fn accepted_impersonations_arrive_unchanged() {
         let world = world().await;
         let admin = world.certificate("admin", &["system:masters"]);
         let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_bytes())).collect();
-        let answer = get(&admin, &headers).await;
-        assert_eq!(answer.status, StatusCode::OK, "{headers:?}: {answer:?}");
+        let response = get(&admin, &headers).await;
+        assert_eq!(response.status, StatusCode::OK, "{headers:?}: {response:?}");
         let seen = world.api.only_seen();
         for (name, _) in wanted {
             let values: Vec<_> = wanted.iter().filter(|(n, _)| n == name).map(|(_, value)| *value).collect();
@@ -196,9 +196,9 @@ async fn control_characters_in_headers_are_refused_without_a_review() {
         let world = world().await;
         let admin = world.certificate("admin", &["system:masters"]);
         let head = [b"GET /x HTTP/1.1\r\nHost: h\r\nConnection: close\r\n", header, b"\r\n\r\n"].concat();
-        let (answer, _) = Raw::ask(&admin, head).await.rest().await;
+        let (response, _) = Raw::send_request(&admin, head).await.rest().await;
         let what = header.escape_ascii();
-        assert!(answer.starts_with("HTTP/1.1 400 "), "{what}: {answer}");
+        assert!(response.starts_with("HTTP/1.1 400 "), "{what}: {response}");
         assert_eq!((world.api.seen().len(), world.api.reviews().len()), (0, 0), "{what}");
     }
 }
@@ -210,8 +210,8 @@ async fn the_case_of_header_names_does_not_matter() {
     let head =
         b"GET /x HTTP/1.1\r\nHost: h\r\nConnection: close\r\niMPERSONATE-uSER: u\r\nIMPERSONATE-GROUP: g\r\n\
         impersonate-Extra-ROAR: Tiger\r\nX-REMOTE-USER: root\r\nIMPERSONATE-UID: 9\r\n\r\n";
-    let (answer, _) = Raw::ask(&admin, head).await.rest().await;
-    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    let (response, _) = Raw::send_request(&admin, head).await.rest().await;
+    assert!(response.starts_with("HTTP/1.1 200 "), "{response}");
     let seen = world.api.only_seen();
     assert_eq!(seen.all("impersonate-user"), ["u"]);
     assert_eq!(seen.all("impersonate-uid"), ["9"]);
@@ -223,9 +223,9 @@ async fn the_case_of_header_names_does_not_matter() {
 #[tokio::test]
 async fn a_failed_review_refuses_an_impersonation() {
     let world = World::start(Script { broken_reviews: true, ..Script::default() }).await;
-    let answer = get(&world.certificate("u", &[]), &[("impersonate-user", b"other")]).await;
-    let message = answer.message();
-    assert_eq!(answer.status, StatusCode::FORBIDDEN);
+    let response = get(&world.certificate("u", &[]), &[("impersonate-user", b"other")]).await;
+    let message = response.message();
+    assert_eq!(response.status, StatusCode::FORBIDDEN);
     let start = r#"namespaces is forbidden: User "u" cannot impersonate-on:user-info:list resource "namespaces" in API group "" at the cluster scope: "#;
     let end = ": decision made by impersonation-proxy.concierge.pinniped.dev";
     assert!(message.starts_with(start) && message.ends_with(end), "{message}");
@@ -238,8 +238,8 @@ async fn reviews_have_the_order_of_the_api_server_and_are_cached_for_ten_seconds
     // Allows everything except the reviews with `*` for all groups, and for all extras of legacy
     // impersonation.
     let policy = Arc::new(|spec: &serde_json::Value| {
-        let asked = describe(spec);
-        !asked.ends_with("groups/ /*") && !asked.starts_with("impersonate ")
+        let requested = describe(spec);
+        !requested.ends_with("groups/ /*") && !requested.starts_with("impersonate ")
     });
     let world = World::start(Script { policy, ..Script::default() }).await;
     let client = world.certificate("u", &[]);
@@ -270,11 +270,11 @@ async fn reviews_have_the_order_of_the_api_server_and_are_cached_for_ten_seconds
     }
     // The mode that succeeded is tried first now, and its first refusal ends it.
     headers[1].1 = b"system:masters";
-    let answer = get(&client, &headers).await;
+    let response = get(&client, &headers).await;
     let wanted = "groups.authentication.k8s.io \"system:masters\" is forbidden: User \"u\" cannot impersonate:user-info \
         resource \"groups\" in API group \"authentication.k8s.io\" at the cluster scope: impersonating the \
         system:masters group is not allowed";
-    assert_eq!((answer.status, answer.message()), (StatusCode::FORBIDDEN, wanted.to_owned()));
+    assert_eq!((response.status, response.message()), (StatusCode::FORBIDDEN, wanted.to_owned()));
     assert_eq!(world.api.reviews()[9..], ["impersonate /v1 users/ /target"]);
     assert_eq!(world.api.seen().len(), 2);
 }

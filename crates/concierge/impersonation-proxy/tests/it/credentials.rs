@@ -11,7 +11,7 @@ use pinniped_delegated_auth::bearer::EXTRA_SPACE_WARNING;
 use serde_json::json;
 
 use crate::api_server::Script;
-use crate::world::{Answer, Client, OUR_TOKEN, Options, PATIENCE, World, eventually};
+use crate::world::{Client, OUR_TOKEN, Options, PATIENCE, ReceivedResponse, World, eventually};
 
 const NAMESPACES: &str = "/api/v1/namespaces";
 
@@ -25,7 +25,7 @@ fn script() -> Script {
 }
 
 /// Sends a GET request with headers whose values are bytes.
-async fn get(client: &Client<'_>, headers: &[(&str, &[u8])]) -> Answer {
+async fn get(client: &Client<'_>, headers: &[(&str, &[u8])]) -> ReceivedResponse {
     let mut request = client.request(NAMESPACES);
     for (name, value) in headers {
         request = request.header(*name, HeaderValue::from_bytes(value).unwrap());
@@ -69,14 +69,14 @@ async fn only_a_bearer_token_in_the_first_authorization_header_authenticates() {
     ] {
         let world = World::start(script()).await;
         let headers: Vec<_> = values.iter().map(|value| ("authorization", *value)).collect();
-        let answer = get(&world.nobody(), &headers).await;
+        let response = get(&world.anonymous(), &headers).await;
         let what: Vec<_> = values.iter().map(|v| v[..v.len().min(40)].escape_ascii().to_string()).collect();
         if wanted == "401" {
-            assert_eq!(answer.status, StatusCode::UNAUTHORIZED, "{what:?}");
+            assert_eq!(response.status, StatusCode::UNAUTHORIZED, "{what:?}");
             assert!(world.api.seen().is_empty(), "{what:?}");
             continue;
         }
-        assert_eq!(answer.status, StatusCode::OK, "{what:?}: {answer:?}");
+        assert_eq!(response.status, StatusCode::OK, "{what:?}: {response:?}");
         let seen = world.api.only_seen();
         if wanted == account {
             assert_eq!(seen.all("authorization"), ["Bearer with-uid"], "{what:?}");
@@ -93,16 +93,16 @@ async fn the_warning_about_a_space_appears_only_when_the_token_was_read() {
     let world = World::start_with(script(), Options { front_proxy: true, ..Options::default() }).await;
     let (spaced, front) = (("authorization", &b"Bearer  good"[..]), ("x-remote-user", &b"fred"[..]));
     for (client, headers, warned) in [
-        (world.nobody(), vec![spaced], true),
+        (world.anonymous(), vec![spaced], true),
         (world.foreign_certificate("u"), vec![spaced], true),
         (world.certificate("u", &[]), vec![spaced], false),
         (world.front_proxy(), vec![spaced, front], false),
         (world.front_proxy(), vec![spaced], true),
-        (world.nobody(), vec![("authorization", &b"Bearer good"[..])], false),
+        (world.anonymous(), vec![("authorization", &b"Bearer good"[..])], false),
     ] {
-        let answer = get(&client, &headers).await;
+        let response = get(&client, &headers).await;
         let wanted = format!("299 - \"{EXTRA_SPACE_WARNING}\"");
-        assert_eq!(answer.all("warning"), if warned { vec![wanted] } else { vec![] }, "{headers:?}");
+        assert_eq!(response.all("warning"), if warned { vec![wanted] } else { vec![] }, "{headers:?}");
     }
 }
 
@@ -147,7 +147,7 @@ async fn anonymous_access_is_probed_again_and_a_failed_probe_changes_nothing() {
     let script = Script { healthz: no, nodes: no, ..script() };
     let options = Options { probe_interval: Duration::from_millis(50), ..Options::default() };
     let world = World::start_with(script, options).await;
-    let nobody = world.nobody();
+    let nobody = world.anonymous();
     let statuses = async || {
         let mut statuses = Vec::new();
         for path in ["/healthz", "/readyz/etcd"] {
@@ -180,7 +180,7 @@ async fn names_with_surrounding_spaces_arrive_unchanged() {
     script.policy = Arc::new(|spec| spec["user"] == " admin" && spec["groups"][0] == "g ");
     let world = World::start(script).await;
     let token = ("authorization", &b"Bearer spaces"[..]);
-    assert_eq!(get(&world.nobody(), &[token]).await.status, StatusCode::OK);
+    assert_eq!(get(&world.anonymous(), &[token]).await.status, StatusCode::OK);
     let seen = world.api.only_seen();
     assert_eq!(seen.all("impersonate-user"), [" admin"]);
     assert_eq!(seen.all("impersonate-group"), ["g ", "system:authenticated"]);
@@ -196,7 +196,7 @@ async fn names_with_surrounding_spaces_arrive_unchanged() {
             request = request.header(*name, *value);
         }
         let request = request.body(pinniped_http_server::body::empty()).unwrap();
-        let response = world.nobody().h1().await.send_request(request).await.unwrap();
+        let response = world.anonymous().h1().await.send_request(request).await.unwrap();
         assert_eq!(response.status(), status, "{upgrade:?}");
     }
     let seen = world.api.seen();

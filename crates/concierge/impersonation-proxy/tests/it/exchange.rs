@@ -42,11 +42,11 @@ async fn the_proxy_answers_expect_continue_itself() {
     let world = echo_world().await;
     let client = world.certificate("u", &[]);
     let head = "POST /api/v1/namespaces HTTP/1.1\r\nhost: h\r\nexpect: 100-continue\r\ncontent-length: 5\r\n";
-    let mut raw = Raw::ask(&client, format!("{head}connection: close\r\n\r\n")).await;
+    let mut raw = Raw::send_request(&client, format!("{head}connection: close\r\n\r\n")).await;
     assert_eq!(raw.until("\r\n\r\n").await, "HTTP/1.1 100 Continue\r\n\r\n");
     raw.write("hello").await;
-    let (answer, _) = raw.rest().await;
-    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\nhello"), "{answer}");
+    let (response, _) = raw.rest().await;
+    assert!(response.starts_with("HTTP/1.1 200 OK\r\n") && response.ends_with("\r\n\r\nhello"), "{response}");
     assert!(world.api.only_seen().all("expect").is_empty());
 }
 
@@ -55,9 +55,9 @@ async fn a_refused_client_receives_no_100_continue() {
     let world = World::start(Script { policy: Arc::new(|_| false), ..Script::default() }).await;
     let client = world.certificate("u", &[]);
     let head = "POST /api/v1/namespaces HTTP/1.1\r\nhost: h\r\nexpect: 100-continue\r\ncontent-length: 5\r\n";
-    let mut raw = Raw::ask(&client, format!("{head}\r\n")).await;
-    let (answer, _) = raw.rest().await;
-    assert!(answer.starts_with("HTTP/1.1 403 Forbidden\r\n"), "{answer}");
+    let mut raw = Raw::send_request(&client, format!("{head}\r\n")).await;
+    let (response, _) = raw.rest().await;
+    assert!(response.starts_with("HTTP/1.1 403 Forbidden\r\n"), "{response}");
 }
 
 #[tokio::test]
@@ -66,9 +66,9 @@ async fn chunks_and_trailers_are_forwarded_over_http1() {
     let client = world.certificate("u", &[]);
     let head = "PATCH /api/v1/namespaces/n HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\nte: trailers\r\n\
         trailer: x-sum\r\n\r\n";
-    let mut raw = Raw::ask(&client, head).await;
-    let answer = raw.until("\r\n\r\n").await;
-    assert!(answer.contains("\r\ntrailer: x-sum\r\n"), "{answer}");
+    let mut raw = Raw::send_request(&client, head).await;
+    let response = raw.until("\r\n\r\n").await;
+    assert!(response.contains("\r\ntrailer: x-sum\r\n"), "{response}");
     for chunk in ["3\r\none\r\n", "3\r\ntwo\r\n"] {
         raw.write(chunk).await;
         assert_eq!(raw.until(chunk).await, chunk, "not kept back");
@@ -85,7 +85,7 @@ async fn a_request_over_http1_upstream_keeps_its_trailers() {
     // An upgrade that the server does not support: an ordinary request over HTTP/1.1.
     let head = "POST /api/v1/namespaces HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\nte: trailers\r\n\
         connection: upgrade\r\nupgrade: x\r\ntrailer: x-sum\r\n\r\n";
-    let mut raw = Raw::ask(&client, head).await;
+    let mut raw = Raw::send_request(&client, head).await;
     raw.write("2\r\nhi\r\n0\r\nx-sum: 7\r\n\r\n").await;
     raw.until("\r\n\r\n").await;
     assert_eq!(raw.until("\r\n\r\n").await, "2\r\nhi\r\n0\r\nx-sum: 7\r\n\r\n");
@@ -94,43 +94,43 @@ async fn a_request_over_http1_upstream_keeps_its_trailers() {
 
 /// Never responds; reports when a request arrives, and when it is cancelled.
 fn silent() -> (Handler, mpsc::UnboundedReceiver<&'static str>) {
-    struct Tell(mpsc::UnboundedSender<&'static str>);
-    impl Drop for Tell {
+    struct NotifyOnDrop(mpsc::UnboundedSender<&'static str>);
+    impl Drop for NotifyOnDrop {
         fn drop(&mut self) {
             let _nobody_listens = self.0.send("gone");
         }
     }
-    let (sender, told) = mpsc::unbounded_channel();
+    let (sender, reported) = mpsc::unbounded_channel();
     let handler: Handler = Arc::new(move |_| {
         let sender = sender.clone();
         Box::pin(async move {
             sender.send("come").unwrap();
-            let _tell = Tell(sender);
+            let _tell = NotifyOnDrop(sender);
             std::future::pending().await
         })
     });
-    (handler, told)
+    (handler, reported)
 }
 
 #[tokio::test]
 async fn a_disconnect_before_the_response_cancels_the_upstream_request() {
-    let (handler, mut told) = silent();
+    let (handler, mut reported) = silent();
     let world = World::start(Script { handler, ..Script::default() }).await;
     let client = world.certificate("u", &[]);
     let ways = ["reset of the stream", "close_notify", "no word"].repeat(workers::Share::Half.count());
     for way in ways {
-        let mut hear = async || tokio::time::timeout(PATIENCE, told.recv()).await.expect(way);
+        let mut hear = async || tokio::time::timeout(PATIENCE, reported.recv()).await.expect(way);
         if way == "reset of the stream" {
             let mut h2 = client.h2::<Body>().await;
             let asking = h2.send_request(client.request("/x").body(body::empty()).unwrap());
             tokio::select! {
-                answer = asking => panic!("{answer:?}"),
+                response = asking => panic!("{response:?}"),
                 come = hear() => assert_eq!(come, Some("come"), "{way}"),
             }
             assert_eq!(hear().await, Some("gone"), "{way}");
             continue;
         }
-        let mut raw = Raw::ask(&client, "GET /x HTTP/1.1\r\nhost: h\r\n\r\n").await;
+        let mut raw = Raw::send_request(&client, "GET /x HTTP/1.1\r\nhost: h\r\n\r\n").await;
         assert_eq!(hear().await, Some("come"), "{way}");
         if way == "no word" {
             raw.vanish();
@@ -161,7 +161,7 @@ async fn a_disconnect_during_the_body_cancels_the_upstream_request() {
     let client = world.certificate("u", &[]);
     for framing in ["content-length: 10", "transfer-encoding: chunked"] {
         let head = format!("POST /api/v1/namespaces HTTP/1.1\r\nhost: h\r\n{framing}\r\n\r\n3\r\none");
-        let mut raw = Raw::ask(&client, head).await;
+        let mut raw = Raw::send_request(&client, head).await;
         eventually("the request arrives", || !world.api.seen().is_empty()).await;
         raw.end().await;
         let broken = tokio::time::timeout(PATIENCE, is_gone.recv()).await.expect("it is told");
@@ -186,16 +186,19 @@ async fn a_broken_response_with_a_content_length_is_truncated() {
     let client = world.certificate("u", &[]);
     // Short and long-running requests use different connections here.
     for path in ["/api/v1/pods", "/api/v1/pods?watch=1"] {
-        let mut raw =
-            Raw::ask(&client, format!("GET {path} HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n")).await;
-        let (answer, _) = raw.rest().await;
-        let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-        assert!(body.len() < 100, "{answer}");
+        let mut raw = Raw::send_request(
+            &client,
+            format!("GET {path} HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n"),
+        )
+        .await;
+        let (received, _) = raw.rest().await;
+        let body = received.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+        assert!(body.len() < 100, "{received}");
         let mut h2 = client.h2::<Body>().await;
-        let answer = h2.send_request(client.request(path).body(body::empty()).unwrap()).await;
-        if let Ok(answer) = answer {
-            let status = answer.status();
-            let body = answer.into_body().collect().await;
+        let received = h2.send_request(client.request(path).body(body::empty()).unwrap()).await;
+        if let Ok(received) = received {
+            let status = received.status();
+            let body = received.into_body().collect().await;
             assert!(body.is_err() || status == 502, "{status} {body:?}");
         }
     }
@@ -215,7 +218,7 @@ async fn informational_responses_are_skipped_over_http1() {
         connection.accept().await.is_none()
     };
     tokio::select! {
-        answer = upstream.send(get()) => assert_eq!(answer.unwrap().status(), 200),
+        response = upstream.send(get()) => assert_eq!(response.unwrap().status(), 200),
         _ = serving => panic!("the server has ended"),
     }
 
@@ -225,16 +228,16 @@ async fn informational_responses_are_skipped_over_http1() {
         let mut io = server.accept().await;
         let mut request = [0; 16];
         io.read_exact(&mut request).await.unwrap();
-        let answer =
+        let response =
             "HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
-        io.write_all(answer.as_bytes()).await.unwrap();
+        io.write_all(response.as_bytes()).await.unwrap();
         std::future::pending::<()>().await;
     };
     tokio::select! {
-        answer = upstream.send_http1(get()) => {
-            let answer = answer.unwrap();
-            assert_eq!(answer.status(), 200);
-            assert_eq!(answer.headers().get("link"), None);
+        response = upstream.send_http1(get()) => {
+            let response = response.unwrap();
+            assert_eq!(response.status(), 200);
+            assert_eq!(response.headers().get("link"), None);
         }
         () = serving => panic!("the server has ended"),
     }
@@ -262,16 +265,16 @@ async fn informational_responses_reach_a_client_over_http2() {
     let (mut send, connection) = h2::client::handshake(io).await.unwrap();
     let _connection = AbortOnDropHandle::new(tokio::spawn(connection));
     let get = Request::get("https://k/api/v1/pods").body(()).unwrap();
-    let (mut answer, _) = send.send_request(get, true).unwrap();
+    let (mut response, _) = send.send_request(get, true).unwrap();
     let serving = async {
         let mut connection = h2::server::handshake(behind.accept().await).await.unwrap();
         let (_, mut respond) = connection.accept().await.unwrap().unwrap();
         let early = Response::builder().status(103).header("link", "</x>").body(()).unwrap();
         respond.send_informational(early).unwrap();
         // The final response is sent only after the client has received the informational one.
-        let mut asked = std::pin::pin!(std::future::poll_fn(|cx| answer.poll_informational(cx)));
+        let mut requested = std::pin::pin!(std::future::poll_fn(|cx| response.poll_informational(cx)));
         let early = tokio::select! {
-            early = asked.as_mut() => early.unwrap().unwrap(),
+            early = requested.as_mut() => early.unwrap().unwrap(),
             _ = connection.accept() => panic!("the connection has ended"),
         };
         respond.send_response(Response::new(()), true).unwrap();
@@ -280,7 +283,7 @@ async fn informational_responses_reach_a_client_over_http2() {
     let (early, mut connection) = tokio::time::timeout(PATIENCE, serving).await.unwrap();
     assert_eq!((early.status().as_u16(), &early.headers()["link"]), (103, &"</x>".parse().unwrap()));
     tokio::select! {
-        answer = answer => assert_eq!(answer.unwrap().status(), 200),
+        response = response => assert_eq!(response.unwrap().status(), 200),
         _ = connection.accept() => panic!("the connection has ended"),
     }
 }
@@ -300,8 +303,8 @@ async fn repeated_headers_stay_separate_and_in_order_over_http1() {
     let world = World::start(Script { handler, ..Script::default() }).await;
     let client = world.certificate("u", &[]);
     let mut raw =
-        Raw::ask(&client, "GET /api/v1/pods HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n").await;
-    let (answer, _) = raw.rest().await;
-    let warnings: Vec<_> = answer.lines().filter(|line| line.starts_with("warning")).collect();
+        Raw::send_request(&client, "GET /api/v1/pods HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n").await;
+    let (received, _) = raw.rest().await;
+    let warnings: Vec<_> = received.lines().filter(|line| line.starts_with("warning")).collect();
     assert_eq!(warnings, ["warning: 299 - \"b, c\"", "warning: 299 - \"a\""]);
 }

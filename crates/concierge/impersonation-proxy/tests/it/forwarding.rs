@@ -14,13 +14,13 @@ use hyper::body::Incoming;
 use pinniped_http_server::{Body, BoxError, body};
 
 use crate::api_server::{Handler, Script, json_response};
-use crate::world::{Answer, PATIENCE, World, eventually};
+use crate::world::{PATIENCE, ReceivedResponse, World, eventually};
 
-fn handler<F>(answer: impl Fn(Request<Incoming>) -> F + Send + Sync + 'static) -> Handler
+fn handler<F>(respond: impl Fn(Request<Incoming>) -> F + Send + Sync + 'static) -> Handler
 where
     F: Future<Output = Response<Body>> + Send + 'static,
 {
-    Arc::new(move |request| Box::pin(answer(request)))
+    Arc::new(move |request| Box::pin(respond(request)))
 }
 
 type Frames = tokio::sync::mpsc::Receiver<Result<Frame<Bytes>, BoxError>>;
@@ -138,15 +138,15 @@ async fn responses_are_forwarded_after_the_headers_of_the_proxy() {
         ..Script::default()
     };
     let world = World::start(script).await;
-    let answer = world.certificate("u", &[]).get_with("/api/v1/pods", &[("audit-id", "ours")]).await;
-    assert_eq!((answer.status, answer.text.as_str()), (StatusCode::GONE, "gone"));
-    assert_eq!(answer.all("cache-control"), ["no-cache,no-store,max-age=0,must-revalidate", "private"]);
-    assert_eq!(answer.all("audit-id"), ["ours", "theirs"]);
-    assert_eq!(answer.all("warning"), ["299 - \"a\"", "299 - \"b\""]);
-    assert_eq!(answer.all("x-kubernetes-pf-flowschema-uid"), ["x"]);
-    assert_eq!(answer.all("etag"), ["\"e\""]);
-    assert_eq!(answer.all("content-length"), ["4"]);
-    assert!(answer.headers.contains_key("date"));
+    let received = world.certificate("u", &[]).get_with("/api/v1/pods", &[("audit-id", "ours")]).await;
+    assert_eq!((received.status, received.text.as_str()), (StatusCode::GONE, "gone"));
+    assert_eq!(received.all("cache-control"), ["no-cache,no-store,max-age=0,must-revalidate", "private"]);
+    assert_eq!(received.all("audit-id"), ["ours", "theirs"]);
+    assert_eq!(received.all("warning"), ["299 - \"a\"", "299 - \"b\""]);
+    assert_eq!(received.all("x-kubernetes-pf-flowschema-uid"), ["x"]);
+    assert_eq!(received.all("etag"), ["\"e\""]);
+    assert_eq!(received.all("content-length"), ["4"]);
+    assert!(received.headers.contains_key("date"));
 }
 
 /// Responds with the audit ID of the request, as API servers do.
@@ -196,17 +196,17 @@ async fn bodies_and_trailers_stream_in_both_directions() {
     let request = Request::builder().method(Method::PATCH).uri("https://h/api/v1/namespaces/n/pods/p");
     let request = request.body(streamed(frames).into_body()).unwrap();
     let response = h2.send_request(request).await.unwrap();
-    let mut answer = response.into_body();
+    let mut received = response.into_body();
     for text in ["one", "two"] {
         sender.send(Ok(Frame::data(Bytes::from(text)))).await.unwrap();
-        let frame = tokio::time::timeout(PATIENCE, answer.frame()).await.expect("not buffered");
+        let frame = tokio::time::timeout(PATIENCE, received.frame()).await.expect("not buffered");
         assert_eq!(frame.unwrap().unwrap().into_data().unwrap(), text);
     }
     let mut trailers = HeaderMap::new();
     trailers.insert("x-sum", HeaderValue::from_static("42"));
     sender.send(Ok(Frame::trailers(trailers.clone()))).await.unwrap();
     drop(sender);
-    let frame = tokio::time::timeout(PATIENCE, answer.frame()).await.unwrap().unwrap().unwrap();
+    let frame = tokio::time::timeout(PATIENCE, received.frame()).await.unwrap().unwrap().unwrap();
     assert_eq!(frame.into_trailers().unwrap(), trailers);
     assert_eq!(world.api.only_seen().method, Method::PATCH);
 }
@@ -225,7 +225,7 @@ async fn a_large_body_is_forwarded_completely() {
     let request =
         Request::post("https://h/api/v1/namespaces").body(Full::new(Bytes::from(vec![b'x'; 3 << 20])));
     let response = h2.send_request(request.unwrap()).await.unwrap();
-    assert_eq!(Answer::read(response).await.text, (3 << 20).to_string());
+    assert_eq!(ReceivedResponse::read(response).await.text, (3 << 20).to_string());
     assert_eq!(world.api.only_seen().all("content-length"), [(3 << 20).to_string()]);
 }
 
@@ -331,9 +331,13 @@ async fn a_response_body_that_never_begins_becomes_a_timeout_status() {
     };
     let world = World::start(script).await;
     let client = world.certificate("u", &[]);
-    let answer = client.get("/api/v1/pods?timeout=300ms").await;
-    assert_eq!(answer.status, StatusCode::GATEWAY_TIMEOUT);
-    assert!(answer.text.contains("request did not complete within the allotted timeout"), "{}", answer.text);
+    let received = client.get("/api/v1/pods?timeout=300ms").await;
+    assert_eq!(received.status, StatusCode::GATEWAY_TIMEOUT);
+    assert!(
+        received.text.contains("request did not complete within the allotted timeout"),
+        "{}",
+        received.text
+    );
 }
 
 #[tokio::test]
@@ -346,9 +350,9 @@ async fn an_unreachable_api_server_is_a_bad_gateway() {
     let World { api, proxy, .. } = world;
     drop(api);
     let request = Request::get("https://h/api/v1/pods").body(body::empty()).unwrap();
-    let answer = Answer::read(h2.send_request(request).await.unwrap()).await;
-    assert_eq!((answer.status, answer.text.as_str()), (StatusCode::BAD_GATEWAY, ""));
-    assert_eq!(answer.all("content-length"), ["0"]);
+    let response = ReceivedResponse::read(h2.send_request(request).await.unwrap()).await;
+    assert_eq!((response.status, response.text.as_str()), (StatusCode::BAD_GATEWAY, ""));
+    assert_eq!(response.all("content-length"), ["0"]);
     drop(proxy);
 }
 
@@ -356,7 +360,7 @@ async fn an_unreachable_api_server_is_a_bad_gateway() {
 async fn huge_headers_are_forwarded() {
     let world = World::start(Script::default()).await;
     let big = "x".repeat(200_000);
-    let answer = world.certificate("u", &[]).get_with("/api/v1/pods", &[("x-big", &big)]).await;
-    assert_eq!(answer.status, StatusCode::OK);
+    let response = world.certificate("u", &[]).get_with("/api/v1/pods", &[("x-big", &big)]).await;
+    assert_eq!(response.status, StatusCode::OK);
     assert_eq!(world.api.only_seen().all("x-big"), [big]);
 }

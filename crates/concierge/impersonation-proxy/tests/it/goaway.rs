@@ -69,7 +69,7 @@ impl Reaction {
             Self::SendAway => frame(GOAWAY, 0, 0, &[0; 8]),
             Self::AnswerAndSendAway => {
                 let last = [&stream.to_be_bytes()[..], &[0; 4]].concat();
-                [frame(GOAWAY, 0, 0, &last), answer(stream)].concat()
+                [frame(GOAWAY, 0, 0, &last), respond(stream)].concat()
             }
             Self::Reset(code) => frame(RST_STREAM, 0, stream, &[0, 0, 0, code]),
             Self::Condemn(code) => {
@@ -79,7 +79,7 @@ impl Reaction {
     }
 }
 
-fn answer(stream: u32) -> Vec<u8> {
+fn respond(stream: u32) -> Vec<u8> {
     frame(HEADERS, END_STREAM_AND_HEADERS, stream, &[STATUS_200])
 }
 
@@ -116,7 +116,7 @@ async fn server(times: usize, reaction: Reaction) -> (Upstream, Arc<Seen>, JoinS
                 io.write_all(&frame(SETTINGS, 0, 0, &[])).await.unwrap();
                 while let Ok(stream) = next_request(&mut io).await {
                     let odd = counted.requests.fetch_add(1, Ordering::SeqCst) < times;
-                    let bytes = if odd { reaction.bytes(stream) } else { answer(stream) };
+                    let bytes = if odd { reaction.bytes(stream) } else { respond(stream) };
                     io.write_all(&bytes).await.unwrap();
                     if odd && matches!(reaction, Reaction::Condemn(_)) {
                         return io.shutdown().await.unwrap();

@@ -9,13 +9,13 @@ use crate::world::{Client, PATIENCE, World};
 async fn raw(client: &Client<'_>, request: &str) -> Option<u16> {
     let mut tls = client.tls(b"http/1.1").await;
     tls.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = Vec::new();
+    let mut response = Vec::new();
     let reading = async {
         // The server may also close the connection.
-        while tls.read_buf(&mut answer).await.unwrap_or(0) > 0 {}
+        while tls.read_buf(&mut response).await.unwrap_or(0) > 0 {}
     };
     tokio::time::timeout(PATIENCE, reading).await.expect("an answer or the end");
-    let text = String::from_utf8_lossy(&answer).into_owned();
+    let text = String::from_utf8_lossy(&response).into_owned();
     text.strip_prefix("HTTP/1.1 ").or_else(|| text.strip_prefix("HTTP/1.0 "))?.get(..3)?.parse().ok()
 }
 

@@ -26,11 +26,11 @@ fn with_tokens(tokens: &[(&str, serde_json::Value)]) -> Script {
 async fn a_certificate_user_is_impersonated_with_groups_and_credential_id() {
     let world = World::start(Script::default()).await;
     let headers = [("Authorization", "Bearer some-bad-token"), ("x-forwarded-FOR", "example.com")];
-    let answer = world
+    let response = world
         .certificate("test-username", &["test-group1", "test-group2"])
         .get_with(NAMESPACES, &headers)
         .await;
-    assert_eq!(answer.status, StatusCode::OK, "{answer:?}");
+    assert_eq!(response.status, StatusCode::OK, "{response:?}");
 
     let seen = world.api.only_seen();
     assert_eq!(seen.version, http::Version::HTTP_2);
@@ -48,8 +48,8 @@ async fn a_certificate_user_is_impersonated_with_groups_and_credential_id() {
 async fn requests_without_credentials_and_with_basic_auth_are_anonymous() {
     let world = World::start(Script::default()).await;
     for headers in [&[][..], &[("Authorization", "Basic Zm9vOmJhcg==")]] {
-        let answer = world.nobody().get_with(NAMESPACES, headers).await;
-        assert_eq!(answer.status, StatusCode::OK, "{answer:?}");
+        let response = world.anonymous().get_with(NAMESPACES, headers).await;
+        assert_eq!(response.status, StatusCode::OK, "{response:?}");
     }
     for seen in world.api.seen() {
         assert_eq!(seen.all("impersonate-user"), ["system:anonymous"]);
@@ -64,8 +64,8 @@ async fn a_matching_token_of_a_user_with_uid_is_passed_through() {
     let user =
         json!({"username": "system:serviceaccount:a:b", "uid": "7", "groups": ["g"], "extra": {"k": ["v"]}});
     let world = World::start(with_tokens(&[("client-token", user)])).await;
-    let answer = world.nobody().get_with(NAMESPACES, &[("authorization", "Bearer client-token")]).await;
-    assert_eq!(answer.status, StatusCode::OK, "{answer:?}");
+    let response = world.anonymous().get_with(NAMESPACES, &[("authorization", "Bearer client-token")]).await;
+    assert_eq!(response.status, StatusCode::OK, "{response:?}");
     let seen = world.api.only_seen();
     assert_eq!(seen.all("authorization"), ["Bearer client-token"]);
     assert_eq!(seen.names_starting_with("impersonate"), Vec::<String>::new());
@@ -93,7 +93,7 @@ async fn only_a_401_to_an_impersonated_request_is_reported_to_the_source_of_our_
     }
     // A response to a client's own token.
     let passed_through = [("authorization", "Bearer client-token")];
-    assert_eq!(world.nobody().get_with("/api/401", &passed_through).await.status, 401);
+    assert_eq!(world.anonymous().get_with("/api/401", &passed_through).await.status, 401);
     assert_eq!(refusals(), 0);
     // The client receives the response unchanged.
     assert_eq!(client.get("/api/401").await.status, 401);
@@ -137,10 +137,10 @@ async fn a_token_user_without_uid_is_impersonated_and_bad_keys_are_refused() {
         ("unknown", StatusCode::UNAUTHORIZED),
     ] {
         let header = format!("Bearer {token}");
-        let answer = world.nobody().get_with(NAMESPACES, &[("authorization", &header)]).await;
-        assert_eq!(answer.status, wanted, "{token}: {answer:?}");
+        let response = world.anonymous().get_with(NAMESPACES, &[("authorization", &header)]).await;
+        assert_eq!(response.status, wanted, "{token}: {response:?}");
         if wanted == StatusCode::INTERNAL_SERVER_ERROR {
-            assert_eq!(answer.message(), UNABLE);
+            assert_eq!(response.message(), UNABLE);
         }
     }
     let seen = &world.api.seen()[0];
@@ -151,10 +151,10 @@ async fn a_token_user_without_uid_is_impersonated_and_bad_keys_are_refused() {
 #[tokio::test]
 async fn an_identity_with_invalid_header_values_is_a_bad_gateway() {
     let world = World::start(with_tokens(&[("t", json!({"username": "a\nb"}))])).await;
-    let answer = world.nobody().get_with(NAMESPACES, &[("authorization", "Bearer t")]).await;
-    assert_eq!((answer.status, answer.text.as_str()), (StatusCode::BAD_GATEWAY, ""));
-    assert_eq!(answer.all("content-length"), ["0"]);
-    assert!(!answer.headers.contains_key("content-type"));
+    let response = world.anonymous().get_with(NAMESPACES, &[("authorization", "Bearer t")]).await;
+    assert_eq!((response.status, response.text.as_str()), (StatusCode::BAD_GATEWAY, ""));
+    assert_eq!(response.all("content-length"), ["0"]);
+    assert!(!response.headers.contains_key("content-type"));
     assert!(world.api.seen().is_empty());
 }
 
@@ -162,9 +162,9 @@ async fn an_identity_with_invalid_header_values_is_a_bad_gateway() {
 async fn without_our_own_token_nothing_is_forwarded() {
     let options = Options { impersonator_token: false, ..Options::default() };
     let world = World::start_with(Script::default(), options).await;
-    let answer = world.certificate("u", &[]).get(NAMESPACES).await;
-    assert_eq!((answer.status, answer.text.as_str()), (StatusCode::BAD_GATEWAY, ""));
-    assert_eq!(answer.all("x-frame-options"), ["DENY"]);
+    let response = world.certificate("u", &[]).get(NAMESPACES).await;
+    assert_eq!((response.status, response.text.as_str()), (StatusCode::BAD_GATEWAY, ""));
+    assert_eq!(response.all("x-frame-options"), ["DENY"]);
     assert!(world.api.seen().is_empty());
 }
 
@@ -180,7 +180,7 @@ async fn a_websocket_token_is_passed_through_too() {
         .header("sec-websocket-protocol", "base64url.bearer.authorization.k8s.io.dA, v4.channel.k8s.io")
         .body(pinniped_http_server::body::empty())
         .unwrap();
-    let response = world.nobody().h1().await.send_request(request).await.unwrap();
+    let response = world.anonymous().h1().await.send_request(request).await.unwrap();
     assert_eq!(response.status(), StatusCode::OK);
     let seen = world.api.only_seen();
     assert_eq!(seen.all("authorization"), ["Bearer t"]);
@@ -193,7 +193,7 @@ async fn a_websocket_token_is_passed_through_too() {
 async fn an_administrator_impersonates_with_every_part() {
     let world = World::start(Script::default()).await;
     let admin = world.certificate("admin", &["system:masters"]);
-    let answer = admin
+    let response = admin
         .get_with(
             NAMESPACES,
             &[
@@ -206,7 +206,7 @@ async fn an_administrator_impersonates_with_every_part() {
             ],
         )
         .await;
-    assert_eq!(answer.status, StatusCode::OK, "{answer:?}");
+    assert_eq!(response.status, StatusCode::OK, "{response:?}");
     let seen = world.api.only_seen();
     assert_eq!(seen.all("impersonate-user"), ["fire"]);
     assert_eq!(seen.all("impersonate-group"), ["elements", "system:authenticated"]);
@@ -235,13 +235,13 @@ async fn impersonated_uids_and_reserved_keys_are_refused_when_disabled() {
         ("Impersonate-Extra-something.impersonation-proxy.concierge.pinniped.dev", "x"),
         ("Impersonate-Extra-party~~time", "x"),
     ] {
-        let answer =
+        let response =
             admin.get_with(NAMESPACES, &[("impersonate-user", "u"), (&name.to_lowercase(), value)]).await;
-        assert_eq!(answer.status, StatusCode::INTERNAL_SERVER_ERROR, "{name}");
+        assert_eq!(response.status, StatusCode::INTERNAL_SERVER_ERROR, "{name}");
         let wanted = format!(
             r#"{{"kind":"Status","apiVersion":"v1","metadata":{{}},"status":"Failure","message":"{UNABLE}","reason":"InternalError","details":{{"causes":[{{"message":"unimplemented functionality - unable to act as current user"}}]}},"code":500}}"#
         );
-        assert_eq!(answer.text, wanted + "\n");
+        assert_eq!(response.text, wanted + "\n");
     }
     assert!(world.api.seen().is_empty());
 }
@@ -257,8 +257,8 @@ async fn uids_are_impersonated_when_the_api_server_allows_it() {
     assert_eq!(admin.get_with(NAMESPACES, &headers).await.status, StatusCode::OK);
     assert_eq!(world.api.only_seen().all("impersonate-uid"), ["0x1"]);
     // A user's own token takes precedence over impersonation.
-    let answer = world.nobody().get_with(NAMESPACES, &[("authorization", "Bearer t")]).await;
-    assert_eq!(answer.status, StatusCode::OK);
+    let response = world.anonymous().get_with(NAMESPACES, &[("authorization", "Bearer t")]).await;
+    assert_eq!(response.status, StatusCode::OK);
     assert_eq!(world.api.seen()[1].all("authorization"), ["Bearer t"]);
 }
 
@@ -301,15 +301,15 @@ async fn a_user_with_a_uid_is_handled_by_token_and_setting() {
             if !token.is_empty() {
                 headers.push(("authorization", &authorization));
             }
-            let answer = world.front_proxy().get_with(NAMESPACES, &headers).await;
-            let what = format!("{token:?}, UIDs {uid_impersonation}: {answer:?}");
+            let response = world.front_proxy().get_with(NAMESPACES, &headers).await;
+            let what = format!("{token:?}, UIDs {uid_impersonation}: {response:?}");
             let acts = token == "same" || (uid_impersonation && token != UNREVIEWABLE);
             if !acts {
-                assert_eq!(answer.status, StatusCode::INTERNAL_SERVER_ERROR, "{what}");
-                assert_eq!(answer.message(), UNABLE, "{what}");
+                assert_eq!(response.status, StatusCode::INTERNAL_SERVER_ERROR, "{what}");
+                assert_eq!(response.message(), UNABLE, "{what}");
                 continue;
             }
-            assert_eq!(answer.status, StatusCode::OK, "{what}");
+            assert_eq!(response.status, StatusCode::OK, "{what}");
             arrived += 1;
             let seen = world.api.seen().pop().unwrap();
             if token == "same" {
@@ -333,8 +333,8 @@ async fn uids_are_not_impersonated_without_the_permission() {
     let options = Options { uid_impersonation: true, ..Options::default() };
     let world = World::start_with(Script::default(), options).await;
     let admin = world.certificate("admin", &["system:masters"]);
-    let answer = admin.get_with(NAMESPACES, &[("impersonate-user", "u"), ("impersonate-uid", "0x1")]).await;
-    assert_eq!(answer.message(), UNABLE);
+    let response = admin.get_with(NAMESPACES, &[("impersonate-user", "u"), ("impersonate-uid", "0x1")]).await;
+    assert_eq!(response.message(), UNABLE);
 }
 
 #[tokio::test]
@@ -342,10 +342,11 @@ async fn a_user_without_permission_gets_the_first_failed_rule() {
     let script =
         Script { policy: Arc::new(|spec| !describe(spec).starts_with("impersonate")), ..Script::default() };
     let world = World::start(script).await;
-    let answer = world.certificate("u", &[]).get_with(NAMESPACES, &[("impersonate-user", "some-user")]).await;
-    assert_eq!(answer.status, StatusCode::FORBIDDEN);
+    let response =
+        world.certificate("u", &[]).get_with(NAMESPACES, &[("impersonate-user", "some-user")]).await;
+    assert_eq!(response.status, StatusCode::FORBIDDEN);
     assert_eq!(
-        answer.message(),
+        response.message(),
         r#"namespaces is forbidden: User "u" cannot impersonate-on:user-info:list resource "namespaces" in API group "" at the cluster scope: decision made by impersonation-proxy.concierge.pinniped.dev"#
     );
     assert_eq!(
@@ -359,15 +360,15 @@ async fn a_user_without_permission_gets_the_first_failed_rule() {
 async fn after_a_legacy_impersonation_its_refusals_are_returned() {
     let script = Script {
         policy: Arc::new(|spec| {
-            let asked = describe(spec);
-            !asked.starts_with("impersonate-on") && !asked.contains("userextras")
+            let requested = describe(spec);
+            !requested.starts_with("impersonate-on") && !requested.contains("userextras")
         }),
         ..Script::default()
     };
     let world = World::start(script).await;
     let client = world.certificate("u", &[]);
-    let answer = client.get_with(NAMESPACES, &[("impersonate-user", "other")]).await;
-    assert_eq!(answer.status, StatusCode::OK, "{answer:?}");
+    let response = client.get_with(NAMESPACES, &[("impersonate-user", "other")]).await;
+    assert_eq!(response.status, StatusCode::OK, "{response:?}");
     let headers = [("impersonate-user", "other"), ("impersonate-extra-some-fancy-key", "v")];
     assert_eq!(
         client.get_with(NAMESPACES, &headers).await.message(),

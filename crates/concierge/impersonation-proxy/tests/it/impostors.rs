@@ -56,9 +56,9 @@ fn script() -> Script {
         tokens,
         uids: true,
         policy: Arc::new(|spec| {
-            let asked = describe(spec);
-            !asked.starts_with("impersonate")
-                || (spec["user"] == "tina" && asked.starts_with("impersonate /v1 users/"))
+            let requested = describe(spec);
+            !requested.starts_with("impersonate")
+                || (spec["user"] == "tina" && requested.starts_with("impersonate /v1 users/"))
         }),
         ..Script::default()
     }
@@ -71,7 +71,7 @@ async fn world() -> World {
 
 fn client(world: &World, actor: Actor) -> Client<'_> {
     match actor {
-        Actor::Nobody => world.nobody(),
+        Actor::Nobody => world.anonymous(),
         Actor::Alice => world.certificate("alice", &["a"]),
         Actor::Root => world.certificate("root", &["system:masters"]),
         Actor::Stranger => world.foreign_certificate("root"),
@@ -176,7 +176,7 @@ async fn no_headers_change_the_identity_over_http1() {
             if sender.ready().await.is_err() {
                 sender = client.h1().await;
             }
-            drop(crate::world::Answer::read(sender.send_request(request).await.unwrap()).await);
+            drop(crate::world::ReceivedResponse::read(sender.send_request(request).await.unwrap()).await);
             sent.push((actor, headers));
         }
     }

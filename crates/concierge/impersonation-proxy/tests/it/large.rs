@@ -29,8 +29,8 @@ async fn a_token_of_a_user_with_many_groups_fills_the_headers_to_the_api_server(
         json!({"username": "large", "groups": groups, "extra": {"example.com/k": ["x".repeat(10_000)]}});
     let script = Script { tokens: HashMap::from([("t".to_owned(), user)]), ..Script::default() };
     let world = World::start(script).await;
-    let answer = world.nobody().get_with(NAMESPACES, &[("authorization", "Bearer t")]).await;
-    assert_eq!(answer.status, StatusCode::OK, "{answer:?}");
+    let response = world.anonymous().get_with(NAMESPACES, &[("authorization", "Bearer t")]).await;
+    assert_eq!(response.status, StatusCode::OK, "{response:?}");
     let seen = world.api.only_seen();
     let mut wanted = groups;
     wanted.push("system:authenticated".to_owned());
@@ -69,8 +69,8 @@ async fn more_extras_than_a_header_map_can_hold_are_refused() {
     let user = json!({"username": "large", "extra": extra});
     let script = Script { tokens: HashMap::from([("t".to_owned(), user)]), ..Script::default() };
     let world = World::start(script).await;
-    let answer = world.nobody().get_with(NAMESPACES, &[("authorization", "Bearer t")]).await;
-    assert_eq!((answer.status, answer.text.as_str()), (StatusCode::BAD_GATEWAY, ""));
+    let response = world.anonymous().get_with(NAMESPACES, &[("authorization", "Bearer t")]).await;
+    assert_eq!((response.status, response.text.as_str()), (StatusCode::BAD_GATEWAY, ""));
     assert!(world.api.seen().is_empty());
 }
 
@@ -134,11 +134,12 @@ async fn a_head_that_exceeds_the_limit_when_encoded_gets_the_response_of_the_api
     // Sent over HTTP/1.1, because an HTTP/2 client would compress it in the same way.
     let filler = "\\".repeat(79_000);
     let lines: String = (0..13).map(|number| format!("x-{number}: {filler}\r\n")).collect();
-    let mut raw = Raw::ask(&client, format!("GET {NAMESPACES} HTTP/1.1\r\nhost: h\r\n{lines}\r\n")).await;
-    let (answer, _) = raw.rest().await;
-    assert!(answer.starts_with("HTTP/1.1 431 Request Header Fields Too Large\r\n"), "{answer}");
-    assert!(answer.contains("\r\ncontent-type: text/plain; charset=utf-8\r\n"), "{answer}");
-    assert!(answer.ends_with("\r\n431 Request Header Fields Too Large"), "{answer}");
+    let mut raw =
+        Raw::send_request(&client, format!("GET {NAMESPACES} HTTP/1.1\r\nhost: h\r\n{lines}\r\n")).await;
+    let (response, _) = raw.rest().await;
+    assert!(response.starts_with("HTTP/1.1 431 Request Header Fields Too Large\r\n"), "{response}");
+    assert!(response.contains("\r\ncontent-type: text/plain; charset=utf-8\r\n"), "{response}");
+    assert!(response.ends_with("\r\n431 Request Header Fields Too Large"), "{response}");
     assert!(world.api.seen().is_empty());
 }
 
@@ -179,8 +180,8 @@ async fn an_endless_head_of_a_proxied_server_terminates_no_watch() {
     let mut watch = sender.send_request(watch).await.unwrap().into_body();
     assert_eq!(watch.frame().await.unwrap().unwrap().into_data().unwrap(), "{}\n");
     for _ in 0..3 {
-        let answer = client.get("/api/v1/namespaces/n/services/s/proxy/").await;
-        assert_eq!(answer.status, StatusCode::BAD_GATEWAY);
+        let received = client.get("/api/v1/namespaces/n/services/s/proxy/").await;
+        assert_eq!(received.status, StatusCode::BAD_GATEWAY);
     }
     assert!(futures::poll!(std::pin::pin!(watch.frame())).is_pending(), "the watch has ended");
     assert!(world.upstream.stats().streams >= 1);

@@ -50,8 +50,8 @@ async fn hostile_clients_and_servers_get_their_answers_and_leave_nothing_behind(
     for _ in 0..workers::Share::Half.count() {
         let mut h1 = client.h1().await;
         let request = client.request("/api/v1/pods").body(body::empty()).unwrap();
-        let answer = h1.send_request(request).await.unwrap();
-        answer.into_body().collect().await.unwrap();
+        let response = h1.send_request(request).await.unwrap();
+        response.into_body().collect().await.unwrap();
         of_each_lane.push(h1);
     }
     drop(of_each_lane);
@@ -127,10 +127,10 @@ async fn everything(world: &World, client: &Client<'_>) {
     for (name, wanted, request) in requests() {
         // Printed for diagnosis when a case hangs.
         println!("{name}");
-        let answer = Raw::open(client).await.exchange(&request).await;
-        let got = status(&answer);
+        let response = Raw::open(client).await.exchange(&request).await;
+        let got = status(&response);
         if got != wanted && !is_broken_at_once(name, got) {
-            wrong.push(format!("{name}: {got:?} instead of {wanted:?}: {answer}"));
+            wrong.push(format!("{name}: {got:?} instead of {wanted:?}: {response}"));
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
@@ -146,8 +146,13 @@ fn is_broken_at_once(name: &str, got: Option<u16>) -> bool {
 }
 
 /// Returns the status of the last response; `None` without a response.
-fn status(answers: &str) -> Option<u16> {
-    answers.strip_prefix("HTTP/1.1 ").or_else(|| answers.strip_prefix("HTTP/1.0 "))?.get(..3)?.parse().ok()
+fn status(responses: &str) -> Option<u16> {
+    responses
+        .strip_prefix("HTTP/1.1 ")
+        .or_else(|| responses.strip_prefix("HTTP/1.0 "))?
+        .get(..3)?
+        .parse()
+        .ok()
 }
 
 /// Returns the requests and the expected status of each.
@@ -238,9 +243,9 @@ async fn garbage_instead_of_tls(world: &World) {
     let trying = cases.map(|garbage| async move {
         let mut tcp = TcpStream::connect(world.address()).await.unwrap();
         tcp.write_all(garbage).await.unwrap();
-        let mut answer = Vec::new();
+        let mut response = Vec::new();
         // By an alert, a close or a reset; some only after the handshake timeout.
-        let ended = tokio::time::timeout(PATIENCE, tcp.read_to_end(&mut answer)).await;
+        let ended = tokio::time::timeout(PATIENCE, tcp.read_to_end(&mut response)).await;
         assert!(ended.is_ok(), "{garbage:?}");
     });
     futures::future::join_all(trying).await;
@@ -249,7 +254,7 @@ async fn garbage_instead_of_tls(world: &World) {
 /// A head that arrives byte by byte and never completes.
 async fn slow_heads(client: &Client<'_>) {
     for begin in ["GET /api", "GET /api/v1/pods HTTP/1.1\r\nhost: h\r\nx-a: "] {
-        let mut raw = Raw::ask(client, begin).await;
+        let mut raw = Raw::send_request(client, begin).await;
         let began = tokio::time::Instant::now();
         let mut ticks = tokio::time::interval(Duration::from_millis(50));
         loop {
@@ -265,22 +270,22 @@ async fn slow_heads(client: &Client<'_>) {
 /// A body that arrives byte by byte until the deadline.
 async fn slow_bodies(client: &Client<'_>) {
     let head = "POST /reads?timeout=300ms HTTP/1.1\r\nhost: h\r\ncontent-length: 100\r\n\r\n";
-    let mut raw = Raw::ask(client, head).await;
+    let mut raw = Raw::send_request(client, head).await;
     let mut ticks = tokio::time::interval(Duration::from_millis(50));
     for _ in 0..4 {
         ticks.tick().await;
         raw.write("a").await;
     }
-    let (answer, _) = raw.rest().await;
-    assert_eq!(status(&answer), Some(504), "{answer}");
+    let (response, _) = raw.rest().await;
+    assert_eq!(status(&response), Some(504), "{response}");
 }
 
 /// Attacks that are specific to HTTP/2.
 async fn over_http2(client: &Client<'_>) {
     let h2 = client.h2::<Body>().await;
-    let ask = async |request: http::request::Builder| {
-        let answer = h2.clone().send_request(request.body(body::empty()).unwrap()).await?;
-        Ok::<_, hyper::Error>(answer.status().as_u16())
+    let send_request = async |request: http::request::Builder| {
+        let response = h2.clone().send_request(request.body(body::empty()).unwrap()).await?;
+        Ok::<_, hyper::Error>(response.status().as_u16())
     };
     let uri = |path: &str| format!("https://h{path}");
     let large = "x".repeat(1 << 20);
@@ -292,7 +297,7 @@ async fn over_http2(client: &Client<'_>) {
         ("no answer", Some(504), Request::get(uri("/silent?timeout=200ms"))),
         ("an ordinary request", Some(200), Request::get(uri("/api/v1/pods"))),
     ] {
-        let got = tokio::time::timeout(PATIENCE, ask(request)).await.expect(name);
+        let got = tokio::time::timeout(PATIENCE, send_request(request)).await.expect(name);
         let status = got.as_ref().ok().copied();
         assert!(status == wanted || is_broken_at_once(name, status), "{name}: {got:?}, not {wanted:?}");
     }
@@ -301,8 +306,8 @@ async fn over_http2(client: &Client<'_>) {
     let mut tls = client.tls(b"h2").await;
     tls.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
     tls.write_all(&[0xff; 4096]).await.unwrap();
-    let mut answer = Vec::new();
-    let ended = tokio::time::timeout(PATIENCE, tls.read_to_end(&mut answer)).await;
+    let mut response = Vec::new();
+    let ended = tokio::time::timeout(PATIENCE, tls.read_to_end(&mut response)).await;
     assert!(ended.is_ok(), "it is ended");
 }
 
@@ -316,6 +321,6 @@ async fn leavers(client: &Client<'_>) {
         "GET /breaks HTTP/1.1\r\nhost: h\r\n\r\n",
         "GET /switches HTTP/1.1\r\nhost: h\r\nconnection: upgrade\r\nupgrade: other\r\n\r\n",
     ] {
-        Raw::ask(client, begun).await.vanish();
+        Raw::send_request(client, begun).await.vanish();
     }
 }

@@ -14,7 +14,7 @@ use crate::api_server::Script;
 use crate::world::{Client, Options, World, eventually};
 
 /// Opens a connection of a client, and returns it with the status of its request for this path.
-async fn ask(
+async fn send_request(
     client: &Client<'_>,
     path: &str,
     token: Option<&str>,
@@ -45,15 +45,15 @@ async fn connections_of_users_are_confirmed_and_those_of_other_clients_are_not()
     let _by_certificate = world.certificate("alice", &[]).h2::<Empty<Bytes>>().await;
     are(1, 0, "a certificate is known before any request").await;
     let foreign = world.foreign_certificate("alice");
-    let (_foreign, _status) = ask(&foreign, "/healthz", None).await;
+    let (_foreign, _status) = send_request(&foreign, "/healthz", None).await;
     are(2, 1, "the certificate of an unknown authority is nobody's").await;
-    let (_anonymous, status) = ask(&world.nobody(), "/healthz", None).await;
+    let (_anonymous, status) = send_request(&world.anonymous(), "/healthz", None).await;
     assert_eq!(status, StatusCode::OK);
     are(3, 2, "a request without credentials confirms nothing, although it is answered").await;
-    let (_bad, status) = ask(&world.nobody(), "/api/v1/namespaces", Some("bad")).await;
+    let (_bad, status) = send_request(&world.anonymous(), "/api/v1/namespaces", Some("bad")).await;
     assert_eq!(status, StatusCode::UNAUTHORIZED);
     are(4, 3, "nor does a token that is refused").await;
-    let (_good, status) = ask(&world.nobody(), "/api/v1/namespaces", Some("good")).await;
+    let (_good, status) = send_request(&world.anonymous(), "/api/v1/namespaces", Some("good")).await;
     assert_eq!(status, StatusCode::OK);
     are(5, 3, "a token of a user confirms its connection").await;
 }

@@ -21,7 +21,7 @@ impl Raw {
     }
 
     /// Opens a connection and writes.
-    pub(crate) async fn ask(client: &Client<'_>, bytes: impl AsRef<[u8]>) -> Self {
+    pub(crate) async fn send_request(client: &Client<'_>, bytes: impl AsRef<[u8]>) -> Self {
         let mut raw = Self::open(client).await;
         raw.write(bytes).await;
         raw

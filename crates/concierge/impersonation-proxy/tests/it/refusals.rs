@@ -7,7 +7,7 @@ use http::{Method, Request, StatusCode};
 use pinniped_impersonation_proxy::impersonator::InFlightLimits;
 
 use crate::api_server::{Script, json_response};
-use crate::world::{Answer, Options, World};
+use crate::world::{Options, ReceivedResponse, World};
 
 const TCR: &str = "/apis/login.concierge.walrus.tld/v1alpha1/tokencredentialrequests";
 
@@ -15,13 +15,13 @@ const TCR: &str = "/apis/login.concierge.walrus.tld/v1alpha1/tokencredentialrequ
 async fn an_invalid_certificate_is_never_anonymous() {
     let world = World::start(Script::default()).await;
     for path in ["/api/v1/namespaces", TCR, "/healthz"] {
-        let answer = world.foreign_certificate("u").get(path).await;
-        assert_eq!(answer.status, StatusCode::UNAUTHORIZED, "{path}");
+        let response = world.foreign_certificate("u").get(path).await;
+        assert_eq!(response.status, StatusCode::UNAUTHORIZED, "{path}");
         assert_eq!(
-            answer.text,
+            response.text,
             "{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},\"status\":\"Failure\",\"message\":\"Unauthorized\",\"reason\":\"Unauthorized\",\"code\":401}\n"
         );
-        assert_eq!(answer.all("content-type"), ["application/json"]);
+        assert_eq!(response.all("content-type"), ["application/json"]);
     }
     assert!(world.api.seen().is_empty());
 }
@@ -44,9 +44,9 @@ async fn anonymous_requests_are_allowed_according_to_the_probes() {
             (TCR, true),
             ("/apis/not-concierge.walrus.tld/v1/tokencredentialrequests", nodes != 401),
         ] {
-            let answer = world.nobody().get(path).await;
+            let response = world.anonymous().get(path).await;
             let wanted = if allowed { StatusCode::OK } else { StatusCode::UNAUTHORIZED };
-            assert_eq!(answer.status, wanted, "{path} with {healthz}, {nodes}");
+            assert_eq!(response.status, wanted, "{path} with {healthz}, {nodes}");
         }
         assert_eq!(world.certificate("u", &[]).get("/probe").await.status, StatusCode::OK);
     }
@@ -105,12 +105,12 @@ async fn forbidden_requests_have_the_messages_of_kubernetes() {
         ),
     ] {
         let request = Request::builder().method(method).uri(format!("https://h{path}")).body(()).unwrap();
-        let answer = client.send(request).await;
-        assert_eq!(answer.status, StatusCode::FORBIDDEN);
+        let response = client.send(request).await;
+        assert_eq!(response.status, StatusCode::FORBIDDEN);
         let wanted = format!(
             r#"{{"kind":"Status","apiVersion":"v1","metadata":{{}},"status":"Failure","message":"{message}","reason":"Forbidden","details":{details},"code":403}}"#
         );
-        assert_eq!(answer.text, wanted + "\n", "{path}");
+        assert_eq!(response.text, wanted + "\n", "{path}");
     }
     assert!(world.api.seen().is_empty());
 }
@@ -123,14 +123,17 @@ async fn refusals_have_the_requested_encoding() {
     let path = "/apis/apps/v1/namespaces/ns/deployments/foo/scale";
     let message = "deployments.apps \"foo\" is forbidden: User \"pinny\" cannot get resource \"deployments/scale\" in API group \"apps\" in the namespace \"ns\": decision made by impersonation-proxy.concierge.pinniped.dev";
     let yaml = "apiVersion: v1\ncode: 403\ndetails:\n  group: apps\n  kind: deployments\n  name: foo\nkind: Status\nmessage: 'deployments.apps \"foo\" is forbidden: User \"pinny\" cannot get resource \"deployments/scale\"\n  in API group \"apps\" in the namespace \"ns\": decision made by impersonation-proxy.concierge.pinniped.dev'\nmetadata: {}\nreason: Forbidden\nstatus: Failure\n";
-    let answer = client.get_with(path, &[("accept", "application/yaml")]).await;
-    assert_eq!((answer.all("content-type"), answer.text.as_str()), (vec!["application/yaml"], yaml));
+    let response = client.get_with(path, &[("accept", "application/yaml")]).await;
+    assert_eq!((response.all("content-type"), response.text.as_str()), (vec!["application/yaml"], yaml));
 
     let protobuf = "application/vnd.kubernetes.protobuf";
-    let answer = client.get_with(path, &[("accept", &format!("{protobuf},application/json"))]).await;
-    assert_eq!(answer.all("content-type"), [protobuf]);
-    assert!(answer.text.starts_with("k8s\0"), "{answer:?}");
-    assert!(answer.text.contains(message) && answer.text.contains("\u{3}foo\u{12}\u{4}apps"), "{answer:?}");
+    let response = client.get_with(path, &[("accept", &format!("{protobuf},application/json"))]).await;
+    assert_eq!(response.all("content-type"), [protobuf]);
+    assert!(response.text.starts_with("k8s\0"), "{response:?}");
+    assert!(
+        response.text.contains(message) && response.text.contains("\u{3}foo\u{12}\u{4}apps"),
+        "{response:?}"
+    );
 
     for (path, headers) in [
         (format!("{path}?pretty=1"), &[][..]),
@@ -138,11 +141,11 @@ async fn refusals_have_the_requested_encoding() {
         (path.to_owned(), &[("accept", "text/html")]),
         (path.to_owned(), &[("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")]),
     ] {
-        let answer = client.get_with(&path, headers).await;
-        assert_eq!(answer.all("content-type"), ["application/json"], "{path} {headers:?}");
-        assert!(answer.text.starts_with("{\n  \"kind\": \"Status\",\n"), "{answer:?}");
-        assert!(answer.text.ends_with("\n  \"code\": 403\n}"), "{answer:?}");
-        assert_eq!(answer.message(), message);
+        let response = client.get_with(&path, headers).await;
+        assert_eq!(response.all("content-type"), ["application/json"], "{path} {headers:?}");
+        assert!(response.text.starts_with("{\n  \"kind\": \"Status\",\n"), "{response:?}");
+        assert!(response.text.ends_with("\n  \"code\": 403\n}"), "{response:?}");
+        assert_eq!(response.message(), message);
     }
 }
 
@@ -155,10 +158,10 @@ async fn a_refused_head_request_has_a_length_and_no_body() {
     let over_h2 = client.request("/x").method(Method::HEAD).body(()).unwrap();
     let over_h2 = client.send(over_h2).await;
     let over_h1 = Request::head("/x").header("host", "h").body(pinniped_http_server::body::empty()).unwrap();
-    let over_h1 = Answer::read(client.h1().await.send_request(over_h1).await.unwrap()).await;
-    for answer in [over_h2, over_h1] {
-        assert_eq!((answer.status, answer.text.as_str()), (StatusCode::FORBIDDEN, ""));
-        assert_eq!(answer.all("content-length"), [length.to_string()]);
+    let over_h1 = ReceivedResponse::read(client.h1().await.send_request(over_h1).await.unwrap()).await;
+    for response in [over_h2, over_h1] {
+        assert_eq!((response.status, response.text.as_str()), (StatusCode::FORBIDDEN, ""));
+        assert_eq!(response.all("content-length"), [length.to_string()]);
     }
 }
 
@@ -188,8 +191,8 @@ async fn invalid_requests_are_refused_without_a_review() {
         ),
     ];
     for (path, headers, status, body) in cases {
-        let answer = client.get_with(path, headers).await;
-        assert_eq!((answer.status.as_u16(), answer.text), (status, body), "{path}");
+        let response = client.get_with(path, headers).await;
+        assert_eq!((response.status.as_u16(), response.text), (status, body), "{path}");
     }
     assert!(world.api.reviews().is_empty());
     assert!(world.api.seen().is_empty());
@@ -200,8 +203,8 @@ async fn impersonation_headers_of_unknown_kinds_are_never_forwarded() {
     let world = World::start(Script::default()).await;
     let client = world.certificate("u", &[]);
     for (name, value) in [("impersonate-something", "x"), ("impersonate-user", ""), ("impersonatefoo", "x")] {
-        let answer = client.get_with("/api/v1/pods", &[(name, value)]).await;
-        assert_eq!(answer.message(), "Internal error occurred: invalid impersonation", "{name}");
+        let response = client.get_with("/api/v1/pods", &[(name, value)]).await;
+        assert_eq!(response.message(), "Internal error occurred: invalid impersonation", "{name}");
     }
     assert!(world.api.seen().is_empty());
 }
@@ -209,9 +212,9 @@ async fn impersonation_headers_of_unknown_kinds_are_never_forwarded() {
 #[tokio::test]
 async fn a_failed_review_does_not_allow_the_request() {
     let world = World::start(Script { broken_reviews: true, ..Script::default() }).await;
-    let answer = world.certificate("u", &[]).get("/api/v1/pods?a=b").await;
-    assert_eq!(answer.status, StatusCode::INTERNAL_SERVER_ERROR);
-    assert!(answer.text.starts_with("Internal Server Error: \"/api/v1/pods?a=b\": "), "{}", answer.text);
+    let response = world.certificate("u", &[]).get("/api/v1/pods?a=b").await;
+    assert_eq!(response.status, StatusCode::INTERNAL_SERVER_ERROR);
+    assert!(response.text.starts_with("Internal Server Error: \"/api/v1/pods?a=b\": "), "{}", response.text);
     assert!(world.api.seen().is_empty());
 }
 
@@ -219,13 +222,13 @@ async fn a_failed_review_does_not_allow_the_request() {
 async fn a_silent_api_server_ends_in_a_timeout_at_the_deadline() {
     let script = Script { handler: Arc::new(|_| Box::pin(std::future::pending())), ..Script::default() };
     let world = World::start(script).await;
-    let answer = world.certificate("u", &[]).get("/api/v1/pods?timeout=200ms").await;
-    assert_eq!(answer.status, StatusCode::GATEWAY_TIMEOUT);
+    let response = world.certificate("u", &[]).get("/api/v1/pods?timeout=200ms").await;
+    assert_eq!(response.status, StatusCode::GATEWAY_TIMEOUT);
     assert_eq!(
-        answer.text,
+        response.text,
         "{\"metadata\":{},\"status\":\"Failure\",\"message\":\"Timeout: request did not complete within the allotted timeout\",\"reason\":\"Timeout\",\"details\":{},\"code\":504}\n"
     );
-    assert_eq!(answer.all("content-type"), ["text/plain; charset=utf-8"]);
+    assert_eq!(response.all("content-type"), ["text/plain; charset=utf-8"]);
 }
 
 #[tokio::test]
@@ -271,10 +274,10 @@ async fn excess_short_requests_are_refused_with_retry_after() {
 #[tokio::test]
 async fn every_response_has_security_headers_and_an_audit_id() {
     let world = World::start(Script::default()).await;
-    let nobody = world.nobody().get_with("/probe", &[("audit-id", "mine")]).await;
+    let nobody = world.anonymous().get_with("/probe", &[("audit-id", "mine")]).await;
     let refused = world.foreign_certificate("u").get("/probe").await;
     assert_eq!((nobody.status.as_u16(), refused.status.as_u16()), (200, 401));
-    for answer in [&nobody, &refused] {
+    for response in [&nobody, &refused] {
         for (name, value) in [
             ("content-security-policy", "default-src 'none'; frame-ancestors 'none'"),
             ("x-frame-options", "DENY"),
@@ -286,7 +289,7 @@ async fn every_response_has_security_headers_and_an_audit_id() {
             ("pragma", "no-cache"),
             ("expires", "0"),
         ] {
-            assert_eq!(answer.all(name), [value]);
+            assert_eq!(response.all(name), [value]);
         }
     }
     assert_eq!(nobody.all("audit-id"), ["mine"]);
@@ -296,10 +299,10 @@ async fn every_response_has_security_headers_and_an_audit_id() {
 #[tokio::test]
 async fn a_second_space_before_the_token_causes_a_warning() {
     let world = World::start(Script::default()).await;
-    let answer = world.nobody().get_with("/probe", &[("authorization", "Bearer  x")]).await;
-    assert_eq!(answer.status, StatusCode::OK);
+    let response = world.anonymous().get_with("/probe", &[("authorization", "Bearer  x")]).await;
+    assert_eq!(response.status, StatusCode::OK);
     assert_eq!(
-        answer.all("warning"),
+        response.all("warning"),
         [
             "299 - \"the provided Authorization header contains extra space before the bearer token, and is ignored\""
         ]
@@ -332,6 +335,6 @@ async fn a_request_that_is_sent_before_the_shutdown_is_noticed_is_served() {
     world.proxy.begin_stop();
     // This runtime has one thread and polls its sockets only when it is idle, so the client sends
     // the request before it can read the GOAWAY.
-    let answer = sender.send_request(request).await.unwrap();
-    assert_eq!(answer.status(), StatusCode::OK);
+    let response = sender.send_request(request).await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
 }

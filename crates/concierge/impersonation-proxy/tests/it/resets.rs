@@ -20,12 +20,12 @@ const LINGERS: Duration = Duration::from_millis(1900);
 
 /// Never responds, and reports when a request arrives.
 fn silent() -> (Handler, mpsc::UnboundedReceiver<Instant>) {
-    let (sender, asked) = mpsc::unbounded_channel();
+    let (sender, requested) = mpsc::unbounded_channel();
     let handler: Handler = Arc::new(move |_| {
         sender.send(Instant::now()).unwrap();
         Box::pin(std::future::pending())
     });
-    (handler, asked)
+    (handler, requested)
 }
 
 /// A user with three permits opens nine streams and resets each after its request was forwarded.
@@ -33,7 +33,7 @@ async fn nine_resets(request: impl Fn(&Client<'_>) -> Request<Body>) {
     // A quarter is reserved for users with few permits.
     const PERMITS: usize = 4;
     const ONE_USERS: usize = 3;
-    let (handler, mut asked) = silent();
+    let (handler, mut requested) = silent();
     let in_flight =
         InFlightLimits { short: PERMITS, waiting: 100, patience: PATIENCE, ..InFlightLimits::default() };
     let script = Script { handler, ..Script::default() };
@@ -45,7 +45,7 @@ async fn nine_resets(request: impl Fn(&Client<'_>) -> Request<Body>) {
         let mut sender = sender.clone();
         tokio::select! {
             _answered = sender.send_request(request(&client)) => panic!("nothing is answered"),
-            arrived = asked.recv() => came.push(arrived.unwrap()),
+            arrived = requested.recv() => came.push(arrived.unwrap()),
         }
         // The stream is reset here.
     }
@@ -75,14 +75,14 @@ async fn a_cancelled_body_retains_its_permit_for_a_while() {
 
 #[tokio::test]
 async fn a_reset_stream_counts_on_its_connection_for_a_while() {
-    let (handler, mut asked) = silent();
+    let (handler, mut requested) = silent();
     let world = World::start(Script { handler, ..Script::default() }).await;
     let client = world.certificate("u", &[]);
     let mut sender = client.h2::<Empty<Bytes>>().await;
     let path = "/api/v1/pods?watch=true";
     tokio::select! {
         _answered = sender.send_request(client.request(path).body(Empty::new()).unwrap()) => panic!("nothing is answered"),
-        arrived = asked.recv() => drop(arrived.unwrap()),
+        arrived = requested.recv() => drop(arrived.unwrap()),
     }
     let reset = Instant::now();
     eventually("the stream no longer counts", || world.upstream.stats().streams == 0).await;

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::api_server::{Delay, Script};
-use crate::world::{Answer, Client, Options, PATIENCE, World, eventually};
+use crate::world::{Client, Options, PATIENCE, ReceivedResponse, World, eventually};
 
 /// More than the limits of concurrent reviews and of short requests.
 const FLOOD: usize = 1000;
@@ -103,7 +103,7 @@ impl Flood {
     }
 }
 
-async fn get(client: &Client<'_>) -> Answer {
+async fn get(client: &Client<'_>) -> ReceivedResponse {
     tokio::time::timeout(PATIENCE, client.get("/api/v1/namespaces")).await.expect("an answer in time")
 }
 
@@ -111,11 +111,11 @@ async fn get(client: &Client<'_>) -> Answer {
 async fn anonymous_requests_for_many_paths_do_not_delay_reviews_of_other_users() {
     let (gate, delay) = Gate::before(|spec| spec["user"] == "system:anonymous");
     let world = World::start(Script { delay, ..Script::default() }).await;
-    let flood = Flood::of(&world.nobody(), |_| Vec::new()).await;
+    let flood = Flood::of(&world.anonymous(), |_| Vec::new()).await;
     eventually("anonymous reviews wait", || gate.waiting() >= 100).await;
     for user in ["alice", "bob"] {
-        let answer = get(&world.certificate(user, &[])).await;
-        assert_eq!(answer.status, StatusCode::OK, "{user}: {}", answer.text);
+        let response = get(&world.certificate(user, &[])).await;
+        assert_eq!(response.status, StatusCode::OK, "{user}: {}", response.text);
     }
     assert!(gate.waiting() < 200, "some places are left for others");
     drop(flood);
@@ -132,12 +132,12 @@ async fn anonymous_requests_from_one_address_do_not_delay_those_from_another() {
     let in_flight = InFlightLimits { patience: 10 * PATIENCE, ..InFlightLimits::default() };
     let options = Options { in_flight, ..Options::default() };
     let world = World::start_with(Script { delay, ..Script::default() }, options).await;
-    let _flood = Flood::of(&world.nobody().at(ELSEWHERE), |_| Vec::new()).await;
+    let _flood = Flood::of(&world.anonymous().at(ELSEWHERE), |_| Vec::new()).await;
     eventually("anonymous reviews wait", || gate.waiting() >= 100).await;
-    let answer = get(&world.nobody()).await;
-    assert_eq!(answer.status, StatusCode::OK, "{}", answer.text);
-    let answer = get(&world.certificate("alice", &[])).await;
-    assert_eq!(answer.status, StatusCode::OK, "{}", answer.text);
+    let response = get(&world.anonymous()).await;
+    assert_eq!(response.status, StatusCode::OK, "{}", response.text);
+    let response = get(&world.certificate("alice", &[])).await;
+    assert_eq!(response.status, StatusCode::OK, "{}", response.text);
 }
 
 #[tokio::test]
@@ -147,8 +147,8 @@ async fn a_user_who_impersonates_many_others_does_not_delay_reviews_of_other_use
     let mallory = world.certificate("mallory", &[]);
     let flood = Flood::of(&mallory, |number| vec![("impersonate-user", format!("u{number}"))]).await;
     eventually("reviews wait", || gate.waiting() >= 100).await;
-    let answer = get(&world.certificate("alice", &[])).await;
-    assert_eq!(answer.status, StatusCode::OK, "{}", answer.text);
+    let response = get(&world.certificate("alice", &[])).await;
+    assert_eq!(response.status, StatusCode::OK, "{}", response.text);
     // Each request acquires its permit before its first review.
     eventually("requests beyond the limit are refused", || flood.refused() > 0).await;
 }
@@ -172,8 +172,8 @@ async fn anonymous_clients_cannot_impersonate_and_no_review_is_made_for_them() {
         ),
     ];
     for (path, wanted, message) in cases {
-        let answer = world.nobody().get_with(path, &[("impersonate-user", wanted)]).await;
-        assert_eq!((answer.status.as_u16(), answer.message()), (403, message.to_owned()));
+        let response = world.anonymous().get_with(path, &[("impersonate-user", wanted)]).await;
+        assert_eq!((response.status.as_u16(), response.message()), (403, message.to_owned()));
     }
     assert_eq!(world.api.reviews(), Vec::<String>::new());
 }
@@ -188,12 +188,13 @@ async fn random_tokens_from_one_address_do_not_delay_tokens_from_other_addresses
         Gate::before(|spec| spec["token"].as_str().is_some_and(|token| token.starts_with("random")));
     let tokens = tokens(&["alice"]);
     let world = World::start(Script { delay, tokens, ..Script::default() }).await;
-    let flood = Flood::of(&world.nobody().at(ELSEWHERE), |number| {
+    let flood = Flood::of(&world.anonymous().at(ELSEWHERE), |number| {
         vec![("authorization", format!("Bearer random-{number}"))]
     })
     .await;
     eventually("token reviews wait", || gate.waiting() >= 50).await;
-    let request = world.nobody().get_with("/api/v1/namespaces", &[("authorization", "Bearer alice")]).await;
+    let request =
+        world.anonymous().get_with("/api/v1/namespaces", &[("authorization", "Bearer alice")]).await;
     assert_eq!(request.status, StatusCode::OK, "{}", request.text);
     drop(flood);
 }

@@ -124,12 +124,12 @@ async fn connections_for_short_reads_are_limited() {
             let reads = (0..16).map(|_| {
                 let upstream = upstream.clone();
                 async move {
-                    let answer = upstream.try_send_short(&mut get(), &[]).await.unwrap();
-                    http_body_util::BodyExt::collect(answer.into_body()).await.unwrap().to_bytes()
+                    let response = upstream.try_send_short(&mut get(), &[]).await.unwrap();
+                    http_body_util::BodyExt::collect(response.into_body()).await.unwrap().to_bytes()
                 }
             });
-            let answers = futures::future::join_all(reads).await;
-            assert!(answers.iter().all(|answer| answer == "answer"));
+            let responses = futures::future::join_all(reads).await;
+            assert!(responses.iter().all(|response| response == "answer"));
         }
     };
     tokio::time::timeout(PATIENCE, crowd).await.expect("enough go over HTTP/1.1");
@@ -198,7 +198,7 @@ async fn one_over_http1(
             // The connection may not have returned to the idle pool yet.
             tokio::select! {
                 head = read_head(&mut io) => return (head, read),
-                answer = &mut read => assert_eq!(answer.unwrap().unwrap().status(), 200),
+                response = &mut read => assert_eq!(response.unwrap().unwrap().status(), 200),
             }
         }
     };

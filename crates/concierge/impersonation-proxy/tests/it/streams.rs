@@ -61,15 +61,15 @@ async fn more_watches_than_one_connection_allows_are_all_served() {
 
     // Ordinary requests still succeed over the same pool.
     let other = world.certificate("other", &[]);
-    let answer = other
+    let response = other
         .h2::<Body>()
         .await
         .send_request(other.request("/x").body(body::empty()).unwrap())
         .await
         .unwrap();
-    assert_eq!(answer.status(), StatusCode::OK);
+    assert_eq!(response.status(), StatusCode::OK);
 
-    drop((open, answer));
+    drop((open, response));
     eventually("all streams are given back", || world.upstream.stats().streams == 0).await;
 }
 
@@ -105,8 +105,8 @@ async fn a_slow_reader_does_not_block_other_clients() {
         floods.push((join_all(of_one).await, slow));
     }
     for _ in 0..20 {
-        let answer = tokio::time::timeout(PATIENCE, client.get("/quick")).await.expect("not stopped");
-        assert_eq!(answer.text, "quick");
+        let response = tokio::time::timeout(PATIENCE, client.get("/quick")).await.expect("not stopped");
+        assert_eq!(response.text, "quick");
     }
     assert_eq!(world.upstream.stats().connections, workers::Share::Half.count());
     drop(floods);
@@ -147,16 +147,16 @@ async fn the_pool_connects_through_the_proxy_of_the_environment() {
     let target = api.address;
     let proxy = AbortOnDropHandle::new(tokio::spawn(async move {
         let (mut client, _) = listener.accept().await.unwrap();
-        let mut asked = Vec::new();
-        while !asked.ends_with(b"\r\n\r\n") {
-            asked.push(client.read_u8().await.unwrap());
+        let mut requested = Vec::new();
+        while !requested.ends_with(b"\r\n\r\n") {
+            requested.push(client.read_u8().await.unwrap());
         }
         client.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").await.unwrap();
         let mut server = TcpStream::connect(target).await.unwrap();
         let relaying = tokio::spawn(async move {
             let _ended = tokio::io::copy_bidirectional(&mut client, &mut server).await;
         });
-        (String::from_utf8(asked).unwrap(), AbortOnDropHandle::new(relaying))
+        (String::from_utf8(requested).unwrap(), AbortOnDropHandle::new(relaying))
     }));
     let params = |server: &str| UpstreamParams::new(server.parse().unwrap(), api.roots.clone());
     // Exempt are the addresses in NO_PROXY, and always loopback.
@@ -169,8 +169,8 @@ async fn the_pool_connects_through_the_proxy_of_the_environment() {
     let upstream =
         Upstream::new(UpstreamParams { dial: way, ..params(&format!("https://{target}")) }).unwrap();
     assert_eq!(upstream.send(get("/x")).await.unwrap().status(), 200);
-    let (asked, _relaying) = proxy.await.unwrap();
-    assert_eq!(asked, format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n"));
+    let (requested, _relaying) = proxy.await.unwrap();
+    assert_eq!(requested, format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n"));
 }
 
 #[tokio::test]
@@ -191,8 +191,8 @@ async fn a_full_pool_returns_an_error() {
 async fn one_dial_serves_all_waiting_requests() {
     let api = ApiServer::start(Script::default()).await;
     let upstream = upstream_of(&api);
-    let answers = join_all((0..50).map(|_| upstream.send(get("/x")))).await;
-    assert!(answers.iter().all(Result::is_ok));
+    let responses = join_all((0..50).map(|_| upstream.send(get("/x")))).await;
+    assert!(responses.iter().all(Result::is_ok));
     assert_eq!(api.connections(), 1);
 }
 
@@ -291,8 +291,8 @@ async fn only_requests_without_side_effects_are_retried_after_a_cut_connection()
                 line.cut.send(()).unwrap();
             };
             let both = async { tokio::join!(upstream.send(request), cutting) };
-            let (answer, ()) = tokio::time::timeout(PATIENCE, both).await.expect("an end of it");
-            assert_eq!(answer.is_ok(), survives, "{answer:?}");
+            let (response, ()) = tokio::time::timeout(PATIENCE, both).await.expect("an end of it");
+            assert_eq!(response.is_ok(), survives, "{response:?}");
             assert_eq!(attempts[kind].load(Ordering::SeqCst), if survives { 2 } else { 1 });
         }
     }
@@ -308,11 +308,11 @@ async fn requests_of_the_kubernetes_client_time_out_on_a_silent_server() {
     let upstream = Upstream::new(params).unwrap();
     let client = kube_client(&upstream, crate::world::token_source(Some("mine")), "ns");
     let secrets: kube::Api<k8s_openapi::api::core::v1::Secret> = kube::Api::namespaced(client, "ns");
-    let answer = tokio::time::timeout(PATIENCE, secrets.get("s")).await.expect("an end of it");
-    let error = answer.unwrap_err();
+    let response = tokio::time::timeout(PATIENCE, secrets.get("s")).await.expect("an end of it");
+    let error = response.unwrap_err();
     let source = std::error::Error::source(&error).map(ToString::to_string);
     assert!(
-        format!("{error} {source:?}").contains("the API server did not answer in time"),
+        format!("{error} {source:?}").contains("the API server did not respond in time"),
         "{error} {source:?}"
     );
 }

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use crate::api_server::{Handler, Script};
 use crate::raw::Raw;
-use crate::world::{Answer, Client, PATIENCE, World, eventually};
+use crate::world::{Client, PATIENCE, ReceivedResponse, World, eventually};
 
 const EXEC: &str = "/api/v1/namespaces/n/pods/p/exec?command=sh&stdin=true";
 
@@ -44,7 +44,7 @@ fn shouting(protocol: &'static str) -> Handler {
     })
 }
 
-async fn ask(client: &Client<'_>, path: &str, protocol: &str) -> Response<Incoming> {
+async fn send_request(client: &Client<'_>, path: &str, protocol: &str) -> Response<Incoming> {
     let request = Request::post(path)
         .header("host", "proxy.example")
         .header("connection", "Upgrade")
@@ -60,7 +60,7 @@ async fn ask(client: &Client<'_>, path: &str, protocol: &str) -> Response<Incomi
 #[tokio::test]
 async fn spdy_is_tunnelled_with_half_close() {
     let world = World::start(Script { handler: shouting("SPDY/3.1"), ..Script::default() }).await;
-    let mut response = ask(&world.certificate("u", &[]), EXEC, "SPDY/3.1").await;
+    let mut response = send_request(&world.certificate("u", &[]), EXEC, "SPDY/3.1").await;
     assert_eq!(response.status(), StatusCode::SWITCHING_PROTOCOLS);
     assert_eq!(response.headers()["upgrade"], "SPDY/3.1");
     assert_eq!(response.headers()["connection"], "Upgrade");
@@ -91,15 +91,16 @@ async fn spdy_is_tunnelled_with_half_close() {
 #[tokio::test]
 async fn protocols_are_compared_without_case() {
     let world = World::start(Script { handler: shouting("WebSocket"), ..Script::default() }).await;
-    let response = ask(&world.certificate("u", &[]), EXEC, "websocket").await;
+    let response = send_request(&world.certificate("u", &[]), EXEC, "websocket").await;
     assert_eq!(response.status(), StatusCode::SWITCHING_PROTOCOLS);
 }
 
 #[tokio::test]
 async fn an_upgrade_to_another_protocol_is_a_bad_gateway() {
     let world = World::start(Script { handler: shouting("SPDY/3.1"), ..Script::default() }).await;
-    let answer = Answer::read(ask(&world.certificate("u", &[]), EXEC, "websocket").await).await;
-    assert_eq!((answer.status, answer.text.as_str()), (StatusCode::BAD_GATEWAY, ""));
+    let response =
+        ReceivedResponse::read(send_request(&world.certificate("u", &[]), EXEC, "websocket").await).await;
+    assert_eq!((response.status, response.text.as_str()), (StatusCode::BAD_GATEWAY, ""));
     assert_eq!(world.proxy.tunnels(), 0);
 }
 
@@ -113,8 +114,9 @@ async fn a_response_other_than_101_is_forwarded() {
         })
     });
     let world = World::start(Script { handler, ..Script::default() }).await;
-    let answer = Answer::read(ask(&world.certificate("u", &[]), EXEC, "websocket").await).await;
-    assert_eq!((answer.status, answer.text.as_str()), (StatusCode::FORBIDDEN, "unable to upgrade: no"));
+    let received =
+        ReceivedResponse::read(send_request(&world.certificate("u", &[]), EXEC, "websocket").await).await;
+    assert_eq!((received.status, received.text.as_str()), (StatusCode::FORBIDDEN, "unable to upgrade: no"));
 }
 
 #[tokio::test]
@@ -130,7 +132,7 @@ async fn connection_upgrade_without_a_protocol_uses_no_separate_connection() {
     ] {
         let request =
             format!("POST /api/v1/pods HTTP/1.1\r\nhost: h\r\n{headers}\r\ncontent-length: 2\r\n\r\nhi");
-        let mut raw = Raw::ask(&client, request).await;
+        let mut raw = Raw::send_request(&client, request).await;
         let head = raw.until("\r\n\r\n").await;
         assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
         let seen = world.api.seen().pop().unwrap();
@@ -143,7 +145,7 @@ async fn connection_upgrade_without_a_protocol_uses_no_separate_connection() {
 #[tokio::test]
 async fn a_tunnel_on_an_ordinary_path_ends_at_the_deadline() {
     let world = World::start(Script { handler: shouting("x"), ..Script::default() }).await;
-    let mut response = ask(&world.certificate("u", &[]), "/foo?timeout=300ms", "x").await;
+    let mut response = send_request(&world.certificate("u", &[]), "/foo?timeout=300ms", "x").await;
     let mut io = TokioIo::new(hyper::upgrade::on(&mut response).await.unwrap());
     let mut text = Vec::new();
     let ended = tokio::time::timeout(PATIENCE, io.read_to_end(&mut text)).await;
@@ -156,7 +158,7 @@ async fn a_tunnel_on_an_ordinary_path_ends_at_the_deadline() {
 #[tokio::test]
 async fn a_shutdown_closes_tunnels_after_the_grace_period() {
     let world = World::start(Script { handler: shouting("x"), ..Script::default() }).await;
-    let mut response = ask(&world.certificate("u", &[]), EXEC, "x").await;
+    let mut response = send_request(&world.certificate("u", &[]), EXEC, "x").await;
     let mut io = TokioIo::new(hyper::upgrade::on(&mut response).await.unwrap());
     let stop = world.proxy.stop(Duration::from_millis(200));
     tokio::time::timeout(PATIENCE, stop).await.expect("the grace is short");
@@ -195,7 +197,7 @@ async fn open(
     ends: &mut mpsc::UnboundedReceiver<TokioIo<Upgraded>>,
     early: &str,
 ) -> (Raw, TokioIo<Upgraded>) {
-    let mut raw = Raw::ask(client, format!("{WEBSOCKET}{early}")).await;
+    let mut raw = Raw::send_request(client, format!("{WEBSOCKET}{early}")).await;
     let head = raw.until("\r\n\r\n").await;
     assert!(head.starts_with("HTTP/1.1 101 Switching Protocols\r\n"), "{head}");
     assert!(head.contains("\r\nsec-websocket-protocol: v5.channel.k8s.io\r\n"), "{head}");
@@ -271,7 +273,7 @@ async fn a_disconnect_before_the_101_cancels_the_upgrade() {
     let handler: Handler = Arc::new(|_| Box::pin(std::future::pending()));
     let world = World::start(Script { handler, ..Script::default() }).await;
     let client = world.certificate("u", &[]);
-    let raw = Raw::ask(&client, WEBSOCKET).await;
+    let raw = Raw::send_request(&client, WEBSOCKET).await;
     eventually("the request arrives", || !world.api.seen().is_empty()).await;
     raw.vanish();
     eventually("the connection ends", || world.proxy.stats().open == 0).await;
@@ -281,8 +283,8 @@ async fn a_disconnect_before_the_101_cancels_the_upgrade() {
 async fn an_upgrade_without_connection_is_an_ordinary_request() {
     let world = World::start(Script::default()).await;
     let request = WEBSOCKET.replace("Connection: Upgrade", "Connection: close");
-    let (answer, _) = Raw::ask(&world.certificate("u", &[]), request).await.rest().await;
-    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    let (response, _) = Raw::send_request(&world.certificate("u", &[]), request).await.rest().await;
+    assert!(response.starts_with("HTTP/1.1 200 OK\r\n"), "{response}");
     let seen = world.api.only_seen();
     assert_eq!(seen.version, Version::HTTP_2);
     assert_eq!((seen.all("upgrade").len(), seen.all("connection").len()), (0, 0));
@@ -304,15 +306,15 @@ async fn an_unrequested_101_is_a_bad_gateway() {
     });
     let world = World::start(Script { handler, ..Script::default() }).await;
     let client = world.certificate("u", &[]);
-    let answered = async {
+    let received = async {
         loop {
-            let answer = client.get("/api/v1/pods").await;
-            if answer.status != StatusCode::OK {
-                return answer.status;
+            let received = client.get("/api/v1/pods").await;
+            if received.status != StatusCode::OK {
+                return received.status;
             }
         }
     };
-    let status = tokio::time::timeout(PATIENCE, answered).await.expect("a read goes over HTTP/1.1");
+    let status = tokio::time::timeout(PATIENCE, received).await.expect("a read goes over HTTP/1.1");
     assert_eq!(status, StatusCode::BAD_GATEWAY);
     assert_eq!(world.proxy.tunnels(), 0);
 }

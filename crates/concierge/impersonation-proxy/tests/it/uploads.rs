@@ -81,7 +81,7 @@ async fn an_upload_is_reset_when_its_response_is_dropped() {
     let client = async {
         let send = upstream.send(post(body));
         tokio::select! {
-            answer = send => panic!("answered: {answer:?}"),
+            response = send => panic!("answered: {response:?}"),
             _ = async {
                 feed.send(Bytes::from_static(b"begun")).await.unwrap();
                 first_chunk.recv().await
@@ -118,8 +118,8 @@ async fn an_early_response_stops_the_upload_and_is_returned() {
     let server = async {
         let mut connection = h2::server::handshake(accept.await).await.unwrap();
         let (request, mut respond) = connection.accept().await.unwrap().unwrap();
-        let answer = Response::builder().status(StatusCode::PAYLOAD_TOO_LARGE).body(()).unwrap();
-        respond.send_response(answer, true).unwrap();
+        let received = Response::builder().status(StatusCode::PAYLOAD_TOO_LARGE).body(()).unwrap();
+        respond.send_response(received, true).unwrap();
         let mut body = request.into_body();
         tokio::select! {
             more = body.data() => more.expect("no orderly end").expect_err("a reset"),
@@ -148,21 +148,21 @@ async fn a_body_larger_than_the_window_is_sent_as_the_window_grows() {
                 length += chunk.len();
                 body.flow_control().release_capacity(chunk.len()).unwrap();
             }
-            let answer = Response::builder().header("x-length", length).body(()).unwrap();
-            respond.send_response(answer, true).unwrap();
+            let response = Response::builder().header("x-length", length).body(()).unwrap();
+            respond.send_response(response, true).unwrap();
             std::future::pending::<()>().await;
         };
         // The actions of the streams are sent when the connection is polled for the next request.
         tokio::join!(answering, connection.accept())
     };
-    let answer = in_time(async {
+    let response = in_time(async {
         tokio::select! {
-            answer = client => answer.unwrap(),
+            response = client => response.unwrap(),
             ((), _) = server => panic!("the server has ended"),
         }
     })
     .await;
-    assert_eq!(answer.headers()["x-length"], large.len().to_string());
+    assert_eq!(response.headers()["x-length"], large.len().to_string());
 }
 
 #[tokio::test]
@@ -178,7 +178,7 @@ async fn a_connection_to_a_silent_server_is_closed() {
         // From here on the connection is not read: the network is gone, the socket remains.
         (request, connection)
     };
-    let (answer, _silent) = in_time(async { tokio::join!(client, server) }).await;
-    assert!(matches!(answer, Err(UpstreamError::Http2(_))), "{answer:?}");
+    let (response, _silent) = in_time(async { tokio::join!(client, server) }).await;
+    assert!(matches!(response, Err(UpstreamError::Http2(_))), "{response:?}");
     assert_eq!(upstream.stats().connections, 0);
 }

@@ -213,7 +213,7 @@ impl World {
     }
 
     /// Returns a client without a certificate.
-    pub(crate) fn nobody(&self) -> Client<'_> {
+    pub(crate) fn anonymous(&self) -> Client<'_> {
         Client { world: self, identity: None, from: LOCALHOST }
     }
 }
@@ -270,18 +270,18 @@ impl Client<'_> {
         sender
     }
 
-    pub(crate) async fn send(&self, request: Request<()>) -> Answer {
+    pub(crate) async fn send(&self, request: Request<()>) -> ReceivedResponse {
         let mut sender = self.h2().await;
         let response = sender.send_request(request.map(|()| Empty::<Bytes>::new())).await.unwrap();
-        Answer::read(response).await
+        ReceivedResponse::read(response).await
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Answer {
+    pub(crate) async fn get(&self, path: &str) -> ReceivedResponse {
         self.send(self.request(path).body(()).unwrap()).await
     }
 
     /// Sends a GET request with these headers.
-    pub(crate) async fn get_with(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
+    pub(crate) async fn get_with(&self, path: &str, headers: &[(&str, &str)]) -> ReceivedResponse {
         let mut builder = self.request(path);
         for (name, value) in headers {
             builder = builder.header(*name, http::HeaderValue::from_bytes(value.as_bytes()).unwrap());
@@ -296,13 +296,13 @@ impl Client<'_> {
 
 /// A response that was read to its end.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct ReceivedResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) text: String,
 }
 
-impl Answer {
+impl ReceivedResponse {
     pub(crate) async fn read(response: Response<Incoming>) -> Self {
         let (parts, body) = response.into_parts();
         let bytes = body.collect().await.unwrap().to_bytes();

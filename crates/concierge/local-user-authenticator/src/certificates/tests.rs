@@ -72,11 +72,11 @@ impl Stage {
                 let body = if status == 201 {
                     request.into_body().collect_bytes().await?.to_vec()
                 } else {
-                    let answer = serde_json::json!({
+                    let response = serde_json::json!({
                         "kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "no", "code": status,
                         "reason": if status == 403 { "Forbidden" } else { "Conflict" },
                     });
-                    answer.to_string().into_bytes()
+                    response.to_string().into_bytes()
                 };
                 Ok::<_, kube::Error>(Response::builder().status(status).body(Body::from(body)).unwrap())
             }

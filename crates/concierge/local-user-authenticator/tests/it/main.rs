@@ -48,8 +48,8 @@ async fn review(tls: Arc<rustls::ClientConfig>, token: &str) -> anyhow::Result<(
         drop(sender);
         anyhow::Ok((status, String::from_utf8(body.to_vec())?))
     };
-    let (answer, _ended) = tokio::join!(exchange, connection);
-    answer
+    let (received, _ended) = tokio::join!(exchange, connection);
+    received
 }
 
 fn trusting(ca_pem: &[u8]) -> anyhow::Result<Arc<rustls::ClientConfig>> {
@@ -88,7 +88,7 @@ async fn ca(secrets: &Api<Secret>) -> anyhow::Result<Vec<u8>> {
 }
 
 /// Waits until the responses on several consecutive connections contain the expected text.
-async fn answers(tls: &Arc<rustls::ClientConfig>, token: &str, expected: &str) -> anyhow::Result<()> {
+async fn assert_review(tls: &Arc<rustls::ClientConfig>, token: &str, expected: &str) -> anyhow::Result<()> {
     wait::until_ok(PATIENCE, format!("every replica to answer {expected}"), async || {
         for _ in 0..8 {
             let (status, body) = review(Arc::clone(tls), token).await?;
@@ -118,17 +118,17 @@ async fn two_replicas_share_a_certificate_and_follow_their_secrets() -> anyhow::
         .with_context(|| pods.log_tails(NAMESPACE, 30))?;
     let tls = trusting(&first_ca)?;
     let nobody = r#""status":{"user":{}}"#;
-    answers(&tls, "ryan:hunter2", nobody).await.with_context(|| pods.log_tails(NAMESPACE, 30))?;
+    assert_review(&tls, "ryan:hunter2", nobody).await.with_context(|| pods.log_tails(NAMESPACE, 30))?;
 
     // A user is added and changed without a restart.
     secrets.create(&PostParams::default(), &user("ryan", "hunter2", "group1, group2")?).await?;
-    answers(&tls, "ryan:hunter2", r#""user":{"username":"ryan","groups":["group1","group2"]}"#).await?;
-    answers(&tls, "ryan:wrong", nobody).await?;
+    assert_review(&tls, "ryan:hunter2", r#""user":{"username":"ryan","groups":["group1","group2"]}"#).await?;
+    assert_review(&tls, "ryan:wrong", nobody).await?;
     let change = serde_json::json!({"stringData": {"groups": "group3"}});
     secrets.patch("ryan", &PatchParams::default(), &Patch::Merge(&change)).await?;
-    answers(&tls, "ryan:hunter2", r#""user":{"username":"ryan","groups":["group3"]}"#).await?;
+    assert_review(&tls, "ryan:hunter2", r#""user":{"username":"ryan","groups":["group3"]}"#).await?;
     // The certificate's own Secret is a user without a password.
-    answers(&tls, &format!("{CERTIFICATE_SECRET}:"), nobody).await?;
+    assert_review(&tls, &format!("{CERTIFICATE_SECRET}:"), nobody).await?;
 
     let refused =
         review(old_client(&first_ca)?, "ryan:hunter2").await.err().context("TLS 1.2 was accepted")?;
@@ -144,7 +144,7 @@ async fn two_replicas_share_a_certificate_and_follow_their_secrets() -> anyhow::
     })
     .await?;
     assert_ne!(first_ca, second_ca);
-    answers(&trusting(&second_ca)?, "ryan:hunter2", r#""username":"ryan""#).await?;
+    assert_review(&trusting(&second_ca)?, "ryan:hunter2", r#""username":"ryan""#).await?;
     review(tls, "ryan:hunter2").await.err().context("the old CA is still good")?;
 
     // SIGTERM terminates a container with status 0, and the next container serves requests.
@@ -154,7 +154,7 @@ async fn two_replicas_share_a_certificate_and_follow_their_secrets() -> anyhow::
     })
     .await
     .with_context(|| pods.log_tails(NAMESPACE, 30))?;
-    answers(&trusting(&second_ca)?, "ryan:hunter2", r#""username":"ryan""#).await?;
+    assert_review(&trusting(&second_ca)?, "ryan:hunter2", r#""username":"ryan""#).await?;
 
     // SIGTERM is sufficient to terminate both, long before the pods' termination grace period ends.
     let scale = ["scale", "deployment/local-user-authenticator", "-n", NAMESPACE, "--replicas=0"];

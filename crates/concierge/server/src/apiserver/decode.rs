@@ -69,8 +69,8 @@ pub(super) fn decode<T: DeserializeOwned>(
             summary(body)
         )))
     };
-    let mistakes = RefCell::new(Mistakes::default());
-    let value = parse(form, body, &mistakes).map_err(unrecognized)?;
+    let warnings = RefCell::new(Warnings::default());
+    let value = parse(form, body, &warnings).map_err(unrecognized)?;
     let Value::Object(mut members) = value else {
         return Err(unrecognized(format!(
             "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type \
@@ -91,16 +91,16 @@ pub(super) fn decode<T: DeserializeOwned>(
     members.insert("kind".to_owned(), given_kind.clone().into());
     members.insert("apiVersion".to_owned(), given_version.clone().into());
 
-    let mut mistakes = mistakes.into_inner();
+    let mut warnings = warnings.into_inner();
     if let Some(model) = models::find(&format!("{}.{VERSION}.{}", kind.package(), kind.as_str())) {
-        check_object(&mut members, model, "", model, &mut mistakes).map_err(&refused)?;
+        check_object(&mut members, model, "", model, &mut warnings).map_err(&refused)?;
     }
     let warnings = match validation {
         FieldValidation::Ignore => Vec::new(),
-        FieldValidation::Warn => mistakes.0,
-        FieldValidation::Strict if mistakes.0.is_empty() => Vec::new(),
+        FieldValidation::Warn => warnings.0,
+        FieldValidation::Strict if warnings.0.is_empty() => Vec::new(),
         FieldValidation::Strict => {
-            return Err(refused(format!("strict decoding error: {}", mistakes.0.join(", "))));
+            return Err(refused(format!("strict decoding error: {}", warnings.0.join(", "))));
         }
     };
     // After the checks, only values can be invalid, for example times. The parser's message may
@@ -110,11 +110,11 @@ pub(super) fn decode<T: DeserializeOwned>(
     Ok(Decoded { object, warnings })
 }
 
-fn parse(form: BodyForm, body: &[u8], mistakes: &RefCell<Mistakes>) -> Result<Value, String> {
+fn parse(form: BodyForm, body: &[u8], warnings: &RefCell<Warnings>) -> Result<Value, String> {
     match form {
         BodyForm::Json => {
             let mut reader = serde_json::Deserializer::from_slice(body);
-            let seed = Tree { path: Path::Root, mistakes };
+            let seed = Tree { path: Path::Root, warnings };
             let value = seed.deserialize(&mut reader).and_then(|value| reader.end().map(|()| value));
             value.map_err(|error| {
                 format!("couldn't get version/kind; json parse error: {}", go_json_error(body, &error))
@@ -217,7 +217,7 @@ fn check_object(
     model: &Model,
     path: &str,
     root: &Model,
-    mistakes: &mut Mistakes,
+    warnings: &mut Warnings,
 ) -> Result<(), String> {
     if model.fields.is_empty() && model.name == "meta.FieldsV1" {
         return Ok(());
@@ -225,9 +225,9 @@ fn check_object(
     for (name, value) in members.iter_mut() {
         let here = join(path, name);
         match model.fields.iter().find(|field| field.name == name) {
-            Some(field) => check_value(value, &field.ty, &here, root, mistakes)?,
+            Some(field) => check_value(value, &field.ty, &here, root, warnings)?,
             None => {
-                mistakes.note("unknown", &here);
+                warnings.note("unknown", &here);
             }
         }
     }
@@ -241,7 +241,7 @@ fn check_value(
     ty: &Type,
     path: &str,
     root: &Model,
-    mistakes: &mut Mistakes,
+    warnings: &mut Warnings,
 ) -> Result<(), String> {
     let wrong = |value: &Value, wanted: &str| {
         let root = root.name.rsplit('.').next().unwrap_or_default();
@@ -256,20 +256,20 @@ fn check_value(
         (Type::Object(name) | Type::Pointer(name), value) => {
             let Some(model) = models::find(name) else { return Ok(()) };
             match value {
-                Value::Object(members) => check_object(members, model, path, root, mistakes),
+                Value::Object(members) => check_object(members, model, path, root, warnings),
                 Value::String(_) if model.form == Form::Time => Ok(()),
                 other => wrong(other, &go_type(model)),
             }
         }
         (Type::List(items, _), Value::Array(values)) => {
             for (at, value) in values.iter_mut().enumerate() {
-                check_value(value, items, &format!("{path}[{at}]"), root, mistakes)?;
+                check_value(value, items, &format!("{path}[{at}]"), root, warnings)?;
             }
             Ok(())
         }
         (Type::Map(values), Value::Object(members)) => {
             for (name, value) in members.iter_mut() {
-                check_value(value, values, &join(path, name), root, mistakes)?;
+                check_value(value, values, &join(path, name), root, warnings)?;
             }
             Ok(())
         }
@@ -306,7 +306,7 @@ fn go_kind(value: &Value) -> &'static str {
 }
 
 /// Maximum number of reported mistakes; sigs.k8s.io/json has the same limit.
-const MOST_MISTAKES: usize = 100;
+const MAX_WARNINGS: usize = 100;
 
 /// Maximum number of reported characters of a field's path. A client could exhaust memory with
 /// longer names.
@@ -314,11 +314,11 @@ const LONGEST_PATH: usize = 256;
 
 /// Mistakes that do not invalidate the object, without duplicates.
 #[derive(Debug, Default)]
-struct Mistakes(Vec<String>);
+struct Warnings(Vec<String>);
 
-impl Mistakes {
+impl Warnings {
     fn note(&mut self, what: &str, path: impl fmt::Display) {
-        if self.0.len() >= MOST_MISTAKES {
+        if self.0.len() >= MAX_WARNINGS {
             return;
         }
         let mut clipped = Clipped(String::new());
@@ -382,7 +382,7 @@ fn write_name(f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
 /// Builds a [`Value`] and records duplicate members, which `Value` itself would ignore.
 struct Tree<'a> {
     path: Path<'a>,
-    mistakes: &'a RefCell<Mistakes>,
+    warnings: &'a RefCell<Warnings>,
 }
 
 impl<'de> DeserializeSeed<'de> for Tree<'_> {
@@ -431,7 +431,7 @@ impl<'de> Visitor<'de> for Tree<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut values = Vec::new();
         loop {
-            let seed = Tree { path: Path::Item(&self.path, values.len()), mistakes: self.mistakes };
+            let seed = Tree { path: Path::Item(&self.path, values.len()), warnings: self.warnings };
             match items.next_element_seed(seed)? {
                 Some(value) => values.push(value),
                 None => return Ok(values.into()),
@@ -443,9 +443,9 @@ impl<'de> Visitor<'de> for Tree<'_> {
         let mut members = Map::new();
         while let Some(name) = entries.next_key::<String>()? {
             let path = Path::Member(&self.path, &name);
-            let value = entries.next_value_seed(Tree { path, mistakes: self.mistakes })?;
+            let value = entries.next_value_seed(Tree { path, warnings: self.warnings })?;
             if members.contains_key(&name) {
-                self.mistakes.borrow_mut().note("duplicate", path);
+                self.warnings.borrow_mut().note("duplicate", path);
             }
             members.insert(name, value);
         }

@@ -83,11 +83,11 @@ impl Output {
         if self.encoding == Encoding::Yaml
             && let Some(yaml) = respond::json_to_yaml(&gojson::to_string(value))
         {
-            return answer(status, Encoding::Yaml.media_type(), yaml);
+            return respond(status, Encoding::Yaml.media_type(), yaml);
         }
         let text =
             if self.pretty { gojson::to_string_pretty(value) } else { gojson::to_string(value) + "\n" };
-        answer(status, Encoding::Json.media_type(), text)
+        respond(status, Encoding::Json.media_type(), text)
     }
 }
 
@@ -162,7 +162,7 @@ fn partial(version: &str, shape: Shape) -> Value {
 }
 
 /// Returns a complete response.
-pub(super) fn answer(
+pub(super) fn respond(
     status: StatusCode,
     content_type: &'static str,
     content: impl Into<Bytes>,
@@ -179,11 +179,11 @@ pub(super) fn document(value: &Value, headers: &HeaderMap, query: Option<&str>) 
     let text = value.to_string();
     match (negotiated.encoding, negotiated.pretty) {
         (Some(Encoding::Yaml), _) => {
-            answer(StatusCode::OK, Encoding::Yaml.media_type(), respond::json_to_yaml(&text).unwrap_or(text))
+            respond(StatusCode::OK, Encoding::Yaml.media_type(), respond::json_to_yaml(&text).unwrap_or(text))
         }
         (Some(Encoding::Json), true) => pretty(StatusCode::OK, value),
         (Some(Encoding::Json | Encoding::Protobuf), _) => {
-            answer(StatusCode::OK, Encoding::Json.media_type(), text + "\n")
+            respond(StatusCode::OK, Encoding::Json.media_type(), text + "\n")
         }
         (None, _) => respond::status(&Status::not_acceptable(&MEDIA_TYPES), &negotiated),
     }
@@ -191,5 +191,5 @@ pub(super) fn document(value: &Value, headers: &HeaderMap, query: Option<&str>) 
 
 /// Responds with indented JSON, regardless of the `Accept` header.
 pub(super) fn pretty(status: StatusCode, value: &Value) -> Response<Body> {
-    answer(status, Encoding::Json.media_type(), gojson::to_string_pretty(value))
+    respond(status, Encoding::Json.media_type(), gojson::to_string_pretty(value))
 }

@@ -54,7 +54,7 @@ pub(super) struct Call<'a> {
 
 impl Call<'_> {
     /// Handles the request, or returns its error.
-    pub(super) async fn answer<B>(
+    pub(super) async fn respond<B>(
         &self,
         method: &Method,
         body: B,
@@ -115,8 +115,8 @@ impl Call<'_> {
         }
         self.refuse_dry_run(name, created.dry_run)?;
         let status = exchange.run(&request.spec, &self.client, self.audit_id, self.now).await?;
-        let answer = TokenCredentialRequest::answer(&exchange.suffix, status);
-        Ok(finish(&created.output, &answer, &created.decoded.warnings))
+        let response = TokenCredentialRequest::response(&exchange.suffix, status);
+        Ok(finish(&created.output, &response, &created.decoded.warnings))
     }
 
     async fn who_am_i<B>(&self, body: B, suffix: &GroupSuffix) -> Result<Response<Body>, Box<Status>>
@@ -134,8 +134,8 @@ impl Call<'_> {
             groups: self.user.groups.clone(),
             extra: self.user.extra.clone(),
         };
-        let answer = WhoAmIRequest::answer(suffix, user);
-        Ok(finish(&created.output, &answer, &created.decoded.warnings))
+        let response = WhoAmIRequest::response(suffix, user);
+        Ok(finish(&created.output, &response, &created.decoded.warnings))
     }
 
     /// Performs all steps before the object is used, in the order of k8s.io/apiserver's create
@@ -226,8 +226,8 @@ impl Options {
     }
 }
 
-fn finish<T: Serialize>(output: &Output, answer: &T, warnings: &[String]) -> Response<Body> {
-    let mut response = output.write(StatusCode::CREATED, answer, Shape::Object);
+fn finish<T: Serialize>(output: &Output, object: &T, warnings: &[String]) -> Response<Body> {
+    let mut response = output.write(StatusCode::CREATED, object, Shape::Object);
     for warning in warnings_that_fit(warnings) {
         let text = format!("299 - {}", pinniped_go_compat::json::quote(&warning));
         // A field name may contain characters that a header cannot contain; then only this warning

@@ -31,9 +31,9 @@ fn reviews() -> kube::Client {
         } else {
             json!({"allowed": review["spec"]["user"] != "nobody", "reason": ""})
         };
-        let answer =
+        let content =
             json!({"kind": review["kind"], "apiVersion": review["apiVersion"], "spec": {}, "status": status});
-        let response = Response::builder().status(201).body(Full::from(answer.to_string()));
+        let response = Response::builder().status(201).body(Full::from(content.to_string()));
         Ok::<_, std::io::Error>(response.expect("a response"))
     });
     kube::Client::new(service, "default")
@@ -46,13 +46,13 @@ struct World {
     audit: Arc<Mutex<Vec<String>>>,
 }
 
-struct Answer {
+struct ReceivedResponse {
     status: u16,
     headers: HeaderMap,
     body: String,
 }
 
-impl Answer {
+impl ReceivedResponse {
     fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
     }
@@ -89,18 +89,24 @@ impl World {
         Self { chain, in_flight, draining, audit }
     }
 
-    async fn ask(&self, method: &str, uri: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+    async fn send_request(
+        &self,
+        method: &str,
+        uri: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> ReceivedResponse {
         let mut request = Request::builder().method(method).uri(uri);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
         let body = Full::<bytes::Bytes>::from(body.to_owned());
         let response = self.chain.respond(None, &mut request.body(body).expect("a request")).await;
-        assert!(response.body().deadline().is_some(), "every answer has an end");
+        assert!(response.body().deadline().is_some(), "every response has a deadline");
         let (parts, body) = response.into_parts();
         let bytes = body.collect().await.expect("a body").to_bytes();
         let body = String::from_utf8_lossy(&bytes).into_owned();
-        Answer { status: parts.status.as_u16(), headers: parts.headers, body }
+        ReceivedResponse { status: parts.status.as_u16(), headers: parts.headers, body }
     }
 }
 
@@ -114,13 +120,13 @@ const TCR: &str =
 #[tokio::test]
 async fn a_failed_login_is_created_without_details_of_the_request() {
     let world = World::new("pinniped.dev");
-    let answer = world.ask("POST", LOGIN, &[("audit-id", "id-1")], TCR).await;
-    assert_eq!(answer.status, 201);
-    assert_eq!(answer.header("audit-id"), "id-1");
-    assert_eq!(answer.header("cache-control"), "no-cache, private");
-    assert_eq!(answer.header("content-type"), "application/json");
+    let response = world.send_request("POST", LOGIN, &[("audit-id", "id-1")], TCR).await;
+    assert_eq!(response.status, 201);
+    assert_eq!(response.header("audit-id"), "id-1");
+    assert_eq!(response.header("cache-control"), "no-cache, private");
+    assert_eq!(response.header("content-type"), "application/json");
     assert_eq!(
-        answer.body,
+        response.body,
         concat!(
             r#"{"kind":"TokenCredentialRequest","apiVersion":"login.concierge.pinniped.dev/v1alpha1","metadata":{},"#,
             r#""spec":{"authenticator":{"apiGroup":null,"kind":"","name":""}},"status":{"message":"authentication failed"}}"#,
@@ -168,25 +174,25 @@ async fn refused_requests_have_an_error_message_and_no_audit_event() {
         ("POST", WHOAMI, &[("authorization", "Bearer nobody")], "{}", 403, "Forbidden", r#"whoamirequests.identity.concierge.pinniped.dev is forbidden: User "nobody" cannot create resource "whoamirequests" in API group "identity.concierge.pinniped.dev" at the cluster scope"#.to_owned()),
     ];
     for (method, uri, headers, body, status, reason, message) in cases {
-        let answer = world.ask(method, uri, headers, body).await;
-        let told = answer.json();
+        let response = world.send_request(method, uri, headers, body).await;
+        let reported = response.json();
         assert_eq!(
-            (answer.status, told["reason"].as_str(), told["message"].as_str()),
+            (response.status, reported["reason"].as_str(), reported["message"].as_str()),
             (*status, Some(*reason), Some(message.as_str())),
             "{method} {uri}"
         );
-        assert_eq!(told["code"], *status);
+        assert_eq!(reported["code"], *status);
     }
     assert!(world.audit.lock().expect("lock").is_empty());
 }
 
 #[tokio::test]
 async fn a_missing_token_has_one_cause() {
-    let answer = World::new("tuna.io");
+    let response = World::new("tuna.io");
     let uri = "/apis/login.concierge.tuna.io/v1alpha1/tokencredentialrequests";
-    let answer = answer.ask("POST", uri, &[], r#"{"metadata":{"name":"foo"}}"#).await;
+    let response = response.send_request("POST", uri, &[], r#"{"metadata":{"name":"foo"}}"#).await;
     assert_eq!(
-        answer.json()["details"],
+        response.json()["details"],
         json!({
             "name": "foo",
             "group": "login.concierge.pinniped.dev",
@@ -202,9 +208,9 @@ async fn a_missing_token_has_one_cause() {
 #[tokio::test]
 async fn a_body_over_the_limit_is_refused() {
     let world = World::new("pinniped.dev");
-    let answer = world.ask("POST", LOGIN, &[], &" ".repeat((3 << 20) + 1)).await;
+    let response = world.send_request("POST", LOGIN, &[], &" ".repeat((3 << 20) + 1)).await;
     assert_eq!(
-        (answer.status, answer.json()["message"].as_str()),
+        (response.status, response.json()["message"].as_str()),
         (413, Some("Request entity too large: limit is 3145728"))
     );
 }
@@ -212,58 +218,70 @@ async fn a_body_over_the_limit_is_refused() {
 #[tokio::test]
 async fn who_am_i_returns_users_and_anonymous_and_impersonated_users() {
     let world = World::new("pinniped.dev");
-    let user = |answer: &Answer| answer.json()["status"]["kubernetesUserInfo"]["user"].clone();
-    let answer = world.ask("POST", WHOAMI, &[("authorization", "Bearer good")], "{}").await;
-    assert_eq!(answer.status, 201);
-    assert_eq!(user(&answer), json!({"username": "pinny", "groups": ["b", "a", "system:authenticated"]}));
-    let answer = world.ask("POST", WHOAMI, &[], "").await;
-    assert_eq!(answer.status, 400);
-    let answer = world.ask("POST", WHOAMI, &[], "{}").await;
-    assert_eq!(user(&answer), json!({"username": "system:anonymous", "groups": ["system:unauthenticated"]}));
+    let user = |response: &ReceivedResponse| response.json()["status"]["kubernetesUserInfo"]["user"].clone();
+    let response = world.send_request("POST", WHOAMI, &[("authorization", "Bearer good")], "{}").await;
+    assert_eq!(response.status, 201);
+    assert_eq!(user(&response), json!({"username": "pinny", "groups": ["b", "a", "system:authenticated"]}));
+    let response = world.send_request("POST", WHOAMI, &[], "").await;
+    assert_eq!(response.status, 400);
+    let response = world.send_request("POST", WHOAMI, &[], "{}").await;
+    assert_eq!(
+        user(&response),
+        json!({"username": "system:anonymous", "groups": ["system:unauthenticated"]})
+    );
     let headers =
         [("authorization", "Bearer good"), ("impersonate-user", "jane"), ("impersonate-extra-a%2fb", "c")];
-    let answer = world.ask("POST", WHOAMI, &headers, "{}").await;
+    let response = world.send_request("POST", WHOAMI, &headers, "{}").await;
     assert_eq!(
-        user(&answer),
+        user(&response),
         json!({"username": "jane", "groups": ["system:authenticated"], "extra": {"a/b": ["c"]}})
     );
     let headers = [("authorization", "Bearer nobody"), ("impersonate-user", "jane")];
-    let answer = world.ask("POST", WHOAMI, &headers, "{}").await;
-    assert_eq!(answer.status, 403);
-    assert!(answer.body.contains(r#"cannot impersonate-on:user-info:create resource"#), "{}", answer.body);
+    let response = world.send_request("POST", WHOAMI, &headers, "{}").await;
+    assert_eq!(response.status, 403);
+    assert!(
+        response.body.contains(r#"cannot impersonate-on:user-info:create resource"#),
+        "{}",
+        response.body
+    );
 }
 
 #[tokio::test]
 async fn responses_have_the_requested_format() {
     let world = World::new("pinniped.dev");
-    let list = world.ask("GET", LOGIN, &[], "").await;
+    let list = world.send_request("GET", LOGIN, &[], "").await;
     assert_eq!(
         list.body,
         "{\"kind\":\"TokenCredentialRequestList\",\"apiVersion\":\"login.concierge.pinniped.dev/v1alpha1\",\"metadata\":{\"resourceVersion\":\"0\"},\"items\":[]}\n"
     );
-    let yaml = world.ask("POST", WHOAMI, &[("accept", "application/yaml")], "{}").await;
+    let yaml = world.send_request("POST", WHOAMI, &[("accept", "application/yaml")], "{}").await;
     assert_eq!((yaml.status, yaml.header("content-type")), (201, "application/yaml"));
     assert!(
         yaml.body.starts_with("apiVersion: identity.concierge.pinniped.dev/v1alpha1\nkind: WhoAmIRequest\n")
     );
     let table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
-    let answer = world.ask("GET", LOGIN, &[("accept", table)], "").await.json();
-    assert_eq!(answer["kind"], "Table");
-    assert_eq!(answer["rows"], Value::Null);
-    assert_eq!(answer["columnDefinitions"][1]["name"], "Created At");
+    let response = world.send_request("GET", LOGIN, &[("accept", table)], "").await.json();
+    assert_eq!(response["kind"], "Table");
+    assert_eq!(response["rows"], Value::Null);
+    assert_eq!(response["columnDefinitions"][1]["name"], "Created At");
     let partial = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
-    let answer = world.ask("POST", WHOAMI, &[("accept", partial)], "{}").await;
+    let response = world.send_request("POST", WHOAMI, &[("accept", partial)], "{}").await;
     assert_eq!(
-        answer.json(),
+        response.json(),
         json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {}})
     );
-    let pretty = world.ask("GET", &format!("{LOGIN}?pretty=true"), &[], "").await;
+    let pretty = world.send_request("GET", &format!("{LOGIN}?pretty=true"), &[], "").await;
     assert!(pretty.body.starts_with("{\n  \"kind\""));
     let proto = world
-        .ask("POST", WHOAMI, &[("accept", "application/vnd.kubernetes.protobuf,application/json")], "{}")
+        .send_request(
+            "POST",
+            WHOAMI,
+            &[("accept", "application/vnd.kubernetes.protobuf,application/json")],
+            "{}",
+        )
         .await;
     assert_eq!((proto.status, proto.header("content-type")), (406, "application/vnd.kubernetes.protobuf"));
-    let warned = world.ask("POST", WHOAMI, &[], r#"{"spec":{"foo":1}}"#).await;
+    let warned = world.send_request("POST", WHOAMI, &[], r#"{"spec":{"foo":1}}"#).await;
     assert_eq!((warned.status, warned.header("warning")), (201, r#"299 - "unknown field \"spec.foo\"""#));
 }
 
@@ -274,21 +292,21 @@ async fn discovery_supports_the_legacy_and_the_aggregated_format() {
     let both = format!(
         "{new},application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json"
     );
-    let answer = world.ask("GET", "/apis", &[("accept", &both)], "").await;
+    let response = world.send_request("GET", "/apis", &[("accept", &both)], "").await;
     assert_eq!(
-        (answer.status, answer.header("content-type"), answer.header("cache-control")),
+        (response.status, response.header("content-type"), response.header("cache-control")),
         (200, new, "public")
     );
-    assert_eq!(answer.json()["items"].as_array().map(Vec::len), Some(2));
-    let etag = answer.header("etag").to_owned();
-    let again = world.ask("GET", "/apis", &[("accept", &both), ("if-none-match", &etag)], "").await;
+    assert_eq!(response.json()["items"].as_array().map(Vec::len), Some(2));
+    let etag = response.header("etag").to_owned();
+    let again = world.send_request("GET", "/apis", &[("accept", &both), ("if-none-match", &etag)], "").await;
     assert_eq!((again.status, again.body.as_str()), (304, ""));
 
-    let old = world.ask("GET", "/apis", &[("accept", "application/json")], "").await.json();
+    let old = world.send_request("GET", "/apis", &[("accept", "application/json")], "").await.json();
     assert_eq!(old["kind"], "APIGroupList");
     assert!(old.get("apiVersion").is_none());
     let beta = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
-    let refused = world.ask("GET", "/apis", &[("accept", beta)], "").await;
+    let refused = world.send_request("GET", "/apis", &[("accept", beta)], "").await;
     assert_eq!(refused.status, 406);
     assert_eq!(
         refused.json()["message"],
@@ -296,38 +314,38 @@ async fn discovery_supports_the_legacy_and_the_aggregated_format() {
     );
     for uri in ["/apis/login.concierge.pinniped.dev/v1alpha1", "/apis/login.concierge.pinniped.dev/v1alpha1/"]
     {
-        assert_eq!(world.ask("GET", uri, &[], "").await.json()["kind"], "APIResourceList");
+        assert_eq!(world.send_request("GET", uri, &[], "").await.json()["kind"], "APIResourceList");
     }
 }
 
 #[tokio::test]
 async fn unknown_paths_return_the_list_of_known_paths() {
     let world = World::new("tuna.io");
-    let root = world.ask("GET", "/", &[], "").await;
+    let root = world.send_request("GET", "/", &[], "").await;
     assert_eq!(root.status, 200);
     assert!(
         root.body
             .starts_with("{\n  \"paths\": [\n    \"/apis\",\n    \"/apis/identity.concierge.tuna.io\",\n")
     );
     for uri in ["/nope", "/api", "/apis/login.concierge.pinniped.dev", "/healthz/nope"] {
-        let answer = world.ask("GET", uri, &[], "").await;
-        assert_eq!((answer.status, &answer.body), (404, &root.body), "{uri}");
+        let response = world.send_request("GET", uri, &[], "").await;
+        assert_eq!((response.status, &response.body), (404, &root.body), "{uri}");
     }
 }
 
 #[tokio::test]
 async fn openapi_documents_have_tags_and_hashes() {
     let world = World::new("pinniped.dev");
-    let v2 = world.ask("GET", "/openapi/v2", &[("accept", "application/json")], "").await;
+    let v2 = world.send_request("GET", "/openapi/v2", &[("accept", "application/json")], "").await;
     assert_eq!((v2.status, v2.header("last-modified")), (200, "Fri, 02 Jan 2026 03:04:05 GMT"));
-    let again = world.ask("GET", "/openapi/v2", &[("if-none-match", v2.header("etag"))], "").await;
+    let again = world.send_request("GET", "/openapi/v2", &[("if-none-match", v2.header("etag"))], "").await;
     assert_eq!(again.status, 304);
-    let index = world.ask("GET", "/openapi/v3", &[], "").await.json();
+    let index = world.send_request("GET", "/openapi/v3", &[], "").await.json();
     let url = index["paths"]["apis/login.concierge.pinniped.dev/v1alpha1"]["serverRelativeURL"].clone();
-    let document = world.ask("GET", url.as_str().expect("a URL"), &[], "").await;
+    let document = world.send_request("GET", url.as_str().expect("a URL"), &[], "").await;
     assert_eq!((document.status, document.header("cache-control")), (200, "public, immutable"));
     assert_eq!(document.json()["openapi"], "3.0.0");
-    let moved = world.ask("GET", "/openapi/v3/version?hash=OLD", &[], "").await;
+    let moved = world.send_request("GET", "/openapi/v3/version?hash=OLD", &[], "").await;
     assert_eq!(moved.status, 301);
     assert!(moved.header("location").starts_with("/openapi/v3/version?hash="));
 }
@@ -336,15 +354,15 @@ async fn openapi_documents_have_tags_and_hashes() {
 async fn health_is_anonymous_and_invalid_paths_are_refused() {
     let world = World::new("pinniped.dev");
     for uri in ["/healthz", "/livez", "/readyz"] {
-        let answer = world.ask("GET", uri, &[("authorization", "Bearer nobody")], "").await;
-        assert_eq!((answer.status, answer.body.as_str()), (200, "ok"), "{uri}");
+        let response = world.send_request("GET", uri, &[("authorization", "Bearer nobody")], "").await;
+        assert_eq!((response.status, response.body.as_str()), (200, "ok"), "{uri}");
     }
-    assert_eq!(world.ask("GET", "/version", &[], "").await.json()["compiler"], "rustc");
-    assert!(world.ask("GET", "/metrics", &[], "").await.body.ends_with("# EOF\n"));
-    assert_eq!(world.ask("GET", "/a%zz", &[], "").await.status, 400);
-    let answer = world.ask("GET", "/api/v1/watch", &[], "").await;
+    assert_eq!(world.send_request("GET", "/version", &[], "").await.json()["compiler"], "rustc");
+    assert!(world.send_request("GET", "/metrics", &[], "").await.body.ends_with("# EOF\n"));
+    assert_eq!(world.send_request("GET", "/a%zz", &[], "").await.status, 400);
+    let response = world.send_request("GET", "/api/v1/watch", &[], "").await;
     assert_eq!(
-        (answer.status, answer.body.as_str()),
+        (response.status, response.body.as_str()),
         (
             500,
             "Internal Server Error: \"/api/v1/watch\": failed to create RequestInfo: unable to determine kind and namespace from url, /api/v1/watch\n"
@@ -355,9 +373,9 @@ async fn health_is_anonymous_and_invalid_paths_are_refused() {
 #[tokio::test]
 async fn error_texts_contain_the_path_but_not_the_host_of_a_request_over_http2() {
     let world = World::new("pinniped.dev");
-    let answer = world.ask("GET", "https://concierge.example:443/api/v1/watch?a=b", &[], "").await;
+    let response = world.send_request("GET", "https://concierge.example:443/api/v1/watch?a=b", &[], "").await;
     assert_eq!(
-        (answer.status, answer.body.as_str()),
+        (response.status, response.body.as_str()),
         (
             500,
             "Internal Server Error: \"/api/v1/watch?a=b\": failed to create RequestInfo: unable to determine kind and namespace from url, /api/v1/watch?a=b\n"
@@ -369,20 +387,20 @@ async fn error_texts_contain_the_path_but_not_the_host_of_a_request_over_http2()
 async fn requests_are_refused_once_clients_have_been_notified_of_the_shutdown() {
     let world = World::new("pinniped.dev");
     world.draining.begin();
-    assert_eq!(world.ask("GET", "/version", &[], "").await.status, 200);
+    assert_eq!(world.send_request("GET", "/version", &[], "").await.status, 200);
     tokio::time::advance(Duration::from_secs(3)).await;
-    let answer = world.ask("GET", "/version", &[], "").await;
-    assert_eq!((answer.status, answer.header("retry-after")), (503, "1"));
-    assert_eq!(answer.json()["message"], "apiserver is shutting down");
-    assert_eq!(answer.header("cache-control"), "no-cache, private");
+    let response = world.send_request("GET", "/version", &[], "").await;
+    assert_eq!((response.status, response.header("retry-after")), (503, "1"));
+    assert_eq!(response.json()["message"], "apiserver is shutting down");
+    assert_eq!(response.header("cache-control"), "no-cache, private");
 }
 
 #[tokio::test]
 async fn a_second_space_before_the_token_causes_a_warning() {
     let world = World::new("pinniped.dev");
-    let answer = world.ask("GET", "/version", &[("authorization", "Bearer  good")], "").await;
+    let response = world.send_request("GET", "/version", &[("authorization", "Bearer  good")], "").await;
     let wanted = "299 - \"the provided Authorization header contains extra space before the bearer token, and is ignored\"";
-    assert_eq!((answer.status, answer.header("warning")), (200, wanted));
+    assert_eq!((response.status, response.header("warning")), (200, wanted));
 }
 
 /// Acquires all permits that this user can hold, or all anonymous clients together.
@@ -403,12 +421,12 @@ async fn excess_requests_of_a_user_get_429_and_those_of_others_are_served() {
     let world = World::new("pinniped.dev");
     let held_permits = all_of(&world.in_flight, RequestClass::Mutating, None).await;
     assert_eq!(held_permits.len(), WRITES_IN_FLIGHT * 3 / 4);
-    let answer = world.ask("POST", LOGIN, &[], TCR).await;
-    assert_eq!((answer.status, answer.header("retry-after")), (429, "1"));
-    assert_eq!(answer.body, "Too many requests, please try again later.\n");
-    assert_eq!(world.ask("GET", LOGIN, &[], "").await.status, 200);
+    let response = world.send_request("POST", LOGIN, &[], TCR).await;
+    assert_eq!((response.status, response.header("retry-after")), (429, "1"));
+    assert_eq!(response.body, "Too many requests, please try again later.\n");
+    assert_eq!(world.send_request("GET", LOGIN, &[], "").await.status, 200);
     let with_token = [("authorization", "Bearer good")];
-    assert_eq!(world.ask("POST", LOGIN, &with_token, TCR).await.status, 201);
+    assert_eq!(world.send_request("POST", LOGIN, &with_token, TCR).await.status, 201);
 }
 
 #[tokio::test]
@@ -416,9 +434,9 @@ async fn a_request_that_impersonates_needs_a_permit_before_its_reviews() {
     let world = World::new("pinniped.dev");
     let headers = [("authorization", "Bearer nobody"), ("impersonate-user", "jane")];
     let held_permits = all_of(&world.in_flight, RequestClass::Mutating, Some("nobody")).await;
-    assert_eq!(world.ask("POST", WHOAMI, &headers, "{}").await.status, 429);
+    assert_eq!(world.send_request("POST", WHOAMI, &headers, "{}").await.status, 429);
     drop(held_permits);
-    assert_eq!(world.ask("POST", WHOAMI, &headers, "{}").await.status, 403);
+    assert_eq!(world.send_request("POST", WHOAMI, &headers, "{}").await.status, 403);
 }
 
 #[tokio::test]
@@ -426,12 +444,12 @@ async fn health_probes_succeed_without_free_permits() {
     let world = World::new("pinniped.dev");
     let _anonymous = all_of(&world.in_flight, RequestClass::ReadOnly, None).await;
     let _pinny = all_of(&world.in_flight, RequestClass::ReadOnly, Some("pinny")).await;
-    assert_eq!(world.ask("GET", "/version", &[], "").await.status, 429);
-    assert_eq!(world.ask("GET", "/healthz", &[], "").await.status, 200);
+    assert_eq!(world.send_request("GET", "/version", &[], "").await.status, 429);
+    assert_eq!(world.send_request("GET", "/healthz", &[], "").await.status, 200);
     let with_token = [("authorization", "Bearer good")];
-    assert_eq!(world.ask("GET", "/healthz", &with_token, "").await.status, 429);
+    assert_eq!(world.send_request("GET", "/healthz", &with_token, "").await.status, 429);
     let impersonating = [("impersonate-user", "jane")];
-    assert_eq!(world.ask("GET", "/healthz", &impersonating, "").await.status, 429);
+    assert_eq!(world.send_request("GET", "/healthz", &impersonating, "").await.status, 429);
 }
 
 #[tokio::test]
@@ -458,12 +476,12 @@ async fn a_client_can_only_shorten_the_deadline() {
     };
     world.chain.handler().exchange.registry.insert(key, "1".to_owned(), Arc::new(Slow));
     let body = r#"{"spec":{"token":"t","authenticator":{"apiGroup":"authentication.concierge.pinniped.dev","kind":"WebhookAuthenticator","name":"slow"}}}"#;
-    let answer = world.ask("POST", &format!("{LOGIN}?timeout=50ms"), &[], body).await;
-    assert_eq!((answer.status, &answer.json()["reason"]), (504, &json!("Timeout")));
-    assert_eq!(answer.header("content-type"), "text/plain; charset=utf-8");
-    let answer = world.ask("POST", &format!("{LOGIN}?timeout=abc"), &[], body).await;
+    let response = world.send_request("POST", &format!("{LOGIN}?timeout=50ms"), &[], body).await;
+    assert_eq!((response.status, &response.json()["reason"]), (504, &json!("Timeout")));
+    assert_eq!(response.header("content-type"), "text/plain; charset=utf-8");
+    let response = world.send_request("POST", &format!("{LOGIN}?timeout=abc"), &[], body).await;
     let wanted = "invalid timeout specified in the request URL - time: invalid duration \"abc\"";
-    assert_eq!((answer.status, &answer.json()["message"]), (400, &json!(wanted)));
+    assert_eq!((response.status, &response.json()["message"]), (400, &json!(wanted)));
 }
 
 /// An authenticator that never responds, or responds immediately.
@@ -514,15 +532,16 @@ async fn a_slow_authenticator_does_not_delay_logins_of_other_authenticators() {
     }
     let (slow, fast) = (login_with("slow"), login_with("fast"));
     // All logins through the API server are anonymous.
-    let mut logins: Vec<_> =
-        (0..WRITES_IN_FLIGHT + 100).map(|_| Box::pin(world.ask("POST", LOGIN, &[], &slow))).collect();
+    let mut logins: Vec<_> = (0..WRITES_IN_FLIGHT + 100)
+        .map(|_| Box::pin(world.send_request("POST", LOGIN, &[], &slow)))
+        .collect();
     let mut refused = 0;
     for login in &mut logins {
         // Reviews run concurrently, so a login may have to be polled several times.
         for _ in 0..100 {
-            if let std::task::Poll::Ready(answer) = futures::poll!(login.as_mut()) {
-                assert_eq!(answer.status, 429, "{}", answer.body);
-                assert_eq!(answer.header("retry-after"), "1");
+            if let std::task::Poll::Ready(response) = futures::poll!(login.as_mut()) {
+                assert_eq!(response.status, 429, "{}", response.body);
+                assert_eq!(response.header("retry-after"), "1");
                 refused += 1;
                 break;
             }
@@ -532,6 +551,6 @@ async fn a_slow_authenticator_does_not_delay_logins_of_other_authenticators() {
     let waiting_logins = waiting.load(std::sync::atomic::Ordering::SeqCst);
     assert_eq!(waiting_logins + refused, logins.len());
     assert!(waiting_logins > 10 && waiting_logins < WRITES_IN_FLIGHT / 2 + 50, "{waiting_logins}");
-    let answer = world.ask("POST", LOGIN, &[], &fast).await;
-    assert_eq!(answer.status, 201, "{}", answer.body);
+    let response = world.send_request("POST", LOGIN, &[], &fast).await;
+    assert_eq!(response.status, 201, "{}", response.body);
 }

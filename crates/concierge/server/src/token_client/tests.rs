@@ -32,7 +32,7 @@ impl ApiServer {
                 let value = HeaderValue::try_from(format!("Bearer {}", token.expose())).unwrap();
                 request.headers_mut().insert(AUTHORIZATION, value);
             }
-            let (code, body) = state.answer(&request);
+            let (code, body) = state.respond(&request);
             let response = Response::builder().status(code);
             let response = response.body(Body::from(body.to_string().into_bytes())).unwrap();
             async { Ok::<_, Infallible>(response) }
@@ -60,7 +60,7 @@ impl ApiServer {
 }
 
 impl ApiServerState {
-    fn answer(&self, request: &Request<Body>) -> (u16, Value) {
+    fn respond(&self, request: &Request<Body>) -> (u16, Value) {
         let failure = |code: u16| {
             (
                 code,

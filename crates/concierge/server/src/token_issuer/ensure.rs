@@ -85,7 +85,7 @@ impl Failed {
             Self::Foreign { what, name, why } => TokenIssuerError::Foreign { what, name, why },
             Self::Contended { what, name } => TokenIssuerError::Api {
                 doing: "repair an object of an identity",
-                problem: format!("{what} {name:?} is changed by somebody else all the time"),
+                problem: format!("{what} {name:?} is repeatedly changed by another client"),
                 not_found: false,
             },
         }
@@ -163,7 +163,7 @@ pub(super) async fn ensure<K: Made>(api: &Api<K>, wanted: &K) -> Result<K, Faile
 }
 
 fn warn(kind: &str, name: &str, why: &str) {
-    tracing::warn!(kind, name, why, "an object of an identity was changed by somebody else, restoring it");
+    tracing::warn!(kind, name, why, "an object of an identity was changed by another client, restoring it");
 }
 
 /// Returns whether the object was created, changed or deleted concurrently; reading it again

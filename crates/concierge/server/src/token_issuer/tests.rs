@@ -51,15 +51,15 @@ impl ApiServer {
                 let body = serde_json::from_slice(&body).unwrap_or_default();
                 // Other tasks run while a response is in transit.
                 tokio::task::yield_now().await;
-                let (code, answer) = server.answer(head.method.as_str(), head.uri.path(), body);
-                let answer = Body::from(answer.to_string().into_bytes());
-                Ok::<_, std::io::Error>(Response::builder().status(code).body(answer).expect("a response"))
+                let (code, response) = server.respond(head.method.as_str(), head.uri.path(), body);
+                let response = Body::from(response.to_string().into_bytes());
+                Ok::<_, std::io::Error>(Response::builder().status(code).body(response).expect("a response"))
             }
         });
         kube::Client::new(service, "ns")
     }
 
-    fn answer(&self, method: &str, path: &str, mut body: Value) -> (u16, Value) {
+    fn respond(&self, method: &str, path: &str, mut body: Value) -> (u16, Value) {
         let mut objects = self.objects.lock().expect("lock");
         let what = path.split('/').rev().find(|part| part.chars().all(|c| c.is_ascii_lowercase()));
         self.calls.lock().expect("lock").push(format!("{method} {}", what.unwrap_or_default()));

@@ -61,8 +61,8 @@ pub(crate) async fn token(client: &kube::Client) -> anyhow::Result<String> {
         ..TokenRequest::default()
     };
     let accounts = Api::<ServiceAccount>::namespaced(client.clone(), NAMESPACE);
-    let answer = accounts.create_token_request(ACCOUNT, &PostParams::default(), &request).await?;
-    answer.status.and_then(|status| status.token).context("no token")
+    let response = accounts.create_token_request(ACCOUNT, &PostParams::default(), &request).await?;
+    response.status.and_then(|status| status.token).context("no token")
 }
 
 fn holder(ca: &CertificateAuthority, validity: &Validity) -> anyhow::Result<CertificateStore> {

@@ -35,7 +35,7 @@ const ENOUGH: usize = 40;
 
 /// Requests in a loop, each with a new token.
 struct Load {
-    answers: Mutex<Vec<(u16, String)>>,
+    responses: Mutex<Vec<(u16, String)>>,
     succeeded: AtomicUsize,
 }
 
@@ -65,7 +65,7 @@ impl Load {
                 self.succeeded.fetch_add(1, Ordering::SeqCst);
             } else {
                 let text = String::from_utf8_lossy(&body).into_owned();
-                self.answers
+                self.responses
                     .lock()
                     .map_err(|_| anyhow::anyhow!("poisoned"))?
                     .push((head.status.as_u16(), text));
@@ -97,7 +97,7 @@ async fn a_restart_of_the_api_server_fails_no_review() -> anyhow::Result<()> {
     let tokens = Arc::new(Mutex::new(minted));
     let concierge = concierge(&plane, token(&admin).await?, UpstreamLimits::default()).await?;
 
-    let load = || Arc::new(Load { answers: Mutex::default(), succeeded: AtomicUsize::new(0) });
+    let load = || Arc::new(Load { responses: Mutex::default(), succeeded: AtomicUsize::new(0) });
     let (proxied, logins) = (load(), load());
     let mut clients = JoinSet::new();
     for _ in 0..CLIENTS {
@@ -129,8 +129,8 @@ async fn a_restart_of_the_api_server_fails_no_review() -> anyhow::Result<()> {
     // A forwarded request may end in a 502, if the API server goes away during the request or does
     // not listen. A review is retried.
     let refused = |load: &Load| {
-        let answers = load.answers.lock().map_err(|_| anyhow::anyhow!("poisoned"))?;
-        anyhow::Ok(answers.iter().filter(|(status, _)| *status != 502).cloned().collect::<Vec<_>>())
+        let responses = load.responses.lock().map_err(|_| anyhow::anyhow!("poisoned"))?;
+        anyhow::Ok(responses.iter().filter(|(status, _)| *status != 502).cloned().collect::<Vec<_>>())
     };
     let (proxied, logins) = (refused(&proxied)?, refused(&logins)?);
     ensure!(proxied.is_empty() && logins.is_empty(), "proxied: {proxied:?}, logins: {logins:?}");

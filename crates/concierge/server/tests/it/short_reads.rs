@@ -39,9 +39,9 @@ async fn short_reads_use_http1_unless_the_configuration_disables_it() -> anyhow:
         for _ in 0..READS {
             sender.ready().await?;
             let request = Request::get(READ).body(Empty::<Bytes>::new())?;
-            let answer = sender.send_request(request).await?;
-            ensure!(answer.status().is_success(), "{}", answer.status());
-            answer.into_body().collect().await?;
+            let response = sender.send_request(request).await?;
+            ensure!(response.status().is_success(), "{}", response.status());
+            response.into_body().collect().await?;
         }
         let open = || concierge.upstream.stats();
         if http1 {

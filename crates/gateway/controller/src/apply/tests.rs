@@ -4,7 +4,7 @@ use http::{Method, Request, Response};
 use kube::client::Body;
 use pinniped_gateway_api::HttpProxy;
 use pinniped_gateway_routing::addresses;
-use pinniped_gateway_routing::status::ProxyVerdict;
+use pinniped_gateway_routing::status::HttpProxyValidation;
 
 use super::*;
 
@@ -72,8 +72,8 @@ fn writer(
     let read = |name: &String| serde_json::from_value::<HttpProxy>(proxy(name, "1", &Value::Null)).unwrap();
     let mut observed = Observed::default();
     observed.http_proxies = Mirrors::of(names.iter().map(read).collect());
-    let verdict = ProxyVerdict { generation: Some(1), ..ProxyVerdict::default() };
-    let http_proxies = names.iter().map(|it| (name(it), verdict.clone())).collect();
+    let validation = HttpProxyValidation { generation: Some(1), ..HttpProxyValidation::default() };
+    let http_proxies = names.iter().map(|it| (name(it), validation.clone())).collect();
     let (sender, results) =
         watch::channel(Arc::new(ValidationResults { http_proxies, ..ValidationResults::default() }));
     let writer = StatusWriter {
@@ -92,9 +92,9 @@ fn writer(
 /// Returns the object that the API server has stored after a complete write.
 fn stored(name: &str, version: &str) -> Value {
     let object: HttpProxy = serde_json::from_value(proxy(name, "1", &Value::Null)).unwrap();
-    let verdict = ProxyVerdict { generation: Some(1), ..ProxyVerdict::default() };
+    let validation = HttpProxyValidation { generation: Some(1), ..HttpProxyValidation::default() };
     let now = jiff::Timestamp::now();
-    let status = super::super::statuses::http_proxy(&object, &verdict, &addresses("10.0.0.1"), now);
+    let status = super::super::statuses::http_proxy(&object, &validation, &addresses("10.0.0.1"), now);
     proxy(name, version, &serde_json::to_value(status).unwrap())
 }
 

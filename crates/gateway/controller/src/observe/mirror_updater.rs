@@ -74,7 +74,7 @@ impl WatchLog {
         }
         let (resource, error) = (self.what.as_str(), refusal.text.as_str());
         if refusal.missing {
-            tracing::info!(resource, "not installed: looking again every few seconds");
+            tracing::info!(resource, "not installed, retrying every few seconds");
         } else {
             tracing::warn!(
                 verb = "list",

@@ -18,13 +18,13 @@ use pinniped_http_server::{Body, Connection};
 use pinniped_reverse_proxy::{ClientUpgrade, ForwardError, PauseLimit, TimeLimits, relay};
 use tokio::time::{Instant, sleep_until};
 
-use super::answer::{status, text};
+use super::direct_response::{status, text};
 use super::headers::{self, ClientConnection};
 use super::upload::Upload;
 use super::{Next, PerConnection};
-use crate::backend::{Backend, Server, Turn};
+use crate::active_table::ActiveTable;
+use crate::backend::{Backend, EndpointOrder, Server};
 use crate::gateway::Inner;
-use crate::live::Live;
 
 /// The same text as Envoy's, which users search for.
 const NO_ENDPOINT: &str = "no healthy upstream";
@@ -32,7 +32,7 @@ const LATE: &str = "upstream request timeout";
 const NO_RESPONSE: &str = "upstream connect error or disconnect/reset before headers";
 
 /// Properties of a request that its head does not contain.
-pub(super) struct Asked {
+pub(super) struct RequestDetails {
     /// The host of the request.
     pub(super) authority: Authority,
     /// The normalized path that selected the route, if it differs from the received one.
@@ -44,7 +44,7 @@ pub(super) struct Asked {
 
 /// A request to a backend.
 pub(super) struct Exchange {
-    to: To,
+    to: Destination,
     request: Request<RequestBody>,
     upload: Option<Upload>,
     /// The time at which the request was received.
@@ -53,17 +53,17 @@ pub(super) struct Exchange {
 
 /// An upgrade request to a backend.
 pub(super) struct Upgrade {
-    to: To,
+    to: Destination,
     request: Request<RequestBody>,
     wanted: ClientUpgrade,
 }
 
 /// The destination of a request.
-struct To {
+struct Destination {
     inner: Arc<Inner>,
     upstream: Arc<Upstream>,
     backend: Arc<Backend>,
-    turn: Turn,
+    turn: EndpointOrder,
     timeouts: Timeouts,
 }
 
@@ -72,9 +72,9 @@ struct To {
 enum Failure {
     #[error("the backend has no endpoint")]
     NoEndpoint,
-    #[error("the backend did not answer in time")]
+    #[error("the backend did not respond in time")]
     Late,
-    #[error("TLS with the backend cannot be: {0}")]
+    #[error("TLS with the backend cannot be configured: {0}")]
     Tls(#[from] Arc<pinniped_pki::tls::TlsError>),
     #[error("{}", of_upstream(.0))]
     Upstream(#[from] UpstreamError),
@@ -113,7 +113,7 @@ fn of_forward(error: &ForwardError) -> String {
 }
 
 impl Failure {
-    fn answer(&self) -> Response<Body> {
+    fn response(&self) -> Response<Body> {
         match self {
             Self::NoEndpoint => text(StatusCode::SERVICE_UNAVAILABLE, NO_ENDPOINT),
             Self::Late => text(StatusCode::GATEWAY_TIMEOUT, LATE),
@@ -141,54 +141,54 @@ impl Failure {
 pub(super) fn begin(
     connection: &PerConnection,
     client: &Connection,
-    live: &Live,
+    active: &ActiveTable,
     forward: &Forward,
-    asked: Asked,
+    details: RequestDetails,
     mut parts: Parts,
     body: Incoming,
 ) -> Next {
-    let Asked { authority, path, is_h1, certificate } = asked;
+    let RequestDetails { authority, path, is_h1, certificate } = details;
     let upgrade = if is_h1 { hop_by_hop::upgrade_type(&parts.headers) } else { None };
     // An `h2c` offer is ignored: the response uses HTTP/1.1, as RFC 9110, section 7.8, permits.
     let upgrade = upgrade.filter(|protocol| !protocol.as_bytes().eq_ignore_ascii_case(b"h2c"));
     let allowed =
         |protocol: &HeaderValue| forward.websockets && protocol.as_bytes().eq_ignore_ascii_case(b"websocket");
     if upgrade.as_ref().is_some_and(|protocol| !allowed(protocol)) {
-        return Next::Answer(status(StatusCode::FORBIDDEN));
+        return Next::Respond(status(StatusCode::FORBIDDEN));
     }
     let inner = &connection.inner;
     let upstream = inner.weights.pick(&forward.backends);
-    let Some(backend) = live.backend(upstream) else {
-        return Next::Answer(failed(inner, upstream, &Failure::NoEndpoint));
+    let Some(backend) = active.backend(upstream) else {
+        return Next::Respond(failed(inner, upstream, &Failure::NoEndpoint));
     };
     let upgrade = match upgrade {
         None => None,
         Some(protocol) => match connection.end_of_upgraded(&authority) {
             Some(ended) => Some((protocol, ended)),
-            None => return Next::Answer(status(StatusCode::NOT_FOUND)),
+            None => return Next::Respond(status(StatusCode::NOT_FOUND)),
         },
     };
     let uri = std::mem::take(&mut parts.uri);
     let Some(target) = target(forward, uri, path) else {
-        return Next::Answer(status(StatusCode::BAD_REQUEST));
+        return Next::Respond(status(StatusCode::BAD_REQUEST));
     };
-    let way = ClientConnection {
+    let client_connection = ClientConnection {
         scheme: connection.entry.scheme(),
         client: connection.client(client),
         certificate,
     };
-    headers::rewrite(&mut parts.headers, way);
+    headers::rewrite(&mut parts.headers, client_connection);
     let addressed = match upstream.id.protocol {
         Protocol::Http1 | Protocol::Tls => {
             headers::set_host(&mut parts.headers, &authority).then(|| target.into())
         }
         Protocol::H2 | Protocol::H2c => absolute(connection.entry.scheme(), authority, target),
     };
-    let Some(addressed) = addressed else { return Next::Answer(status(StatusCode::BAD_REQUEST)) };
+    let Some(addressed) = addressed else { return Next::Respond(status(StatusCode::BAD_REQUEST)) };
     parts.uri = addressed;
     let wanted = upgrade.zip(parts.extensions.remove::<OnUpgrade>());
     parts.extensions.clear();
-    let to = To {
+    let to = Destination {
         inner: Arc::clone(inner),
         upstream: Arc::clone(upstream),
         backend: Arc::clone(backend),
@@ -238,11 +238,11 @@ fn absolute(scheme: &str, authority: Authority, target: PathAndQuery) -> Option<
 
 fn failed(inner: &Inner, upstream: &Upstream, failure: &Failure) -> Response<Body> {
     inner.counts.failed.one();
-    tracing::debug!(error = %failure, service = %upstream.id.service, "no answer of a backend");
-    failure.answer()
+    tracing::debug!(error = %failure, service = %upstream.id.service, "no response from a backend");
+    failure.response()
 }
 
-impl To {
+impl Destination {
     /// Returns the next server to try.
     fn next(&mut self) -> Option<Arc<Server>> {
         self.turn.next().map(|at| self.backend.server(self.upstream.endpoints[at]))
@@ -253,7 +253,7 @@ impl Exchange {
     pub(super) async fn send(&mut self) -> Response<Body> {
         let mut failure = Failure::NoEndpoint;
         while let Some(server) = self.to.next() {
-            failure = match self.ask(&server).await {
+            failure = match self.send_request(&server).await {
                 Ok(response) => {
                     return relay(response, self.pace(), server);
                 }
@@ -262,13 +262,13 @@ impl Exchange {
             if !failure.is_unconnected() {
                 break;
             }
-            tracing::debug!(error = %failure, server = %server.address, "an endpoint takes no request");
+            tracing::debug!(error = %failure, server = %server.address, "an endpoint does not accept requests");
         }
         failed(&self.to.inner, &self.to.upstream, &failure)
     }
 
     /// Sends the request to a server. If no connection accepted it, another server can be tried.
-    async fn ask(&mut self, server: &Server) -> Result<Response<ResponseBody>, Failure> {
+    async fn send_request(&mut self, server: &Server) -> Result<Response<ResponseBody>, Failure> {
         let requests = self.to.backend.requests(server)?;
         let request = &mut self.request;
         let pending = match self.to.upstream.id.protocol {
@@ -303,7 +303,7 @@ fn pace(began: Instant, timeouts: Timeouts, upload: Option<&Upload>) -> TimeLimi
 impl Upgrade {
     pub(super) async fn run(self) -> Response<Body> {
         let Self { mut to, request, wanted } = self;
-        let asked = async {
+        let response = async {
             let server = to.next().ok_or(Failure::NoEndpoint)?;
             let requests = to.backend.requests(&server)?;
             let hold = Arc::clone(&server);
@@ -316,39 +316,39 @@ impl Upgrade {
                 }
             }
         };
-        let asked = asked.await;
-        asked.unwrap_or_else(|failure| failed(&to.inner, &to.upstream, &failure))
+        let response = response.await;
+        response.unwrap_or_else(|failure| failed(&to.inner, &to.upstream, &failure))
     }
 }
 
 /// Waits for the head of a response within the route's timeouts: the response timeout starts with
 /// the last byte of the request, the idle timeout with the last transfer in either direction.
 async fn in_time<T>(
-    mut answer: Pin<&mut impl Future<Output = T>>,
+    mut response: Pin<&mut impl Future<Output = T>>,
     began: Instant,
     timeouts: &Timeouts,
     upload: Option<&Upload>,
 ) -> Result<T, Failure> {
-    let mut patience = Patience { began, silent_since: Instant::now() };
+    let mut limits = ResponseTimeLimits { began, silent_since: Instant::now() };
     loop {
-        let Some(next) = patience.look(timeouts, upload)? else { return Ok(answer.await) };
+        let Some(next) = limits.check(timeouts, upload)? else { return Ok(response.await) };
         tokio::select! {
             biased;
-            outcome = answer.as_mut() => return Ok(outcome),
+            result = response.as_mut() => return Ok(result),
             () = sleep_until(next) => {}
         }
     }
 }
 
 /// The time limits of the wait for a response.
-struct Patience {
+struct ResponseTimeLimits {
     began: Instant,
     silent_since: Instant,
 }
 
-impl Patience {
+impl ResponseTimeLimits {
     /// Returns the time of the next check, if any.
-    fn look(&mut self, timeouts: &Timeouts, upload: Option<&Upload>) -> Result<Option<Instant>, Failure> {
+    fn check(&mut self, timeouts: &Timeouts, upload: Option<&Upload>) -> Result<Option<Instant>, Failure> {
         let Timeouts { response, idle } = *timeouts;
         let Some(step) = response.into_iter().chain(idle).min() else { return Ok(None) };
         let now = Instant::now();
@@ -364,8 +364,8 @@ impl Patience {
         }
         // Until the request is sent completely, checks are frequent enough to meet the deadline
         // that starts with its end.
-        let look = if sent.is_none() { now + step } else { now + step.max(FAR) };
-        Ok(Some(end.map_or(look, |end| end.min(look))))
+        let check = if sent.is_none() { now + step } else { now + step.max(FAR) };
+        Ok(Some(end.map_or(check, |end| end.min(check))))
     }
 }
 

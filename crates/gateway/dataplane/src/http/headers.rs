@@ -31,7 +31,7 @@ const TRUSTED: [&str; 7] = [
 
 /// Removes hop-by-hop headers and the headers that only the gateway may set, then sets the latter.
 /// Also removes `Host`: see [`set_host`].
-pub(super) fn rewrite(headers: &mut HeaderMap, way: ClientConnection) {
+pub(super) fn rewrite(headers: &mut HeaderMap, connection: ClientConnection) {
     // Most requests have none of these headers, and one pass over all names costs less than a
     // lookup for each of them.
     let (mut hop_by_hop, mut ours, mut folded) = (false, false, false);
@@ -52,11 +52,11 @@ pub(super) fn rewrite(headers: &mut HeaderMap, way: ClientConnection) {
         headers.remove(HOST);
         headers.remove(X_FORWARDED_CLIENT_CERT);
     }
-    if let Some(certificate) = way.certificate {
+    if let Some(certificate) = connection.certificate {
         headers.insert(X_FORWARDED_CLIENT_CERT, certificate);
     }
-    headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(way.scheme));
-    if let Some(client) = way.client {
+    headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(connection.scheme));
+    if let Some(client) = connection.client {
         append_client(headers, client);
     }
     if let Entry::Vacant(id) = headers.entry(X_REQUEST_ID) {

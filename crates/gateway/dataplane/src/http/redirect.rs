@@ -5,7 +5,7 @@ use http::{HeaderValue, Response, StatusCode};
 use pinniped_gateway_routing::table::{PathEdit, Redirect, host_of};
 use pinniped_http_server::Body;
 
-use super::answer;
+use super::direct_response;
 
 /// The parts of the request's URL.
 pub(super) struct From<'a> {
@@ -29,13 +29,13 @@ pub(super) fn to_https(authority: &str, path: &str, query: Option<&str>) -> Resp
 
 /// Returns the redirect response of a route.
 pub(super) fn redirect(redirect: &Redirect, from: &From<'_>) -> Response<Body> {
-    let mut response = answer::status(redirect.status);
+    let mut response = direct_response::status(redirect.status);
     match HeaderValue::from_str(&location(redirect, from)) {
         Ok(location) => {
             response.headers_mut().insert(LOCATION, location);
             response
         }
-        Err(_unprintable) => answer::status(StatusCode::BAD_REQUEST),
+        Err(_unprintable) => direct_response::status(StatusCode::BAD_REQUEST),
     }
 }
 

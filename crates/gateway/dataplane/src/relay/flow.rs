@@ -53,7 +53,7 @@ pub(super) enum Step {
 }
 
 #[derive(Debug)]
-enum Held {
+enum Buffered {
     Nothing,
     /// Bytes that the writer did not accept, from this position on.
     Bytes(Vec<u8>, usize),
@@ -62,23 +62,23 @@ enum Held {
 
 #[derive(Debug)]
 pub(super) struct Flow {
-    way: TransferMethod,
+    method: TransferMethod,
     splicing: bool,
     /// Consecutive transfers that favour the other method.
     against: u32,
-    held: Held,
+    buffered: Buffered,
     read_ended: bool,
     done: bool,
     moved: u64,
 }
 
 impl Flow {
-    pub(super) fn new(way: TransferMethod) -> Self {
+    pub(super) fn new(method: TransferMethod) -> Self {
         Self {
-            way,
-            splicing: way == TransferMethod::Splice,
+            method,
+            splicing: method == TransferMethod::Splice,
             against: 0,
-            held: Held::Nothing,
+            buffered: Buffered::Nothing,
             read_ended: false,
             done: false,
             moved: 0,
@@ -122,23 +122,23 @@ impl Flow {
     /// Writes the held bytes.
     fn flush(&mut self, cx: &mut Context<'_>, to: &TcpStream) -> Poll<io::Result<()>> {
         loop {
-            let written = match &mut self.held {
-                Held::Nothing => return Poll::Ready(Ok(())),
-                Held::Bytes(bytes, at) => {
+            let written = match &mut self.buffered {
+                Buffered::Nothing => return Poll::Ready(Ok(())),
+                Buffered::Bytes(bytes, at) => {
                     ready!(to.poll_write_ready(cx))?;
                     let written = unless_blocked(to.try_write(&bytes[*at..]))?.unwrap_or(0);
                     *at += written;
                     if *at == bytes.len() {
-                        self.held = Held::Nothing;
+                        self.buffered = Buffered::Nothing;
                     }
                     written
                 }
-                Held::Pipe(pipe) => {
+                Buffered::Pipe(pipe) => {
                     ready!(to.poll_write_ready(cx))?;
                     let written =
                         unless_blocked(to.try_io(Interest::WRITABLE, || pipe.drain(to)))?.unwrap_or(0);
                     if pipe.is_empty()
-                        && let Held::Pipe(pipe) = std::mem::replace(&mut self.held, Held::Nothing)
+                        && let Buffered::Pipe(pipe) = std::mem::replace(&mut self.buffered, Buffered::Nothing)
                     {
                         pipe.put_back();
                     }
@@ -156,7 +156,7 @@ impl Flow {
             ready!(from.poll_read_ready(cx))?;
             let Ok(mut pipe) = Pipe::take() else {
                 // No file descriptors are left: copy instead.
-                (self.way, self.splicing) = (TransferMethod::Copy, false);
+                (self.method, self.splicing) = (TransferMethod::Copy, false);
                 return Poll::Ready(Ok(()));
             };
             match unless_blocked(from.try_io(Interest::READABLE, || pipe.fill(from))) {
@@ -168,13 +168,13 @@ impl Flow {
                 }
                 Ok(Some(moved)) => {
                     self.note(moved < SMALL, SMALL_MOVES);
-                    self.held = Held::Pipe(pipe);
+                    self.buffered = Buffered::Pipe(pipe);
                     return Poll::Ready(Ok(()));
                 }
                 // Some sandboxes do not support splice.
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
                     pipe.put_back();
-                    (self.way, self.splicing) = (TransferMethod::Copy, false);
+                    (self.method, self.splicing) = (TransferMethod::Copy, false);
                     return Poll::Ready(Ok(()));
                 }
                 Err(error) => return Poll::Ready(Err(error)),
@@ -198,7 +198,7 @@ impl Flow {
                 let written =
                     unless_blocked(to.try_write(&memory[..read])).map_err(Step::Write)?.unwrap_or(0);
                 if written < read {
-                    self.held = Held::Bytes(memory[written..read].to_vec(), 0);
+                    self.buffered = Buffered::Bytes(memory[written..read].to_vec(), 0);
                 }
                 Ok(Some((read, written)))
             })?;
@@ -216,7 +216,7 @@ impl Flow {
     /// Switches the method after enough consecutive transfers that favour the other one.
     fn note(&mut self, against: bool, enough: u32) {
         self.against = if against { self.against + 1 } else { 0 };
-        if self.against >= enough && self.way == TransferMethod::Adaptive {
+        if self.against >= enough && self.method == TransferMethod::Adaptive {
             self.splicing = !self.splicing;
             self.against = 0;
         }

@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional_with_sizes};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::{Moved, RelayError, expired};
+use super::{RelayError, RelayedBytes, expired};
 
 /// The size of each of the two buffers in bytes: one TLS record.
 const BUFFER: usize = 16 << 10;
@@ -25,21 +25,24 @@ pub async fn relay_streams<A, B>(
     second: &mut B,
     idle: Duration,
     revoked: &CancellationToken,
-) -> (Moved, Result<(), RelayError>)
+) -> (RelayedBytes, Result<(), RelayError>)
 where
     A: AsyncRead + AsyncWrite + Unpin,
     B: AsyncRead + AsyncWrite + Unpin,
 {
-    let (there, back) = (AtomicU64::new(0), AtomicU64::new(0));
-    let moved = || Moved { there: there.load(Ordering::Relaxed), back: back.load(Ordering::Relaxed) };
-    let mut first = Counted { inner: first, read: &there };
-    let mut second = Counted { inner: second, read: &back };
-    let outcome = {
+    let (first_to_second, second_to_first) = (AtomicU64::new(0), AtomicU64::new(0));
+    let moved = || RelayedBytes {
+        first_to_second: first_to_second.load(Ordering::Relaxed),
+        second_to_first: second_to_first.load(Ordering::Relaxed),
+    };
+    let mut first = Counted { inner: first, read: &first_to_second };
+    let mut second = Counted { inner: second, read: &second_to_first };
+    let result = {
         let mut copying = pin!(copy_bidirectional_with_sizes(&mut first, &mut second, BUFFER, BUFFER));
         let mut alive = Instant::now();
         let mut timer = pin!(sleep_until(alive + idle));
         let mut revoked = pin!(revoked.cancelled());
-        let mut seen = Moved::default();
+        let mut seen = RelayedBytes::default();
         poll_fn(|cx| {
             if revoked.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(Err(RelayError::Revoked));
@@ -56,7 +59,7 @@ where
         })
         .await
     };
-    (moved(), outcome)
+    (moved(), result)
 }
 
 /// Counts the bytes that are read.

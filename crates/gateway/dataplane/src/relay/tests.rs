@@ -38,21 +38,21 @@ fn small_buffers(socket: &SockRef<'_>) {
 struct Relayed {
     client: TcpStream,
     server: TcpStream,
-    relay: JoinHandle<(Moved, Result<(), RelayError>)>,
+    relay: JoinHandle<(RelayedBytes, Result<(), RelayError>)>,
 }
 
 /// A client and a server with a relay between them.
-async fn relayed(idle: Duration, way: TransferMethod) -> Relayed {
-    relayed_between(pair().await, pair().await, idle, way)
+async fn relayed(idle: Duration, method: TransferMethod) -> Relayed {
+    relayed_between(pair().await, pair().await, idle, method)
 }
 
 fn relayed_between(
     (client, first): (TcpStream, TcpStream),
     (second, server): (TcpStream, TcpStream),
     idle: Duration,
-    way: TransferMethod,
+    method: TransferMethod,
 ) -> Relayed {
-    let relay = tokio::spawn(async move { relay(&first, &second, idle, way).await });
+    let relay = tokio::spawn(async move { relay(&first, &second, idle, method).await });
     Relayed { client, server, relay }
 }
 
@@ -67,54 +67,57 @@ fn pattern(length: usize) -> Vec<u8> {
 
 #[tokio::test]
 async fn every_amount_arrives_completely_in_both_directions_with_every_method() {
-    for way in WAYS {
+    for method in WAYS {
         for length in [1, 4 << 10, 32 << 10, 3 << 20] {
-            let Relayed { mut client, mut server, relay } = relayed(HOUR, way).await;
-            let (there, back) = (pattern(length), pattern(length / 2));
-            let (wanted_there, wanted_back) = (there.clone(), back.clone());
+            let Relayed { mut client, mut server, relay } = relayed(HOUR, method).await;
+            let (first_to_second, second_to_first) = (pattern(length), pattern(length / 2));
+            let (wanted_there, wanted_back) = (first_to_second.clone(), second_to_first.clone());
             let client = tokio::spawn(async move {
                 let (mut read, mut write) = client.split();
-                let mut answer = Vec::new();
+                let mut response = Vec::new();
                 let (sent, received) = tokio::join!(
                     async {
-                        write.write_all(&there).await.unwrap();
+                        write.write_all(&first_to_second).await.unwrap();
                         write.shutdown().await
                     },
-                    read.read_to_end(&mut answer)
+                    read.read_to_end(&mut response)
                 );
                 sent.unwrap();
                 received.unwrap();
-                answer
+                response
             });
-            let mut asked = Vec::new();
+            let mut requested = Vec::new();
             let (mut read, mut write) = server.split();
             tokio::join!(
                 async {
-                    write.write_all(&back).await.unwrap();
+                    write.write_all(&second_to_first).await.unwrap();
                     write.shutdown().await.unwrap();
                 },
                 async {
-                    read.read_to_end(&mut asked).await.unwrap();
+                    read.read_to_end(&mut requested).await.unwrap();
                 }
             );
-            assert!(asked == wanted_there, "{way:?} {length}");
-            assert!(client.await.unwrap() == wanted_back, "{way:?} {length}");
-            let (moved, outcome) = relay.await.unwrap();
-            outcome.unwrap();
-            assert_eq!(moved, Moved { there: length as u64, back: (length / 2) as u64 });
+            assert!(requested == wanted_there, "{method:?} {length}");
+            assert!(client.await.unwrap() == wanted_back, "{method:?} {length}");
+            let (moved, result) = relay.await.unwrap();
+            result.unwrap();
+            assert_eq!(
+                moved,
+                RelayedBytes { first_to_second: length as u64, second_to_first: (length / 2) as u64 }
+            );
         }
     }
 }
 
 #[tokio::test]
 async fn a_half_close_does_not_end_the_other_direction() {
-    for way in WAYS {
-        let Relayed { mut client, mut server, relay } = relayed(HOUR, way).await;
+    for method in WAYS {
+        let Relayed { mut client, mut server, relay } = relayed(HOUR, method).await;
         client.write_all(b"ask").await.unwrap();
         client.shutdown().await.unwrap();
-        let mut asked = String::new();
-        server.read_to_string(&mut asked).await.unwrap();
-        assert_eq!(asked, "ask");
+        let mut requested = String::new();
+        server.read_to_string(&mut requested).await.unwrap();
+        assert_eq!(requested, "ask");
         // The server responds in parts, with a delay.
         for part in [&b"an"[..], b"swer"] {
             server.write_all(part).await.unwrap();
@@ -124,17 +127,17 @@ async fn a_half_close_does_not_end_the_other_direction() {
         }
         drop(server);
         assert_eq!(client.read(&mut [0]).await.unwrap(), 0);
-        let (moved, outcome) = relay.await.unwrap();
-        outcome.unwrap();
-        assert_eq!(moved, Moved { there: 3, back: 6 });
+        let (moved, result) = relay.await.unwrap();
+        result.unwrap();
+        assert_eq!(moved, RelayedBytes { first_to_second: 3, second_to_first: 6 });
     }
 }
 
 #[tokio::test]
 async fn a_slow_reader_stops_the_writer_without_losing_bytes() {
-    for way in WAYS {
+    for method in WAYS {
         let (near, far) = (pair_with(small_buffers).await, pair_with(small_buffers).await);
-        let Relayed { mut client, mut server, relay } = relayed_between(near, far, HOUR, way);
+        let Relayed { mut client, mut server, relay } = relayed_between(near, far, HOUR, method);
         let (sent, progress) = tokio::sync::watch::channel(0);
         let writer = tokio::spawn(async move {
             let bytes = pattern(64 << 20);
@@ -158,10 +161,10 @@ async fn a_slow_reader_stops_the_writer_without_losing_bytes() {
         // Four sockets with two buffers each, which the kernel doubles, and the bytes that the
         // relay itself holds.
         let most = 4 * 2 * 2 * SMALL_BUFFER + (2 << 20);
-        assert!(seen <= most, "{way:?}: {seen} bytes without a reader");
+        assert!(seen <= most, "{method:?}: {seen} bytes without a reader");
         let mut all = Vec::new();
         server.read_to_end(&mut all).await.unwrap();
-        assert!(all == pattern(64 << 20), "{way:?}");
+        assert!(all == pattern(64 << 20), "{method:?}");
         drop((server, writer.await.unwrap()));
         relay.await.unwrap().1.unwrap();
     }
@@ -169,14 +172,14 @@ async fn a_slow_reader_stops_the_writer_without_losing_bytes() {
 
 #[tokio::test]
 async fn a_reset_is_forwarded_as_a_reset() {
-    for way in WAYS {
+    for method in WAYS {
         for from_client in [true, false] {
-            let Relayed { client, server, relay } = relayed(HOUR, way).await;
+            let Relayed { client, server, relay } = relayed(HOUR, method).await;
             let (dies, mut lives) = if from_client { (client, server) } else { (server, client) };
             SockRef::from(&dies).set_linger(Some(Duration::ZERO)).unwrap();
             drop(dies);
             let error = lives.read(&mut [0]).await.unwrap_err();
-            assert_eq!(error.kind(), io::ErrorKind::ConnectionReset, "{way:?}");
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionReset, "{method:?}");
             let error = relay.await.unwrap().1.unwrap_err();
             match from_client {
                 true => assert!(matches!(error, RelayError::First(_)), "{error:?}"),
@@ -243,16 +246,16 @@ async fn streams_are_relayed_with_half_closes() {
         );
     client.write_all(b"ask").await.unwrap();
     client.shutdown().await.unwrap();
-    let mut asked = String::new();
-    server.read_to_string(&mut asked).await.unwrap();
+    let mut requested = String::new();
+    server.read_to_string(&mut requested).await.unwrap();
     server.write_all(b"answer").await.unwrap();
     drop(server);
-    let mut answer = String::new();
-    client.read_to_string(&mut answer).await.unwrap();
-    assert_eq!((asked.as_str(), answer.as_str()), ("ask", "answer"));
-    let (moved, outcome) = relay.await.unwrap();
-    outcome.unwrap();
-    assert_eq!(moved, Moved { there: 3, back: 6 });
+    let mut response = String::new();
+    client.read_to_string(&mut response).await.unwrap();
+    assert_eq!((requested.as_str(), response.as_str()), ("ask", "answer"));
+    let (moved, result) = relay.await.unwrap();
+    result.unwrap();
+    assert_eq!(moved, RelayedBytes { first_to_second: 3, second_to_first: 6 });
 }
 
 #[tokio::test(start_paused = true)]
@@ -266,9 +269,9 @@ async fn streams_close_only_after_the_idle_timeout() {
         );
     tokio::time::advance(HOUR / 2).await;
     server.write_all(b".").await.unwrap();
-    let (moved, outcome) = relay.await.unwrap();
-    assert!(matches!(outcome, Err(RelayError::Idle(_))), "{outcome:?}");
-    assert_eq!(moved, Moved { there: 0, back: 1 });
+    let (moved, result) = relay.await.unwrap();
+    assert!(matches!(result, Err(RelayError::Idle(_))), "{result:?}");
+    assert_eq!(moved, RelayedBytes { first_to_second: 0, second_to_first: 1 });
     assert!(start.elapsed() >= HOUR + HOUR / 2, "{:?}", start.elapsed());
 }
 
@@ -282,7 +285,7 @@ async fn streams_close_when_the_grant_is_revoked() {
     client.write_all(b"ask").await.unwrap();
     server.read_exact(&mut [0; 3]).await.unwrap();
     revoked.cancel();
-    let (moved, outcome) = relay.await.unwrap();
-    assert!(matches!(outcome, Err(RelayError::Revoked)), "{outcome:?}");
-    assert_eq!(moved, Moved { there: 3, back: 0 });
+    let (moved, result) = relay.await.unwrap();
+    assert!(matches!(result, Err(RelayError::Revoked)), "{result:?}");
+    assert_eq!(moved, RelayedBytes { first_to_second: 3, second_to_first: 0 });
 }

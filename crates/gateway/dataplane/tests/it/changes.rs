@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 
 use crate::world::{
-    Answer, Backend, CA, Client, Http1, Http2, Table, all_to, demand, gateway, one, pair, service,
+    Backend, CA, Client, Http1, Http2, ReceivedResponse, Table, all_to, demand, gateway, one, pair, service,
     termination, to, until, within,
 };
 
@@ -51,8 +51,8 @@ async fn a_new_table_does_not_close_connections_of_an_unchanged_host() {
     for backend in [&one, &other, &one, &other] {
         certificate(backend).plain("b.local", all_to(to(&[one.address]))).serve(&gateway);
         let wanted = if backend.address == one.address { "one" } else { "other" };
-        assert_eq!(http1.get("a.local", "/").await.teller(), wanted);
-        assert_eq!(http2.get("a.local", "/").await.teller(), wanted);
+        assert_eq!(http1.get("a.local", "/").await.backend_name(), wanted);
+        assert_eq!(http2.get("a.local", "/").await.backend_name(), wanted);
     }
     assert_eq!(gateway.tls_stats().accepted, 2);
 }
@@ -68,7 +68,9 @@ async fn connections_of_a_removed_host_finish_their_requests_and_close() {
     let mut sender = busy.sender.clone();
     let request = Request::get("https://a.local/").body(Full::default()).unwrap();
     let running =
-        tokio::spawn(async move { Answer::read(sender.send_request(request).await.unwrap()).await });
+        tokio::spawn(
+            async move { ReceivedResponse::read(sender.send_request(request).await.unwrap()).await },
+        );
     until("the request runs", || backend.accepted() == 1).await;
     Table::new().serve(&gateway);
     until("the idle connection is closed", || idle.sender.is_closed()).await;
@@ -95,7 +97,7 @@ async fn a_connection_without_a_client_certificate_is_not_served_once_the_host_r
     Table::new().tls("a.local", TlsAction::Terminate(demanding)).serve(&gateway);
     let request = Request::get("/").header("host", "a.local").body(Full::default()).unwrap();
     match http.send(request).await {
-        Ok(answer) => assert_eq!(answer.status, 421),
+        Ok(response) => assert_eq!(response.status, 421),
         Err(error) => {
             assert!(error.is_closed() || error.is_canceled() || error.is_incomplete_message(), "{error:?}");
         }
@@ -117,7 +119,7 @@ async fn a_removed_endpoint_finishes_its_requests() {
     Table::new().plain("a", all_to(to(&[new.address]))).serve(&gateway);
     let mut second = Http1::plain(&gateway).await;
     for _ in 0..5 {
-        assert_eq!(second.get("a", "/").await.teller(), "new");
+        assert_eq!(second.get("a", "/").await.backend_name(), "new");
     }
     permits.add_permits(1);
     assert_eq!(within(running).await.unwrap().unwrap().body, "slow");
@@ -180,21 +182,21 @@ async fn streams_continue_through_every_change() {
         Some((Ok::<_, hyper::Error>(http_body::Frame::data(chunk)), body))
     }));
     let request = Request::post("/").header("host", "a").body(body).unwrap();
-    let answer =
-        tokio::spawn(async move { sender.send_request(request).await.map(|answer| (answer, sender)) });
+    let response =
+        tokio::spawn(async move { sender.send_request(request).await.map(|response| (response, sender)) });
     chunks.send(Bytes::from_static(b"first")).await.unwrap();
-    let (answer, _sender) = within(answer).await.unwrap().unwrap();
-    let mut answer = answer.into_body();
+    let (response, _sender) = within(response).await.unwrap().unwrap();
+    let mut response = response.into_body();
     for chunk in [&b"first"[..], b"second", b"third"] {
         if chunk != b"first" {
             chunks.send(Bytes::from_static(chunk)).await.unwrap();
         }
-        let frame = within(answer.frame()).await.unwrap().unwrap();
+        let frame = within(response.frame()).await.unwrap().unwrap();
         assert_eq!(frame.into_data().unwrap(), chunk);
         Table::new().serve(&gateway);
     }
     drop(chunks);
-    assert!(within(answer.frame()).await.is_none());
+    assert!(within(response.frame()).await.is_none());
     driving.abort();
 }
 

@@ -43,21 +43,24 @@ async fn curl_uses_both_http_versions_and_is_redirected_from_port_80() {
         .passthrough("b.local", crate::world::one(crate::world::upstream(Protocol::Tls, &[through.address])))
         .plain("a.local", vec![only_tls])
         .serve(&gateway);
-    let ask = async |arguments: &[&str]| curl(gateway.tls_addr(), gateway.plain_addr(), arguments).await;
-    let Some(version) = ask(&["--version"]).await else {
+    let send_request =
+        async |arguments: &[&str]| curl(gateway.tls_addr(), gateway.plain_addr(), arguments).await;
+    let Some(version) = send_request(&["--version"]).await else {
         return tools::skip("requests of curl", "the program curl is not in PATH (package curl)");
     };
     if version.contains("HTTP2") {
-        let told = ask(&["--http2", "--write-out", "%{http_version}", "https://a.local/x"]).await.unwrap();
-        assert!(told.starts_with("backend\nGET /x HTTP/1.1\n") && told.ends_with('2'), "{told}");
+        let report =
+            send_request(&["--http2", "--write-out", "%{http_version}", "https://a.local/x"]).await.unwrap();
+        assert!(report.starts_with("backend\nGET /x HTTP/1.1\n") && report.ends_with('2'), "{report}");
     }
-    let told = ask(&["--http1.1", "--data", "some", "https://a.local/x"]).await.unwrap();
-    assert!(told.starts_with("backend\nPOST /x HTTP/1.1\n") && told.ends_with("\n\nsome"), "{told}");
-    let told = ask(&["https://b.local/through"]).await.unwrap();
-    assert!(told.starts_with("through\nGET /through HTTP/1.1\n"), "{told}");
-    let told = ask(&["--location", "http://a.local/from"]).await.unwrap();
-    assert!(told.starts_with("backend\nGET /from HTTP/1.1\n"), "{told}");
-    let told =
-        ask(&["--header", "Host: other.local", "--write-out", "%{http_code}", "https://a.local/"]).await;
-    assert_eq!(told.unwrap(), "421");
+    let report = send_request(&["--http1.1", "--data", "some", "https://a.local/x"]).await.unwrap();
+    assert!(report.starts_with("backend\nPOST /x HTTP/1.1\n") && report.ends_with("\n\nsome"), "{report}");
+    let report = send_request(&["https://b.local/through"]).await.unwrap();
+    assert!(report.starts_with("through\nGET /through HTTP/1.1\n"), "{report}");
+    let report = send_request(&["--location", "http://a.local/from"]).await.unwrap();
+    assert!(report.starts_with("backend\nGET /from HTTP/1.1\n"), "{report}");
+    let report =
+        send_request(&["--header", "Host: other.local", "--write-out", "%{http_code}", "https://a.local/"])
+            .await;
+    assert_eq!(report.unwrap(), "421");
 }

@@ -22,9 +22,9 @@ async fn r1_the_host_of_another_connection_is_misdirected_and_port_and_case_do_n
     for (host, status) in
         [("a.local", 200), ("b.local", 421), ("a.local:9999", 200), ("A.Local", 200), ("unknown", 421)]
     {
-        for answer in [http1.get(host, "/").await, http2.get(host, "/").await] {
-            assert_eq!(answer.status, status, "{host}");
-            assert_eq!(answer.body.is_empty(), status != 200, "{}", answer.body);
+        for response in [http1.get(host, "/").await, http2.get(host, "/").await] {
+            assert_eq!(response.status, status, "{host}");
+            assert_eq!(response.body.is_empty(), status != 200, "{}", response.body);
         }
     }
     assert_eq!(gateway.counts().misdirected, 4);
@@ -70,9 +70,9 @@ async fn r8_exact_and_wildcard_hosts_have_their_own_backends() {
     ] {
         let over_tls = Http1::tls(&gateway, host).await.get(host, "/").await;
         let plain = Http1::plain(&gateway).await.get(host, "/").await;
-        for answer in [over_tls, plain] {
-            assert_eq!(answer.teller(), wanted, "{host}");
-            assert_eq!(answer.status, if wanted.is_empty() { 404 } else { 200 }, "{host}");
+        for response in [over_tls, plain] {
+            assert_eq!(response.backend_name(), wanted, "{host}");
+            assert_eq!(response.status, if wanted.is_empty() { 404 } else { 200 }, "{host}");
         }
     }
 }
@@ -126,11 +126,11 @@ async fn a_request_without_an_unambiguous_host_is_refused() {
         let mut stream = TcpStream::connect(gateway.plain_addr()).await.unwrap();
         let request = format!("{head}Connection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        within(stream.read_to_string(&mut answer)).await.unwrap();
-        assert_eq!(answer.get(9..12), Some(status), "{head}: {answer}");
+        let mut response = String::new();
+        within(stream.read_to_string(&mut response)).await.unwrap();
+        assert_eq!(response.get(9..12), Some(status), "{head}: {response}");
         // The host in the URI takes precedence, for the gateway and for the backend (RFC 9112,
         // section 3.2.2).
-        assert!(!answer.contains("host: b"), "{answer}");
+        assert!(!response.contains("host: b"), "{response}");
     }
 }

@@ -49,12 +49,12 @@ async fn named(name: &'static str) -> Backend {
 }
 
 /// Returns the bytes that a raw connection with this ClientHello receives until it closes.
-async fn ask(address: SocketAddr, hello: &[u8]) -> std::io::Result<String> {
+async fn send_request(address: SocketAddr, hello: &[u8]) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(address).await?;
     stream.write_all(hello).await?;
-    let mut answer = String::new();
-    within(stream.read_to_string(&mut answer)).await?;
-    Ok(answer)
+    let mut response = String::new();
+    within(stream.read_to_string(&mut response)).await?;
+    Ok(response)
 }
 
 #[tokio::test]
@@ -68,13 +68,13 @@ async fn t1_client_and_backend_exchange_their_own_certificates() {
         let mut stream = client.connect(gateway.tls_addr(), HOST).await.unwrap();
         let seen = stream.get_ref().1.peer_certificates().unwrap()[0].to_vec();
         assert_eq!(seen, own.der().unwrap());
-        let mut told = [0; 2];
-        within(stream.read_exact(&mut told)).await.unwrap();
-        assert_eq!(std::str::from_utf8(&told).unwrap(), known);
+        let mut report = [0; 2];
+        within(stream.read_exact(&mut report)).await.unwrap();
+        assert_eq!(std::str::from_utf8(&report).unwrap(), known);
         let large: Vec<u8> = (0..200_000_u32).map(|at| at.to_le_bytes()[0]).collect();
         let (mut read, mut write) = tokio::io::split(stream);
         let wanted = large.len() * 2;
-        let (sent, answered) = within(async {
+        let (sent, received) = within(async {
             tokio::join!(
                 async {
                     write.write_all(&large).await?;
@@ -88,16 +88,16 @@ async fn t1_client_and_backend_exchange_their_own_certificates() {
         })
         .await;
         sent.unwrap();
-        assert_eq!(answered.unwrap().len(), wanted);
+        assert_eq!(received.unwrap().len(), wanted);
     }
     until("both are over", || gateway.tls_stats().open == 0).await;
     let counts = gateway.counts();
     assert_eq!(counts.relayed, 2);
     assert!(counts.relayed_to_clients > 800_000, "{counts:?}");
     // Port 80 does not serve the host.
-    let answer = crate::world::Http1::plain(&gateway).await.get(HOST, "/").await;
-    assert_eq!(answer.status, 404);
-    assert_eq!(answer.body, "");
+    let response = crate::world::Http1::plain(&gateway).await.get(HOST, "/").await;
+    assert_eq!(response.status, 404);
+    assert_eq!(response.body, "");
 }
 
 #[tokio::test]
@@ -109,7 +109,7 @@ async fn t2_a_missing_or_unknown_server_name_is_closed_without_a_certificate() {
         [Client::new().no_sni().hello(HOST), Client::new().hello("other.local"), Client::new().hello("local")]
     {
         // A regular close without a single byte.
-        assert_eq!(ask(gateway.tls_addr(), &hello).await.unwrap(), "");
+        assert_eq!(send_request(gateway.tls_addr(), &hello).await.unwrap(), "");
     }
     assert_eq!(backend.accepted(), 0);
     assert_eq!(gateway.counts().unknown_name, 3);
@@ -170,7 +170,7 @@ async fn t3_a_handshake_with_a_fragmented_client_hello_completes_with_the_backen
         let ((mut near_read, mut near_write), (mut far_read, mut far_write)) =
             (near.into_split(), far.into_split());
         let back = tokio::io::copy(&mut far_read, &mut near_write);
-        let there = async {
+        let first_to_second = async {
             let mut bytes = [0; 90];
             while let Ok(read @ 1..) = near_read.read(&mut bytes).await {
                 far_write.write_all(&bytes[..read]).await.unwrap();
@@ -178,12 +178,12 @@ async fn t3_a_handshake_with_a_fragmented_client_hello_completes_with_the_backen
             }
             far_write.shutdown().await
         };
-        let _ended = tokio::join!(back, there);
+        let _ended = tokio::join!(back, first_to_second);
     });
     let mut stream = Client::new().connect(address, HOST).await.unwrap();
-    let mut told = [0; 2];
-    within(stream.read_exact(&mut told)).await.unwrap();
-    assert_eq!(&told, b"0\n");
+    let mut report = [0; 2];
+    within(stream.read_exact(&mut report)).await.unwrap();
+    assert_eq!(&report, b"0\n");
     drop(stream);
     within(cutting).await.unwrap();
 }
@@ -193,13 +193,13 @@ async fn t4_a_connection_is_closed_until_the_backend_has_an_endpoint() {
     let gateway = gateway();
     let hello = Client::new().hello(HOST);
     Table::new().passthrough(HOST, to(&[])).serve(&gateway);
-    assert_eq!(ask(gateway.tls_addr(), &hello).await.unwrap(), "");
+    assert_eq!(send_request(gateway.tls_addr(), &hello).await.unwrap(), "");
     assert_eq!(gateway.counts().unconnected, 1);
     let backend = named("here").await;
     Table::new().passthrough(HOST, to(&[backend.address])).serve(&gateway);
-    assert_eq!(ask(gateway.tls_addr(), &hello).await.unwrap(), "here");
+    assert_eq!(send_request(gateway.tls_addr(), &hello).await.unwrap(), "here");
     Table::new().serve(&gateway);
-    assert_eq!(ask(gateway.tls_addr(), &hello).await.unwrap(), "");
+    assert_eq!(send_request(gateway.tls_addr(), &hello).await.unwrap(), "");
     assert_eq!(gateway.counts().unknown_name, 1);
 }
 
@@ -217,7 +217,7 @@ async fn t8_connections_are_distributed_by_weight_and_round_robin_over_endpoints
         let backends = Backends::new(vec![(weights.0, Arc::clone(&heavy)), (weights.1, Arc::clone(&light))]);
         Table::new().passthrough(HOST, backends.unwrap()).serve(&gateway);
         for _ in 0..40 {
-            ask(gateway.tls_addr(), &hello).await.unwrap();
+            send_request(gateway.tls_addr(), &hello).await.unwrap();
         }
         let now = [a.accepted(), b.accepted(), c.accepted()];
         for ((now, before), wanted) in now.into_iter().zip(before).zip(wanted) {
@@ -237,10 +237,10 @@ async fn an_endpoint_that_refuses_connections_is_skipped() {
     Table::new().passthrough(HOST, to(&[dead, backend.address])).serve(&gateway);
     let hello = Client::new().hello(HOST);
     for _ in 0..6 {
-        assert_eq!(ask(gateway.tls_addr(), &hello).await.unwrap(), "good");
+        assert_eq!(send_request(gateway.tls_addr(), &hello).await.unwrap(), "good");
     }
     Table::new().passthrough(HOST, to(&[dead])).serve(&gateway);
-    assert_eq!(ask(gateway.tls_addr(), &hello).await.unwrap(), "");
+    assert_eq!(send_request(gateway.tls_addr(), &hello).await.unwrap(), "");
 }
 
 /// The unit tests of the backends cover the timeout.
@@ -263,7 +263,7 @@ async fn an_unresponsive_endpoint_is_skipped() {
     let hello = Client::new().hello(HOST);
     // One of two turns is the silent endpoint's.
     for _ in 0..2 {
-        assert_eq!(ask(gateway.tls_addr(), &hello).await.unwrap(), "good");
+        assert_eq!(send_request(gateway.tls_addr(), &hello).await.unwrap(), "good");
     }
     assert_eq!(backend.accepted(), 2);
     assert_eq!(gateway.counts().unconnected, 0);
@@ -305,7 +305,7 @@ async fn the_longest_wildcard_matches_a_passthrough_host_at_any_depth() {
         ("other", ""),
     ] {
         let hello = Client::new().hello(name);
-        assert_eq!(ask(gateway.tls_addr(), &hello).await.unwrap(), wanted, "{name}");
+        assert_eq!(send_request(gateway.tls_addr(), &hello).await.unwrap(), wanted, "{name}");
     }
 }
 
@@ -323,8 +323,8 @@ async fn idle_connections_are_displaced_and_relayed_connections_stay() {
     let gateway = gateway_with(|params| params.limits.capacity = capacity.clone());
     Table::new().passthrough(HOST, to(&[backend.address])).serve(&gateway);
     let mut relayed = Client::new().connect(gateway.tls_addr(), HOST).await.unwrap();
-    let mut told = [0; 2];
-    within(relayed.read_exact(&mut told)).await.unwrap();
+    let mut report = [0; 2];
+    within(relayed.read_exact(&mut report)).await.unwrap();
     let mut silent = Vec::new();
     for address in [gateway.tls_addr(), gateway.plain_addr()].repeat(10) {
         silent.push(within(TcpStream::connect(address)).await.unwrap());

@@ -14,8 +14,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::world::{
-    Answer, Backend, Http1, Http2, Table, all_to, forward, gateway, one, pair, prefix, service, to, until,
-    upstream, within,
+    Backend, Http1, Http2, ReceivedResponse, Table, all_to, forward, gateway, one, pair, prefix, service, to,
+    until, upstream, within,
 };
 
 #[tokio::test]
@@ -25,7 +25,7 @@ async fn every_client_protocol_works_with_every_backend_protocol() {
     let tls = Backend::https("tls", &own, b"http/1.1").await;
     let h2 = Backend::https("h2", &own, b"h2").await;
     let gateway = gateway();
-    for (protocol, backend, teller, version) in [
+    for (protocol, backend, backend_name, version) in [
         (Protocol::Http1, &plain, "plain", "HTTP/1.1"),
         (Protocol::H2c, &plain, "plain", "HTTP/2.0"),
         (Protocol::Tls, &tls, "tls", "HTTP/1.1"),
@@ -39,19 +39,26 @@ async fn every_client_protocol_works_with_every_backend_protocol() {
         let mut http1 = Http1::tls(&gateway, "a.local").await;
         let mut http2 = Http2::tls(&gateway, "a.local").await;
         let mut plain = Http1::plain(&gateway).await;
-        for (answer, scheme) in [
+        for (response, scheme) in [
             (http1.get("a.local", "/x?y").await, "https"),
             (http2.get("a.local", "/x?y").await, "https"),
             (plain.get("a.local", "/x?y").await, "http"),
         ] {
-            assert_eq!((answer.status, answer.teller()), (StatusCode::OK, teller), "{protocol:?} {answer:?}");
-            let asked = answer.body.lines().nth(1).unwrap();
-            assert!(asked.starts_with("GET ") && asked.ends_with(&format!("/x?y {version}")), "{asked}");
-            assert_eq!(answer.report("x-forwarded-proto"), Some(scheme));
-            assert_eq!(answer.report("x-forwarded-for"), Some("127.0.0.1"));
-            assert_eq!(answer.report("x-request-id").map(str::len), Some(36));
+            assert_eq!(
+                (response.status, response.backend_name()),
+                (StatusCode::OK, backend_name),
+                "{protocol:?} {response:?}"
+            );
+            let requested = response.body.lines().nth(1).unwrap();
+            assert!(
+                requested.starts_with("GET ") && requested.ends_with(&format!("/x?y {version}")),
+                "{requested}"
+            );
+            assert_eq!(response.report("x-forwarded-proto"), Some(scheme));
+            assert_eq!(response.report("x-forwarded-for"), Some("127.0.0.1"));
+            assert_eq!(response.report("x-request-id").map(str::len), Some(36));
             if version == "HTTP/1.1" {
-                assert_eq!(answer.report("host"), Some("a.local"));
+                assert_eq!(response.report("host"), Some("a.local"));
             }
         }
     }
@@ -74,9 +81,13 @@ async fn bodies_of_any_size_arrive_completely_in_both_directions() {
             };
             let one = http1.send(request("/")).await.unwrap();
             let other = within(http2.sender.send_request(request("https://a.local/"))).await.unwrap();
-            for answer in [one, Answer::read(other).await.unwrap()] {
-                assert_eq!(answer.status, 200);
-                assert!(answer.body.ends_with(&format!("\n\n{body}")), "{size} bytes: {}", answer.body.len());
+            for response in [one, ReceivedResponse::read(other).await.unwrap()] {
+                assert_eq!(response.status, 200);
+                assert!(
+                    response.body.ends_with(&format!("\n\n{body}")),
+                    "{size} bytes: {}",
+                    response.body.len()
+                );
             }
         }
     }
@@ -100,8 +111,8 @@ async fn backend_connections_are_reused_and_closed_ones_replaced() {
     Table::new().plain("a", all_to(to(&[backend.address]))).serve(&gateway);
     let mut http = Http1::plain(&gateway).await;
     for _ in 0..20 {
-        let answer = http.get("a", "/").await;
-        assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, "ok"));
+        let response = http.get("a", "/").await;
+        assert_eq!((response.status, response.body.as_str()), (StatusCode::OK, "ok"));
     }
     assert_eq!(backend.accepted(), 10);
 }
@@ -118,14 +129,18 @@ async fn a_request_with_a_body_is_retried_when_an_endpoint_refuses_the_connectio
         for _ in 0..4 {
             let request =
                 Request::post("/").header("host", "a").body(Full::new(Bytes::from_static(b"whole")));
-            let answer = http.send(request.unwrap()).await.unwrap();
-            assert_eq!((answer.teller(), answer.body.ends_with("\n\nwhole")), ("good", true), "{protocol:?}");
+            let response = http.send(request.unwrap()).await.unwrap();
+            assert_eq!(
+                (response.backend_name(), response.body.ends_with("\n\nwhole")),
+                ("good", true),
+                "{protocol:?}"
+            );
         }
     }
     Table::new().plain("a", all_to(to(&[dead]))).serve(&gateway);
-    let answer = Http1::plain(&gateway).await.get("a", "/").await;
-    assert_eq!(answer.status, 503);
-    assert!(answer.body.starts_with("upstream connect error"), "{}", answer.body);
+    let response = Http1::plain(&gateway).await.get("a", "/").await;
+    assert_eq!(response.status, 503);
+    assert!(response.body.starts_with("upstream connect error"), "{}", response.body);
 }
 
 /// A backend that sends the head and the first bytes of its response and then stalls, or sends
@@ -161,15 +176,15 @@ async fn a_late_response_is_a_timeout_and_a_stalled_one_is_aborted() {
         Table::new().plain("a", vec![prefix("/", Action::Forward(slow))]).serve(&gateway);
         let mut http = Http1::plain(&gateway).await;
         let request = Request::post("/").header("host", "a").body(Full::from(body)).unwrap();
-        let outcome = http.send(request).await;
+        let result = http.send(request).await;
         if words.is_empty() {
-            let answer = outcome.unwrap();
+            let received = result.unwrap();
             assert_eq!(
-                (answer.status, answer.body.as_str()),
+                (received.status, received.body.as_str()),
                 (StatusCode::GATEWAY_TIMEOUT, "upstream request timeout")
             );
         } else {
-            assert!(outcome.is_err(), "{outcome:?}");
+            assert!(result.is_err(), "{result:?}");
         }
     }
 }
@@ -189,9 +204,9 @@ async fn the_response_timeout_starts_with_the_end_of_the_request() {
         tokio::time::timeout(Duration::from_millis(100), std::future::pending::<()>()).await.unwrap_err();
         stream.write_all(b"x").await.unwrap();
     }
-    let mut answer = vec![0; 12];
-    within(stream.read_exact(&mut answer)).await.unwrap();
-    assert_eq!(answer, b"HTTP/1.1 200");
+    let mut received = vec![0; 12];
+    within(stream.read_exact(&mut received)).await.unwrap();
+    assert_eq!(received, b"HTTP/1.1 200");
 }
 
 #[tokio::test]
@@ -217,10 +232,10 @@ async fn the_response_timeout_covers_head_and_body_together() {
     Table::new().plain("a", vec![prefix("/", Action::Forward(late))]).serve(&gateway);
     let mut http = Http1::plain(&gateway).await;
     let request = Request::get("/").header("host", "a").body(Full::default()).unwrap();
-    let answer = within(http.sender.send_request(request)).await.unwrap();
-    assert_eq!(answer.status(), StatusCode::OK);
+    let received = within(http.sender.send_request(request)).await.unwrap();
+    assert_eq!(received.status(), StatusCode::OK);
     // Only the remaining time applies, not the full limit again.
-    within(answer.into_body().collect()).await.unwrap_err();
+    within(received.into_body().collect()).await.unwrap_err();
 }
 
 #[tokio::test]
@@ -243,15 +258,15 @@ async fn a_disconnected_client_cancels_the_request_at_the_backend() {
     Table::new().https("a.local", &pair(&["a.local"]), all_to(to(&[backend.address]))).serve(&gateway);
     let mut http1 = Http1::tls(&gateway, "a.local").await;
     let request = Request::get("/").header("host", "a.local").body(Full::default()).unwrap();
-    let mut answer = within(http1.sender.send_request(request)).await.unwrap();
-    within(answer.body_mut().frame()).await.unwrap().unwrap();
-    drop((answer, http1));
+    let mut response = within(http1.sender.send_request(request)).await.unwrap();
+    within(response.body_mut().frame()).await.unwrap().unwrap();
+    drop((response, http1));
     until("the first is over", || ended.load(Ordering::SeqCst) == 1).await;
     let mut http2 = Http2::tls(&gateway, "a.local").await;
     let request = Request::get("https://a.local/").body(Full::default()).unwrap();
-    let mut answer = within(http2.sender.send_request(request)).await.unwrap();
-    within(answer.body_mut().frame()).await.unwrap().unwrap();
-    drop(answer);
+    let mut response = within(http2.sender.send_request(request)).await.unwrap();
+    within(response.body_mut().frame()).await.unwrap().unwrap();
+    drop(response);
     until("the second is over", || ended.load(Ordering::SeqCst) == 2).await;
 }
 
@@ -274,13 +289,14 @@ async fn trailers_and_responses_without_bodies_are_forwarded() {
     Table::new().https("a.local", &pair(&["a.local"]), all_to(one(upstream))).serve(&gateway);
     let mut http2 = Http2::tls(&gateway, "a.local").await;
     let request = Request::post("https://a.local/").header("te", "trailers").body(Full::default()).unwrap();
-    let answer = within(http2.sender.send_request(request)).await.unwrap();
-    let body = within(answer.into_body().collect()).await.unwrap();
+    let response = within(http2.sender.send_request(request)).await.unwrap();
+    let body = within(response.into_body().collect()).await.unwrap();
     assert_eq!(body.trailers().unwrap()["grpc-status"], "0");
     assert_eq!(body.to_bytes(), "data");
     let request = Request::head("https://a.local/").body(Full::default()).unwrap();
-    let answer = Answer::read(within(http2.sender.send_request(request)).await.unwrap()).await.unwrap();
-    assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, ""));
+    let response =
+        ReceivedResponse::read(within(http2.sender.send_request(request)).await.unwrap()).await.unwrap();
+    assert_eq!((response.status, response.body.as_str()), (StatusCode::OK, ""));
 }
 
 #[tokio::test]
@@ -308,11 +324,11 @@ async fn a_header_that_imitates_a_gateway_header_never_reaches_a_backend() {
         let first = Http1::tls(&gateway, "a.local").await.send(request("/")).await.unwrap();
         let mut http2 = Http2::tls(&gateway, "a.local").await;
         let second = within(http2.sender.send_request(request("https://a.local/"))).await.unwrap();
-        for answer in [first, Answer::read(second).await.unwrap()] {
-            assert_eq!(answer.status, 200);
-            assert!(!answer.body.contains("forged"), "{protocol:?}: {}", answer.body);
-            assert_eq!(answer.report("x_custom"), Some("kept"));
-            assert_eq!(answer.report("x-forwarded-for"), Some("127.0.0.1"));
+        for response in [first, ReceivedResponse::read(second).await.unwrap()] {
+            assert_eq!(response.status, 200);
+            assert!(!response.body.contains("forged"), "{protocol:?}: {}", response.body);
+            assert_eq!(response.report("x_custom"), Some("kept"));
+            assert_eq!(response.report("x-forwarded-for"), Some("127.0.0.1"));
         }
     }
 }

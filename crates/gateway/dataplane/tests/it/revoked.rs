@@ -68,9 +68,9 @@ impl Open {
     async fn upgraded(gateway: &Gateway, client: &Client, name: &str) -> Self {
         let stream = client.connect(gateway.tls_addr(), name).await.unwrap();
         let request = request("/", "websocket");
-        let answer = pinniped_test_support::wire::raw_request(stream, request.as_bytes()).await.unwrap();
-        assert_eq!(answer.status, 101, "{}", answer.head);
-        Self(Box::new(answer.stream))
+        let response = pinniped_test_support::wire::raw_request(stream, request.as_bytes()).await.unwrap();
+        assert_eq!(response.status, 101, "{}", response.head);
+        Self(Box::new(response.stream))
     }
 
     async fn of_bytes(gateway: &Gateway, client: &Client) -> Self {

@@ -21,8 +21,11 @@ async fn r2_port_80_redirects_to_https_unless_a_route_permits_plain_http() {
     let routes = || vec![https_only(prefix("/", to_backend())), prefix("/blog", to_backend())];
     Table::new().https("a.local", &pair(&["a.local"]), routes()).plain("a.local", routes()).serve(&gateway);
     let mut plain = Http1::plain(&gateway).await;
-    let answer = plain.get("a.local", "/x/../y?q=1").await;
-    assert_eq!((answer.status, answer.location()), (StatusCode::MOVED_PERMANENTLY, "https://a.local/y?q=1"));
+    let response = plain.get("a.local", "/x/../y?q=1").await;
+    assert_eq!(
+        (response.status, response.location()),
+        (StatusCode::MOVED_PERMANENTLY, "https://a.local/y?q=1")
+    );
     assert_eq!(plain.get("a.local:80", "/").await.location(), "https://a.local/");
     assert_eq!(plain.get("a.local", "/blog").await.status, 200);
     // Port 443 serves both routes.
@@ -55,7 +58,7 @@ async fn r3_a_route_without_an_endpoint_is_unavailable_and_other_routes_work() {
     assert_eq!((empty.status, empty.body.as_str()), (StatusCode::SERVICE_UNAVAILABLE, "no healthy upstream"));
     let missing = http.get("a", "/missing").await;
     assert_eq!((missing.status, missing.body.as_str()), (StatusCode::SERVICE_UNAVAILABLE, ""));
-    assert_eq!(http.get("a", "/else").await.teller(), "good");
+    assert_eq!(http.get("a", "/else").await.backend_name(), "good");
     assert_eq!(gateway.counts().failed, 1);
 }
 
@@ -94,7 +97,7 @@ async fn r7_paths_are_normalized_for_matching_and_forwarding() {
     ];
     Table::new().plain("a", routes).serve(&gateway);
     let mut http = Http1::plain(&gateway).await;
-    for (path, teller, arrives) in [
+    for (path, backend_name, arrives) in [
         ("/blog/infotech/1?a=b%20c", "blog", "/blog/infotech/1?a=b%20c"),
         ("/blog//infotech", "blog", "/blog/infotech"),
         ("/blog/main.js", "exact", "/blog/main.js"),
@@ -102,10 +105,13 @@ async fn r7_paths_are_normalized_for_matching_and_forwarding() {
         ("/blog/infotech/../../private", "all", "/private"),
         ("/a%2Fb", "all", "/a%2Fb"),
     ] {
-        let answer = http.get("a", path).await;
-        assert_eq!(answer.teller(), teller, "{path}");
-        let told = answer.body.lines().nth(1).unwrap();
-        assert!(told.starts_with("GET ") && told.contains(&format!("{arrives} HTTP")), "{path}: {told}");
+        let response = http.get("a", path).await;
+        assert_eq!(response.backend_name(), backend_name, "{path}");
+        let report = response.body.lines().nth(1).unwrap();
+        assert!(
+            report.starts_with("GET ") && report.contains(&format!("{arrives} HTTP")),
+            "{path}: {report}"
+        );
     }
 }
 
@@ -129,9 +135,9 @@ async fn a_route_rewrites_a_path_or_redirects_the_client() {
     for (path, wanted) in [("/foo/x?q", "GET /bar/x?q HTTP/1.1"), ("/foo", "GET /bar HTTP/1.1")] {
         assert_eq!(http.get("a", path).await.body.lines().nth(1), Some(wanted));
     }
-    let answer = http.get("a", "/old/x?q").await;
+    let response = http.get("a", "/old/x?q").await;
     assert_eq!(
-        (answer.status, answer.location()),
+        (response.status, response.location()),
         (StatusCode::TEMPORARY_REDIRECT, "http://b.local:8443/bar/x?q")
     );
 }
@@ -148,7 +154,7 @@ async fn t8_requests_are_distributed_by_weight() {
     let mut http = Http1::plain(&gateway).await;
     let mut light: u32 = 0;
     for _ in 0..168 {
-        light += u32::from(http.get("a", "/").await.teller() == "a");
+        light += u32::from(http.get("a", "/").await.backend_name() == "a");
     }
     assert!(light.abs_diff(14) <= 2, "{light} of 168");
     // Each backend needed only one connection.
@@ -181,14 +187,18 @@ async fn a_rewrite_creates_no_dot_segments_and_no_double_slashes() {
         ("/sub..", None),
     ] {
         let before = backend.accepted();
-        let answer = http.get("a", path).await;
+        let response = http.get("a", path).await;
         match arrives {
             Some(arrives) => {
                 let wanted = format!("GET {arrives} HTTP/1.1");
-                assert_eq!(answer.body.lines().nth(1), Some(wanted.as_str()), "{path}");
+                assert_eq!(response.body.lines().nth(1), Some(wanted.as_str()), "{path}");
             }
             None => {
-                assert_eq!((answer.status, answer.body.as_str()), (StatusCode::BAD_REQUEST, ""), "{path}");
+                assert_eq!(
+                    (response.status, response.body.as_str()),
+                    (StatusCode::BAD_REQUEST, ""),
+                    "{path}"
+                );
                 assert_eq!(backend.accepted(), before);
             }
         }

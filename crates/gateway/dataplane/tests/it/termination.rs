@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::world::{
-    Answer, Backend, CA, Client, Http1, Table, all_to, bundle, demand, gateway, one, pair, service,
+    Backend, CA, Client, Http1, ReceivedResponse, Table, all_to, bundle, demand, gateway, one, pair, service,
     termination, to, upstream, within,
 };
 
@@ -61,7 +61,10 @@ async fn r9_each_host_has_its_own_tls_versions() {
 }
 
 /// Returns the response to a client with or without a certificate; `None` if it is refused.
-async fn attempt(gateway: &pinniped_gateway_dataplane::Gateway, client: Option<&Pair>) -> Option<Answer> {
+async fn attempt(
+    gateway: &pinniped_gateway_dataplane::Gateway,
+    client: Option<&Pair>,
+) -> Option<ReceivedResponse> {
     let client = match client {
         Some(pair) => Client::new().showing(pair),
         None => Client::new(),
@@ -92,10 +95,10 @@ async fn client_certificates_are_validated_as_the_host_requires() {
         Table::new().tls("a.local", TlsAction::Terminate(termination)).serve(&gateway);
         assert_eq!(attempt(&gateway, None).await.is_some(), none);
         assert_eq!(attempt(&gateway, Some(&stranger)).await.is_some(), bad);
-        let answer = attempt(&gateway, Some(&good)).await.unwrap();
-        assert_eq!(answer.status, 200);
+        let response = attempt(&gateway, Some(&good)).await.unwrap();
+        assert_eq!(response.status, 200);
         // The client's own header never reaches the backend.
-        assert_eq!(answer.report("x-forwarded-client-cert"), None);
+        assert_eq!(response.report("x-forwarded-client-cert"), None);
     }
     // An empty client CA refuses every client.
     let nobody = ClientValidation { ca: Arc::default(), ..demand(&CA) };
@@ -125,10 +128,13 @@ async fn the_backend_receives_the_client_certificate_details_that_the_host_selec
         Termination { client_validation: Some(Arc::new(validation)), ..termination(&own, inside(&backend)) };
     Table::new().tls("a.local", TlsAction::Terminate(termination)).serve(&gateway);
     let client = CA.client("pinny", Some("developers")).unwrap();
-    let answer = attempt(&gateway, Some(&client)).await.unwrap();
-    let told = answer.report("x-forwarded-client-cert").unwrap();
-    assert!(told.starts_with("Hash=") && told.contains(";Cert=\"-----BEGIN%20CERTIFICATE-----%0A"), "{told}");
-    assert!(told.ends_with(";Subject=\"O=developers, CN=pinny\""), "{told}");
+    let response = attempt(&gateway, Some(&client)).await.unwrap();
+    let report = response.report("x-forwarded-client-cert").unwrap();
+    assert!(
+        report.starts_with("Hash=") && report.contains(";Cert=\"-----BEGIN%20CERTIFICATE-----%0A"),
+        "{report}"
+    );
+    assert!(report.ends_with(";Subject=\"O=developers, CN=pinny\""), "{report}");
     assert_eq!(attempt(&gateway, None).await.unwrap().report("x-forwarded-client-cert"), None);
 }
 
@@ -200,8 +206,8 @@ async fn the_backend_certificate_is_verified_only_if_the_route_requires_it() {
         ] {
             let upstream = service("backend", protocol, validation.clone(), &[backend.address]);
             Table::new().plain("a.local", all_to(one(upstream))).serve(&gateway);
-            let answer = Http1::plain(&gateway).await.get("a.local", "/").await;
-            assert_eq!(answer.status, status, "{protocol:?} {validation:?}: {answer:?}");
+            let response = Http1::plain(&gateway).await.get("a.local", "/").await;
+            assert_eq!(response.status, status, "{protocol:?} {validation:?}: {response:?}");
         }
     }
 }

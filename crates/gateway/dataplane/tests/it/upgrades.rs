@@ -54,24 +54,24 @@ async fn a_websocket_is_forwarded_with_half_closes_if_the_route_allows_it() {
     };
     Table::new().https("a.local", &pair(&["a.local"]), routes()).serve(&gateway);
     let connect = async || Client::new().connect(gateway.tls_addr(), "a.local").await.unwrap();
-    let ask = async |request: String| {
+    let send_request = async |request: String| {
         pinniped_test_support::wire::raw_request(connect().await, request.as_bytes()).await.unwrap()
     };
-    assert_eq!(ask(request("/", "websocket")).await.status, 403);
-    assert_eq!(ask(request("/ws", "SPDY/3.1")).await.status, 403);
+    assert_eq!(send_request(request("/", "websocket")).await.status, 403);
+    assert_eq!(send_request(request("/ws", "SPDY/3.1")).await.status, 403);
     // The server may ignore the offer.
-    assert_eq!(ask(request("/", "h2c")).await.status, 200);
-    let mut answer = ask(request("/ws", "WebSocket")).await;
-    assert_eq!(answer.status, 101, "{}", answer.head);
-    assert!(answer.head.to_ascii_lowercase().contains("upgrade: websocket"), "{}", answer.head);
+    assert_eq!(send_request(request("/", "h2c")).await.status, 200);
+    let mut response = send_request(request("/ws", "WebSocket")).await;
+    assert_eq!(response.status, 101, "{}", response.head);
+    assert!(response.head.to_ascii_lowercase().contains("upgrade: websocket"), "{}", response.head);
     assert_eq!(gateway.tunnels(), 1);
-    answer.stream.write_all(b"hello").await.unwrap();
+    response.stream.write_all(b"hello").await.unwrap();
     let mut hello = [0; 5];
-    within(answer.stream.read_exact(&mut hello)).await.unwrap();
+    within(response.stream.read_exact(&mut hello)).await.unwrap();
     assert_eq!(&hello, b"HELLO");
-    answer.stream.shutdown().await.unwrap();
+    response.stream.shutdown().await.unwrap();
     let mut rest = String::new();
-    within(answer.stream.read_to_string(&mut rest)).await.unwrap();
+    within(response.stream.read_to_string(&mut rest)).await.unwrap();
     assert_eq!(rest, "bye");
     until("the tunnel is over", || gateway.tunnels() == 0).await;
 }
@@ -85,8 +85,8 @@ async fn a_backend_that_ignores_the_upgrade_returns_a_regular_response() {
     Table::new().plain("a.local", vec![prefix("/", Action::Forward(open))]).serve(&gateway);
     let stream = TcpStream::connect(gateway.plain_addr()).await.unwrap();
     let request = request("/", "websocket").replace("Key: k", "Key: other");
-    let answer = pinniped_test_support::wire::raw_request(stream, request.as_bytes()).await.unwrap();
-    assert_eq!(answer.status, 200);
+    let response = pinniped_test_support::wire::raw_request(stream, request.as_bytes()).await.unwrap();
+    assert_eq!(response.status, 200);
 }
 
 #[tokio::test]
@@ -100,16 +100,16 @@ async fn an_idle_websocket_is_closed_after_the_timeout_of_its_route() {
     Table::new().plain("a.local", vec![prefix("/", Action::Forward(open))]).serve(&gateway);
     let stream = TcpStream::connect(gateway.plain_addr()).await.unwrap();
     let request = request("/", "websocket");
-    let mut answer = pinniped_test_support::wire::raw_request(stream, request.as_bytes()).await.unwrap();
-    assert_eq!(answer.status, 101, "{}", answer.head);
+    let mut response = pinniped_test_support::wire::raw_request(stream, request.as_bytes()).await.unwrap();
+    assert_eq!(response.status, 101, "{}", response.head);
     // Traffic keeps the connection open for longer than the idle timeout.
     let start = Instant::now();
     while start.elapsed() < idle * 2 {
-        answer.stream.write_all(b"a").await.unwrap();
-        assert_eq!(within(answer.stream.read_u8()).await.unwrap(), b'A');
+        response.stream.write_all(b"a").await.unwrap();
+        assert_eq!(within(response.stream.read_u8()).await.unwrap(), b'A');
     }
-    let said = Instant::now();
-    assert_eq!(within(answer.stream.read(&mut [0])).await.unwrap(), 0);
-    assert!(said.elapsed() >= idle / 2, "closed {:?} after the last word", said.elapsed());
+    let printed = Instant::now();
+    assert_eq!(within(response.stream.read(&mut [0])).await.unwrap(), 0);
+    assert!(printed.elapsed() >= idle / 2, "closed {:?} after the last word", printed.elapsed());
     until("the tunnel is over", || gateway.tunnels() == 0).await;
 }

@@ -212,7 +212,7 @@ impl Backend {
 
     /// Starts a plain HTTP server for both versions that describes each request in its response.
     pub(crate) async fn http(name: &'static str) -> Self {
-        Self::start(move |stream| tell(name, stream)).await
+        Self::start(move |stream| report_request(name, stream)).await
     }
 
     /// Starts an HTTPS server with this certificate that describes each request in its response.
@@ -222,7 +222,7 @@ impl Backend {
             let acceptor = acceptor.clone();
             async move {
                 if let Ok(stream) = acceptor.accept(stream).await {
-                    tell(name, stream).await;
+                    report_request(name, stream).await;
                 }
             }
         })
@@ -264,20 +264,20 @@ fn roots(pems: &[&str]) -> rustls::RootCertStore {
 }
 
 /// Responds to each request with the server's name and the head and body of the request.
-async fn tell<T: AsyncRead + AsyncWrite + Unpin + Send + 'static>(name: &'static str, stream: T) {
+async fn report_request<T: AsyncRead + AsyncWrite + Unpin + Send + 'static>(name: &'static str, stream: T) {
     let service = service_fn(move |request: Request<Incoming>| async move {
         let (parts, body) = request.into_parts();
         let body = match body.collect().await {
             Ok(body) => body.to_bytes(),
             Err(error) => return Err(error),
         };
-        let mut told = format!("{name}\n{} {} {:?}\n", parts.method, parts.uri, parts.version);
+        let mut report = format!("{name}\n{} {} {:?}\n", parts.method, parts.uri, parts.version);
         for (header, value) in &parts.headers {
-            told.push_str(&format!("{header}: {}\n", value.to_str().unwrap_or("?")));
+            report.push_str(&format!("{header}: {}\n", value.to_str().unwrap_or("?")));
         }
-        told.push('\n');
-        told.push_str(&String::from_utf8_lossy(&body));
-        Ok(Response::new(Full::new(Bytes::from(told))))
+        report.push('\n');
+        report.push_str(&String::from_utf8_lossy(&body));
+        Ok(Response::new(Full::new(Bytes::from(report))))
     });
     let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
     let _client_gone = builder.serve_connection(TokioIo::new(stream), service).await;
@@ -351,13 +351,13 @@ impl Client {
 
 /// A response to a test request.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct ReceivedResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: String,
 }
 
-impl Answer {
+impl ReceivedResponse {
     pub(crate) async fn read(response: Response<Incoming>) -> Result<Self, hyper::Error> {
         let (parts, body) = response.into_parts();
         let body = within(body.collect()).await?.to_bytes();
@@ -366,7 +366,7 @@ impl Answer {
     }
 
     /// Returns the name of the backend that responded.
-    pub(crate) fn teller(&self) -> &str {
+    pub(crate) fn backend_name(&self) -> &str {
         self.body.lines().next().unwrap_or_default()
     }
 
@@ -405,13 +405,16 @@ impl Http1 {
         Self::over(Client::new().connect(gateway.tls_addr(), name).await.unwrap()).await
     }
 
-    pub(crate) async fn get(&mut self, host: &str, path: &str) -> Answer {
+    pub(crate) async fn get(&mut self, host: &str, path: &str) -> ReceivedResponse {
         let request = Request::get(path).header("host", host).body(Full::default()).unwrap();
         self.send(request).await.unwrap()
     }
 
-    pub(crate) async fn send(&mut self, request: Request<Full<Bytes>>) -> Result<Answer, hyper::Error> {
-        Answer::read(within(self.sender.send_request(request)).await?).await
+    pub(crate) async fn send(
+        &mut self,
+        request: Request<Full<Bytes>>,
+    ) -> Result<ReceivedResponse, hyper::Error> {
+        ReceivedResponse::read(within(self.sender.send_request(request)).await?).await
     }
 }
 
@@ -434,9 +437,9 @@ impl Http2 {
         Self { sender, tasks }
     }
 
-    pub(crate) async fn get(&mut self, authority: &str, path: &str) -> Answer {
+    pub(crate) async fn get(&mut self, authority: &str, path: &str) -> ReceivedResponse {
         let request = Request::get(format!("https://{authority}{path}")).body(Full::default()).unwrap();
-        Answer::read(within(self.sender.send_request(request)).await.unwrap()).await.unwrap()
+        ReceivedResponse::read(within(self.sender.send_request(request)).await.unwrap()).await.unwrap()
     }
 
     /// Waits until the server has closed the connection.

@@ -6,11 +6,11 @@ use k8s_openapi::api::core::v1::{LoadBalancerIngress, LoadBalancerStatus, Servic
 
 /// Parses a comma-separated list of IP addresses and host names, as an administrator configures it.
 pub fn addresses(list: &str) -> LoadBalancerStatus {
-    let places = list.split(',').map(str::trim).filter(|place| !place.is_empty()).map(|place| {
+    let places = list.split(',').map(str::trim).filter(|path| !path.is_empty()).map(|path| {
         let mut ingress = LoadBalancerIngress::default();
-        match place.parse::<IpAddr>() {
+        match path.parse::<IpAddr>() {
             Ok(address) => ingress.ip = Some(address.to_string()),
-            Err(_) => ingress.hostname = Some(place.to_owned()),
+            Err(_) => ingress.hostname = Some(path.to_owned()),
         }
         ingress
     });
@@ -34,8 +34,7 @@ mod tests {
     #[test]
     fn a_list_entry_is_an_address_or_a_host_name() {
         let read = addresses(" 10.0.0.1,::1, lb.example.com,,");
-        let places: Vec<_> =
-            read.ingress.unwrap().into_iter().map(|place| (place.ip, place.hostname)).collect();
+        let places: Vec<_> = read.ingress.unwrap().into_iter().map(|path| (path.ip, path.hostname)).collect();
         assert_eq!(
             places,
             [

@@ -192,16 +192,16 @@ fn operator(header: &HeaderMatchCondition) -> Option<Operator<'_>> {
     if header.not_present {
         return Some(Operator::NotPresent);
     }
-    let said = |value: &String| !value.is_empty();
-    if said(&header.contains) {
+    let is_set = |value: &String| !value.is_empty();
+    if is_set(&header.contains) {
         Some(Operator::Contains(&header.contains))
-    } else if said(&header.not_contains) {
+    } else if is_set(&header.not_contains) {
         Some(Operator::NotContains(&header.not_contains))
-    } else if said(&header.exact) {
+    } else if is_set(&header.exact) {
         Some(Operator::Exact(&header.exact))
-    } else if said(&header.not_exact) {
+    } else if is_set(&header.not_exact) {
         Some(Operator::NotExact(&header.not_exact))
-    } else if said(&header.regex) {
+    } else if is_set(&header.regex) {
         Some(Operator::Regex(&header.regex))
     } else {
         None

@@ -16,7 +16,7 @@ use crate::table::{
 
 /// The parameters of TLS termination for a host.
 #[derive(Clone)]
-pub(super) struct Terms {
+pub(super) struct TerminationParams {
     pub(super) certificate: Arc<CertificatePair>,
     pub(super) secret: SecretReference,
     pub(super) versions: TlsVersions,
@@ -26,8 +26,8 @@ pub(super) struct Terms {
 /// The TLS action that an object requests for a host on port 443.
 pub(super) enum Tls {
     Passthrough(TcpProxy),
-    Tcp(Terms, TcpProxy),
-    Http(Terms, RouteSet),
+    Tcp(TerminationParams, TcpProxy),
+    Http(TerminationParams, RouteSet),
 }
 
 /// The configuration that an object contributes to a host.
@@ -77,7 +77,7 @@ impl RouteSet {
     /// Adds a route and replaces one with the same conditions.
     pub(super) fn replace(&mut self, route: Arc<Route>) {
         match self.index.get(&Conditions(Arc::clone(&route))) {
-            Some(place) => self.routes[*place] = route,
+            Some(path) => self.routes[*path] = route,
             None => self.push(route),
         }
     }
@@ -198,7 +198,7 @@ fn finish_all(hosts: HashMap<HostPattern, RouteSet>) -> impl Iterator<Item = (Ho
     with_routes.map(|(pattern, routes)| (pattern, routes.finish()))
 }
 
-fn terminate(terms: Terms, inside: Terminated) -> Termination {
-    let Terms { certificate, secret, versions, client_validation } = terms;
+fn terminate(terms: TerminationParams, inside: Terminated) -> Termination {
+    let TerminationParams { certificate, secret, versions, client_validation } = terms;
     Termination { certificate, secret, versions, client_validation, inside }
 }

@@ -23,12 +23,12 @@ use pinniped_go_compat::json::quote;
 
 use super::{
     World, class,
-    draft::{Contribution, Draft, RouteSet, Terms, Tls},
+    draft::{Contribution, Draft, RouteSet, TerminationParams, Tls},
     ownership::Claim,
 };
 use crate::{
     Kind, Name, Settings,
-    status::{Finding, Part, ProxyVerdict},
+    status::{Finding, HttpProxyValidation, Part},
     table::HostPattern,
 };
 use tls::RootTls;
@@ -45,7 +45,7 @@ pub(super) fn add(
     objects: &[Arc<HttpProxy>],
     world: &mut World<'_>,
     draft: &mut Draft,
-) -> BTreeMap<Name, ProxyVerdict> {
+) -> BTreeMap<Name, HttpProxyValidation> {
     let mut proxies = Proxies::new(ours(objects, world.settings), world);
     let roots = proxies.roots();
     for root in roots {
@@ -101,7 +101,7 @@ struct Proxies<'o, 'w, 'b> {
     /// Sorted by name.
     list: Vec<Proxy<'o>>,
     by_name: HashMap<Name, Index>,
-    verdicts: Vec<ProxyVerdict>,
+    validations: Vec<HttpProxyValidation>,
     /// Whether a root includes the object.
     reached: Vec<bool>,
 }
@@ -115,22 +115,24 @@ impl<'o, 'w, 'b> Proxies<'o, 'w, 'b> {
         let mut objects: Vec<(Name, &HttpProxy)> =
             objects.map(|object| (Name::of(&object.metadata), object)).collect();
         objects.sort_by(|one, other| one.0.cmp(&other.0));
-        let verdict = |object: &HttpProxy| {
-            let mut verdict =
-                ProxyVerdict { generation: object.metadata.generation, ..ProxyVerdict::default() };
+        let validation = |object: &HttpProxy| {
+            let mut validation = HttpProxyValidation {
+                generation: object.metadata.generation,
+                ..HttpProxyValidation::default()
+            };
             if let Readable::Unreadable(why) = &object.spec {
-                verdict.error(Finding::new(
+                validation.error(Finding::new(
                     Part::Spec,
                     "SpecNotReadable",
                     format!("Spec cannot be read: {why}"),
                 ));
             }
-            verdict
+            validation
         };
         Self {
             world,
             by_name: objects.iter().enumerate().map(|(index, (name, _))| (name.clone(), index)).collect(),
-            verdicts: objects.iter().map(|(_, object)| verdict(object)).collect(),
+            validations: objects.iter().map(|(_, object)| validation(object)).collect(),
             reached: vec![false; objects.len()],
             list: objects
                 .into_iter()
@@ -168,7 +170,7 @@ impl<'o, 'w, 'b> Proxies<'o, 'w, 'b> {
             let message =
                 format!("fqdn {} is used in multiple HTTPProxies: {}", quote(&host), names.join(", "));
             let finding = Finding::new(Part::VirtualHost, "DuplicateVhost", message);
-            with_it.into_iter().for_each(|index| self.verdicts[index].error(finding.clone()));
+            with_it.into_iter().for_each(|index| self.validations[index].error(finding.clone()));
         }
         roots.sort_unstable();
         roots
@@ -197,7 +199,7 @@ impl<'o, 'w, 'b> Proxies<'o, 'w, 'b> {
         let tls = match tls::root_tls(host.tls.as_ref(), &namespace, self.world) {
             Ok(tls) => tls,
             Err(faults) => {
-                faults.into_iter().for_each(|fault| self.verdicts[root].error(fault));
+                faults.into_iter().for_each(|fault| self.validations[root].error(fault));
                 return None;
             }
         };
@@ -219,7 +221,7 @@ impl<'o, 'w, 'b> Proxies<'o, 'w, 'b> {
     }
 
     /// Marks the objects that no root includes as orphaned and returns all validation results.
-    fn finish(mut self) -> BTreeMap<Name, ProxyVerdict> {
+    fn finish(mut self) -> BTreeMap<Name, HttpProxyValidation> {
         for index in 0..self.list.len() {
             let proxy = &self.list[index];
             if proxy.spec.is_some() && proxy.host().is_none() && !self.reached[index] {
@@ -227,12 +229,12 @@ impl<'o, 'w, 'b> Proxies<'o, 'w, 'b> {
                 self.fail(index, Part::Orphaned, "Orphaned", message);
             }
         }
-        self.list.into_iter().map(|proxy| proxy.name).zip(self.verdicts).collect()
+        self.list.into_iter().map(|proxy| proxy.name).zip(self.validations).collect()
     }
 
     /// Adds an error to the validation result of an object.
     fn fail(&mut self, index: Index, part: Part, reason: &'static str, message: impl Into<Arc<str>>) {
-        self.verdicts[index].error(Finding::new(part, reason, message));
+        self.validations[index].error(Finding::new(part, reason, message));
     }
 
     /// Formats a chain of includes: `a/b -> c/d -> a/b`.

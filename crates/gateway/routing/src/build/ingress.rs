@@ -16,10 +16,10 @@ use pinniped_delegation::grants::SecretReference;
 
 use super::{
     World, class,
-    draft::{Contribution, Draft, RouteSet, Terms, Tls},
+    draft::{Contribution, Draft, RouteSet, TerminationParams, Tls},
     ownership::Claim,
     secrets::Refusal,
-    services::{PortReference, Wanted},
+    services::{PortReference, UpstreamSettings},
     timeout,
 };
 use crate::{
@@ -69,7 +69,7 @@ fn host_of_rule(rule: &IngressRule) -> &str {
 }
 
 /// The result of adding all objects.
-pub(super) struct Added {
+pub(super) struct AddedIngresses {
     /// The objects that may serve some hosts.
     pub(super) names: Vec<Name>,
     /// The objects that are refused because of their namespace, with the reason.
@@ -77,15 +77,15 @@ pub(super) struct Added {
 }
 
 /// Adds the configuration of all objects to the draft.
-pub(super) fn add(objects: &[Arc<Ingress>], world: &mut World<'_>, draft: &mut Draft) -> Added {
+pub(super) fn add(objects: &[Arc<Ingress>], world: &mut World<'_>, draft: &mut Draft) -> AddedIngresses {
     let mut ours: Vec<(Name, &Ingress)> =
         ours(objects, world.settings).map(|object| (Name::of(&object.metadata), object)).collect();
     ours.sort_by(|(one, one_object), (other, other_object)| {
         let age = |object: &Ingress| object.metadata.creation_timestamp.as_ref().map(|time| time.0);
         age(one_object).cmp(&age(other_object)).then_with(|| one.cmp(other))
     });
-    let mut all = All::default();
-    let mut added = Added { names: Vec::new(), refusals: BTreeMap::new() };
+    let mut all = MergedIngresses::default();
+    let mut added = AddedIngresses { names: Vec::new(), refusals: BTreeMap::new() };
     for (name, object) in ours {
         let mut reader = Reader::new(&name, object, world);
         if !reader.world.settings.may_have_roots(&name.namespace) {
@@ -109,15 +109,15 @@ pub(super) fn add(objects: &[Arc<Ingress>], world: &mut World<'_>, draft: &mut D
 
 /// The merged configuration of all objects.
 #[derive(Default)]
-struct All {
+struct MergedIngresses {
     plain: BTreeMap<HostPattern, RouteSet>,
     secure: BTreeMap<HostPattern, RouteSet>,
-    terms: HashMap<HostPattern, Terms>,
+    terms: HashMap<HostPattern, TerminationParams>,
     /// Default backends, for requests that match no rule.
     default_plain: RouteSet,
 }
 
-impl All {
+impl MergedIngresses {
     fn finish(mut self, draft: &mut Draft) {
         if !self.default_plain.is_empty() {
             let any = self.plain.entry(HostPattern::Any).or_default();
@@ -169,7 +169,7 @@ impl<'o, 'w, 'b> Reader<'o, 'w, 'b> {
         self.world.notice(Kind::Ingress, self.name, text);
     }
 
-    fn read(&mut self, all: &mut All) {
+    fn read(&mut self, all: &mut MergedIngresses) {
         let Some(spec) = &self.object.spec else { return };
         if self.annotation(RETRY).is_some() {
             self.notice(format!("ignoring annotation {RETRY:?}; it is not supported"));
@@ -209,7 +209,7 @@ impl<'o, 'w, 'b> Reader<'o, 'w, 'b> {
     }
 
     /// Returns the certificates of hosts; the last entry for a host applies.
-    fn certificates(&mut self, spec: &IngressSpec) -> HashMap<HostPattern, Terms> {
+    fn certificates(&mut self, spec: &IngressSpec) -> HashMap<HostPattern, TerminationParams> {
         let mut certificates = HashMap::new();
         let default_namespace = self.annotation(CERTIFICATE_NAMESPACE).unwrap_or(&self.name.namespace);
         for tls in spec.tls.iter().flatten() {
@@ -235,7 +235,7 @@ impl<'o, 'w, 'b> Reader<'o, 'w, 'b> {
             for host in tls.hosts.iter().flatten() {
                 let host = HostPattern::parse(host);
                 if host != HostPattern::Any {
-                    let terms = Terms {
+                    let terms = TerminationParams {
                         certificate: Arc::clone(&certificate),
                         secret: reference.clone(),
                         versions,
@@ -330,7 +330,7 @@ impl<'o, 'w, 'b> Reader<'o, 'w, 'b> {
                 return None;
             }
         };
-        let mut wanted = Wanted::plain(found.protocol());
+        let mut wanted = UpstreamSettings::plain(found.protocol());
         if let Some(reference) =
             self.world.settings.client_certificate.as_ref().filter(|_| wanted.protocol.is_tls())
         {

@@ -23,14 +23,14 @@ use pinniped_gateway_api::{
 use self::fault::{Fault, ValidationFault};
 use super::{
     World, class,
-    draft::{Contribution, Draft, RouteSet, Terms, Tls},
+    draft::{Contribution, Draft, RouteSet, TerminationParams, Tls},
     ownership::Claim,
     secrets::Refusal,
-    services::{Found, Wanted},
+    services::{ResolvedPort, UpstreamSettings},
 };
 use crate::{
     Kind, Name, Settings,
-    status::RouteVerdict,
+    status::IngressRouteValidation,
     table::{Balance, HostPattern, Upstream, UpstreamValidation},
 };
 
@@ -45,7 +45,7 @@ pub(super) fn add(
     objects: &[Arc<IngressRoute>],
     world: &mut World<'_>,
     draft: &mut Draft,
-) -> BTreeMap<Name, RouteVerdict> {
+) -> BTreeMap<Name, IngressRouteValidation> {
     let mut routes = IngressRoutes::new(ours(objects, world.settings), world);
     for root in routes.roots() {
         if let Some(contribution) = routes.contribution(root) {
@@ -103,7 +103,7 @@ struct IngressRoutes<'o, 'w, 'b> {
 enum RootTls {
     Plain,
     Passthrough,
-    Terminate(Terms),
+    Terminate(TerminationParams),
 }
 
 impl<'o, 'w, 'b> IngressRoutes<'o, 'w, 'b> {
@@ -224,7 +224,12 @@ impl<'o, 'w, 'b> IngressRoutes<'o, 'w, 'b> {
                 Refusal::Invalid(source) => Fault::Certificate { secret, source },
             })?;
         let versions = self.world.versions(&tls.minimum_protocol_version, "").ok_or(Fault::TlsVersions)?;
-        Ok(RootTls::Terminate(Terms { certificate, secret: reference, versions, client_validation: None }))
+        Ok(RootTls::Terminate(TerminationParams {
+            certificate,
+            secret: reference,
+            versions,
+            client_validation: None,
+        }))
     }
 
     /// Refuses an object with fields that are not implemented; fields that affect convenience only
@@ -249,12 +254,12 @@ impl<'o, 'w, 'b> IngressRoutes<'o, 'w, 'b> {
         &mut self,
         index: Index,
         service: &Service,
-        found: Found<'b>,
+        found: ResolvedPort<'b>,
         raw: bool,
     ) -> Result<Arc<Upstream>, Fault> {
         let namespace = &self.list[index].name.namespace;
         let protocol = if raw { crate::table::Protocol::Http1 } else { found.protocol() };
-        let mut wanted = Wanted::plain(protocol);
+        let mut wanted = UpstreamSettings::plain(protocol);
         wanted.balance = match service.strategy.as_str() {
             "Random" => Balance::Random,
             "WeightedLeastRequest" => Balance::LeastRequest,
@@ -290,17 +295,17 @@ impl<'o, 'w, 'b> IngressRoutes<'o, 'w, 'b> {
         Ok(self.world.services.upstream(found, wanted))
     }
 
-    fn finish(self) -> BTreeMap<Name, RouteVerdict> {
-        let mut verdicts = BTreeMap::new();
+    fn finish(self) -> BTreeMap<Name, IngressRouteValidation> {
+        let mut validations = BTreeMap::new();
         for (index, (object, fault)) in self.list.into_iter().zip(self.faults).enumerate() {
-            let verdict = match fault {
-                Some(fault) => RouteVerdict::Invalid(fault.to_string()),
-                None if object.host().is_none() && !self.reached[index] => RouteVerdict::Orphaned,
-                None => RouteVerdict::Valid,
+            let validation = match fault {
+                Some(fault) => IngressRouteValidation::Invalid(fault.to_string()),
+                None if object.host().is_none() && !self.reached[index] => IngressRouteValidation::Orphaned,
+                None => IngressRouteValidation::Valid,
             };
-            verdicts.insert(object.name, verdict);
+            validations.insert(object.name, validation);
         }
-        verdicts
+        validations
     }
 
     /// Records an error unless the object already has one.
@@ -347,9 +352,9 @@ impl<'o, 'w, 'b> IngressRoutes<'o, 'w, 'b> {
 fn other_fields(spec: &IngressRouteSpec) -> (Vec<String>, Vec<String>) {
     const COMFORT: [&str; 2] = ["Spec.Routes.retryPolicy", "Spec.Services.healthCheck"];
     let mut names = Vec::new();
-    let mut others = |place: &str, others: &Others| {
-        let said = others.iter().filter(|(_, value)| !is_void(value));
-        names.extend(said.map(|(name, _)| format!("{place}.{name}")));
+    let mut others = |path: &str, others: &Others| {
+        let nonempty = others.iter().filter(|(_, value)| !is_void(value));
+        names.extend(nonempty.map(|(name, _)| format!("{path}.{name}")));
     };
     others("Spec", &spec.others);
     if let Some(host) = &spec.virtualhost {

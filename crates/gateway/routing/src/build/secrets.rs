@@ -90,7 +90,7 @@ pub(super) struct Secrets<'a> {
     grants: Grants,
     by_name: HashMap<(&'a str, &'a str), &'a Arc<Secret>>,
     cache: &'a mut SecretCache,
-    looked_up: HashSet<Name>,
+    referenced: HashSet<Name>,
 }
 
 impl<'a> Secrets<'a> {
@@ -102,7 +102,7 @@ impl<'a> Secrets<'a> {
                 Some(((metadata.namespace.as_deref()?, metadata.name.as_deref()?), secret))
             })
             .collect();
-        Self { grants, by_name, cache, looked_up: HashSet::new() }
+        Self { grants, by_name, cache, referenced: HashSet::new() }
     }
 
     /// Returns a certificate and its key for an object in the namespace `referrer`.
@@ -156,13 +156,13 @@ impl<'a> Secrets<'a> {
     }
 
     /// Returns the Secrets that were requested, whether they exist or not.
-    pub(super) fn looked_up(self) -> HashSet<Name> {
-        self.looked_up
+    pub(super) fn referenced(self) -> HashSet<Name> {
+        self.referenced
     }
 
     fn find(&mut self, reference: &SecretReference) -> Result<&'a Arc<Secret>, SecretFault> {
         let SecretReference { namespace, name } = reference.clone();
-        self.looked_up.insert(Name { namespace, name });
+        self.referenced.insert(Name { namespace, name });
         self.by_name
             .get(&(reference.namespace.as_str(), reference.name.as_str()))
             .copied()

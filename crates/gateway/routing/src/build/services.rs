@@ -62,13 +62,13 @@ impl std::fmt::Display for PortReference<'_> {
 
 /// A port of an existing Service.
 #[derive(Clone, Copy)]
-pub(super) struct Found<'a> {
+pub(super) struct ResolvedPort<'a> {
     service: &'a Service,
     port: &'a ServicePort,
     number: u16,
 }
 
-impl<'a> Found<'a> {
+impl<'a> ResolvedPort<'a> {
     fn namespace(&self) -> &'a str {
         self.service.metadata.namespace.as_deref().unwrap_or_default()
     }
@@ -105,7 +105,7 @@ impl<'a> Found<'a> {
 }
 
 /// The properties of a backend, without its endpoints.
-pub(super) struct Wanted {
+pub(super) struct UpstreamSettings {
     pub(super) protocol: Protocol,
     pub(super) balance: Balance,
     pub(super) validation: Option<UpstreamValidation>,
@@ -113,7 +113,7 @@ pub(super) struct Wanted {
     pub(super) idle_connection: Option<Duration>,
 }
 
-impl Wanted {
+impl UpstreamSettings {
     /// Returns a backend without special requirements.
     pub(super) fn plain(protocol: Protocol) -> Self {
         Self {
@@ -128,17 +128,17 @@ impl Wanted {
 
 /// The backends of the last and the current table.
 #[derive(Debug, Default)]
-pub(super) struct Upstreams(HashMap<UpstreamId, Known>);
+pub(super) struct Upstreams(HashMap<UpstreamId, CachedUpstream>);
 
 #[derive(Debug)]
-struct Known {
+struct CachedUpstream {
     used: bool,
     upstream: Arc<Upstream>,
 }
 
 impl Upstreams {
     pub(super) fn forget_unused(&mut self) {
-        self.0.retain(|_, known| std::mem::take(&mut known.used));
+        self.0.retain(|_, cached| std::mem::take(&mut cached.used));
     }
 }
 
@@ -147,7 +147,7 @@ pub(super) struct Services<'a> {
     services: HashMap<(&'a str, &'a str), &'a Service>,
     slices: HashMap<(&'a str, &'a str), Vec<&'a EndpointSlice>>,
     upstreams: &'a mut Upstreams,
-    looked_up: HashSet<Name>,
+    referenced: HashSet<Name>,
 }
 
 impl<'a> Services<'a> {
@@ -170,12 +170,12 @@ impl<'a> Services<'a> {
                 by_service.entry((namespace, service.as_str())).or_default().push(&**slice);
             }
         }
-        Self { services, slices: by_service, upstreams, looked_up: HashSet::new() }
+        Self { services, slices: by_service, upstreams, referenced: HashSet::new() }
     }
 
     /// Returns the Services that were requested, whether they exist or not.
-    pub(super) fn looked_up(self) -> HashSet<Name> {
-        self.looked_up
+    pub(super) fn referenced(self) -> HashSet<Name> {
+        self.referenced
     }
 
     /// Returns the port of a Service that a reference selects.
@@ -184,21 +184,21 @@ impl<'a> Services<'a> {
         namespace: &str,
         name: &str,
         port: PortReference<'_>,
-    ) -> Result<Found<'a>, ServiceFault> {
-        self.looked_up.insert(Name { namespace: namespace.to_owned(), name: name.to_owned() });
+    ) -> Result<ResolvedPort<'a>, ServiceFault> {
+        self.referenced.insert(Name { namespace: namespace.to_owned(), name: name.to_owned() });
         let full = || format!("{namespace}/{name}");
         let Some(service) = self.services.get(&(namespace, name)).copied() else {
             return Err(ServiceFault::NotFound(full()));
         };
         let spec = service.spec.as_ref();
         let ports = spec.and_then(|spec| spec.ports.as_deref()).unwrap_or_default();
-        let matches = |known: &&ServicePort| match port {
-            PortReference::Number(number) => i64::from(known.port) == number,
-            PortReference::Name(name) => known.name.as_deref() == Some(name),
+        let matches = |cached: &&ServicePort| match port {
+            PortReference::Number(number) => i64::from(cached.port) == number,
+            PortReference::Name(name) => cached.name.as_deref() == Some(name),
         };
-        let is_tcp = |known: &&ServicePort| matches!(known.protocol.as_deref(), None | Some("" | "TCP"));
+        let is_tcp = |cached: &&ServicePort| matches!(cached.protocol.as_deref(), None | Some("" | "TCP"));
         // A port number may occur twice, with TCP and with another protocol.
-        let Some(known) = ports.iter().filter(matches).find(is_tcp) else {
+        let Some(cached) = ports.iter().filter(matches).find(is_tcp) else {
             return Err(match ports.iter().find(matches) {
                 Some(other) => ServiceFault::Protocol(other.protocol.clone().unwrap_or_default()),
                 None => ServiceFault::NoPort { port: port.to_string(), service: full() },
@@ -207,14 +207,14 @@ impl<'a> Services<'a> {
         if spec.and_then(|spec| spec.type_.as_deref()) == Some("ExternalName") {
             return Err(ServiceFault::ExternalName(full()));
         }
-        let number = u16::try_from(known.port)
+        let number = u16::try_from(cached.port)
             .map_err(|_| ServiceFault::NoPort { port: port.to_string(), service: full() })?;
-        Ok(Found { service, port: known, number })
+        Ok(ResolvedPort { service, port: cached, number })
     }
 
     /// Returns the backend of a port: the same value as in the last table, if nothing about it has
     /// changed.
-    pub(super) fn upstream(&mut self, found: Found<'a>, wanted: Wanted) -> Arc<Upstream> {
+    pub(super) fn upstream(&mut self, found: ResolvedPort<'a>, wanted: UpstreamSettings) -> Arc<Upstream> {
         let id = UpstreamId {
             service: table::ServicePort {
                 namespace: found.namespace().into(),
@@ -226,17 +226,17 @@ impl<'a> Services<'a> {
             validation: wanted.validation,
             idle_connection: wanted.idle_connection,
         };
-        if let Some(known) = self.upstreams.0.get(&id).filter(|known| known.used) {
-            return Arc::clone(&known.upstream);
+        if let Some(cached) = self.upstreams.0.get(&id).filter(|cached| cached.used) {
+            return Arc::clone(&cached.upstream);
         }
         let endpoints = self.endpoints(found);
-        let upstream = match self.upstreams.0.get(&id).map(|known| &known.upstream) {
-            Some(known)
-                if *known.endpoints == *endpoints
-                    && known.client_certificate.as_ref().map(Arc::as_ptr)
+        let upstream = match self.upstreams.0.get(&id).map(|cached| &cached.upstream) {
+            Some(cached)
+                if *cached.endpoints == *endpoints
+                    && cached.client_certificate.as_ref().map(Arc::as_ptr)
                         == wanted.client_certificate.as_ref().map(Arc::as_ptr) =>
             {
-                Arc::clone(known)
+                Arc::clone(cached)
             }
             _ => Arc::new(Upstream {
                 id: id.clone(),
@@ -244,12 +244,12 @@ impl<'a> Services<'a> {
                 endpoints: endpoints.into(),
             }),
         };
-        self.upstreams.0.insert(id, Known { used: true, upstream: Arc::clone(&upstream) });
+        self.upstreams.0.insert(id, CachedUpstream { used: true, upstream: Arc::clone(&upstream) });
         upstream
     }
 
     /// Returns the current endpoints of a port.
-    fn endpoints(&self, found: Found<'_>) -> Vec<SocketAddr> {
+    fn endpoints(&self, found: ResolvedPort<'_>) -> Vec<SocketAddr> {
         let name = found.port.name.as_deref().unwrap_or_default();
         let mut addresses = Vec::new();
         for slice in self.slices.get(&(found.namespace(), found.name())).into_iter().flatten() {

@@ -21,14 +21,14 @@ fn d1() -> World {
 fn d1_without_a_grant_the_host_is_down() {
     let seen = d1().build();
     assert_eq!(seen.host("h"), down());
-    assert_eq!(seen.verdict("app/p"), REFUSED);
+    assert_eq!(seen.validation("app/p"), REFUSED);
 }
 
 #[test]
 fn d2_d3_a_grant_to_the_namespace_or_to_all_namespaces_enables_the_host() {
     for targets in [&["app"][..], &["x", "app"], &["*"]] {
         let seen = d1().grant("certs", "w", targets).build();
-        assert_eq!((seen.host("h"), seen.verdict("app/p")), (up("w"), "valid".to_owned()), "{targets:?}");
+        assert_eq!((seen.host("h"), seen.validation("app/p")), (up("w"), "valid".to_owned()), "{targets:?}");
         assert_eq!(seen.tls("h", "h/x"), "app/web:80");
     }
 }
@@ -48,7 +48,7 @@ fn d4_a_changed_or_removed_grant_disables_the_host() {
         world.without_grants();
         change(&mut world);
         let seen = world.build();
-        assert_eq!((seen.host("h"), seen.verdict("app/p")), (down(), REFUSED.to_owned()));
+        assert_eq!((seen.host("h"), seen.validation("app/p")), (down(), REFUSED.to_owned()));
     }
 }
 
@@ -57,14 +57,14 @@ fn d5_a_near_match_is_not_a_grant() {
     for (secret, targets) in [("w", &["*", "other"][..]), ("w", &[]), ("*", &["*"]), ("certs/w", &["*"])] {
         let seen = d1().grant("certs", secret, targets).build();
         assert_eq!(seen.host("h"), down(), "{secret} {targets:?}");
-        assert_eq!(seen.verdict("app/p"), REFUSED, "{secret} {targets:?}");
+        assert_eq!(seen.validation("app/p"), REFUSED, "{secret} {targets:?}");
     }
     let seen = d1().grant("certs", "w", &["*", "other"]).build();
     assert_eq!(
         seen.notices(),
         [
-            "TLSCertificateDelegation certs/grant-0: \"*\" beside other namespaces delegates Secret \"w\" to nobody else: \
-          let it stand alone"
+            "TLSCertificateDelegation certs/grant-0: \"*\" together with other namespaces does not delegate Secret \"w\" to \
+             all of them: use it as the only entry"
         ]
     );
 }
@@ -86,14 +86,14 @@ fn d7_a_missing_granted_secret_is_reported_and_its_creation_enables_the_host() {
     assert_eq!(seen.host("h"), down());
     let missing =
         "TLSError SecretNotValid: Spec.VirtualHost.TLS Secret \"certs/w\" is invalid: Secret not found";
-    assert_eq!(seen.verdict("app/p"), missing);
+    assert_eq!(seen.validation("app/p"), missing);
     assert_eq!(world.secret("certs/w").build().host("h"), up("w"));
 }
 
 #[test]
 fn d8_without_a_grant_the_status_does_not_reveal_whether_the_secret_exists() {
     let seen = d1().without_secrets().build();
-    assert_eq!((seen.host("h"), seen.verdict("app/p")), (down(), REFUSED.to_owned()));
+    assert_eq!((seen.host("h"), seen.validation("app/p")), (down(), REFUSED.to_owned()));
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn d9_a_secret_in_the_same_namespace_needs_no_grant_in_either_notation() {
         let mut world = World::default();
         world.service("app/web").secret("app/w").root("app/p", "h", Some(json!({"secretName": written})));
         let seen = world.build();
-        assert_eq!((seen.host("h"), seen.verdict("app/p")), (up("w"), "valid".to_owned()), "{written}");
+        assert_eq!((seen.host("h"), seen.validation("app/p")), (up("w"), "valid".to_owned()), "{written}");
     }
     for written in ["app/", "app/a/b"] {
         let mut world = World::default();
@@ -110,7 +110,7 @@ fn d9_a_secret_in_the_same_namespace_needs_no_grant_in_either_notation() {
         let message = format!(
             "TLSError SecretNotValid: Spec.VirtualHost.TLS Secret \"{written}\" is invalid: Secret not found"
         );
-        assert_eq!(world.build().verdict("app/p"), message);
+        assert_eq!(world.build().validation("app/p"), message);
     }
 }
 
@@ -133,7 +133,7 @@ fn d10_a_renewed_secret_is_served_and_an_invalid_one_is_not() {
     let seen = world.build();
     assert_eq!(seen.host("h"), down());
     assert_eq!(
-        seen.verdict("app/p"),
+        seen.validation("app/p"),
         "TLSError SecretNotValid: Spec.VirtualHost.TLS Secret \"certs/w\" is invalid: invalid TLS certificate: failed \
          to locate certificate"
     );
@@ -206,7 +206,7 @@ fn d13_a_tcp_proxy_needs_the_grant_too() {
         }),
     );
     let seen = world.build();
-    assert_eq!((seen.host("h"), seen.verdict("app/p")), (down(), REFUSED.to_owned()));
+    assert_eq!((seen.host("h"), seen.validation("app/p")), (down(), REFUSED.to_owned()));
     assert_eq!(world.grant("certs", "w", &["app"]).build().connection("h"), "w, bytes app/web:80");
 }
 
@@ -228,19 +228,19 @@ fn d14_a_ca_is_granted_to_the_namespace_of_the_object_that_refers_to_it() {
     );
     let seen = world.build();
     assert_eq!(
-        seen.verdict("z/child"),
+        seen.validation("z/child"),
         "TLSError CACertificateNotDelegated: service.UpstreamValidation.CACertificate Secret \"app/ca\" is not configured \
          for certificate delegation"
     );
-    assert_eq!(seen.verdict("app/p"), "valid");
+    assert_eq!(seen.validation("app/p"), "valid");
     assert_eq!((seen.plain("h/z"), seen.plain("h/")), ("app/web:80".into(), "app/web:80".into()));
 
     let seen = world.grant("app", "ca", &["z"]).build();
-    assert_eq!((seen.verdict("z/child"), seen.plain("h/z")), ("valid".into(), "z/web:80".into()));
+    assert_eq!((seen.validation("z/child"), seen.plain("h/z")), ("valid".into(), "z/web:80".into()));
 
     world.without_secrets();
     assert_eq!(
-        world.build().verdict("z/child"),
+        world.build().validation("z/child"),
         "ServiceError TLSUpstreamValidation: Service [web:80] TLS upstream validation policy error: invalid CA Secret \
          \"app/ca\": Secret not found"
     );
@@ -258,7 +258,7 @@ fn d15_client_validation_needs_grants_for_its_ca_and_its_revocation_lists() {
         world.root("app/p", "h", Some(json!({"secretName": "w", "clientValidation": validation})));
         let seen = world.build();
         assert_eq!(
-            seen.verdict("app/p"),
+            seen.validation("app/p"),
             format!(
                 "TLSError DelegationNotPermitted: Spec.VirtualHost.TLS {kind} Secret \"certs/{secret}\" is invalid: \
                  certificate delegation not permitted"
@@ -267,7 +267,7 @@ fn d15_client_validation_needs_grants_for_its_ca_and_its_revocation_lists() {
         assert_eq!(seen.host("h"), down());
         let seen = world.grant("certs", secret, &["app"]).build();
         assert_eq!(
-            seen.verdict("app/p"),
+            seen.validation("app/p"),
             format!("{invalid} {kind} Secret \"certs/{secret}\": Secret not found")
         );
         assert_eq!(seen.host("h"), down());
@@ -285,14 +285,14 @@ fn d16_the_fallback_certificate_must_be_granted_to_each_host_that_requests_it() 
     world.service("app/web").secret("app/w").secret("certs/fb").root("app/p", "h", Some(tls));
     let seen = world.build();
     assert_eq!(
-        seen.verdict("app/p"),
+        seen.validation("app/p"),
         "TLSError FallbackNotDelegated: Spec.VirtualHost.TLS Secret \"certs/fb\" is not configured for certificate \
          delegation"
     );
     assert_eq!((seen.host("h"), seen.connection("")), (down(), "closed".into()));
 
     let seen = world.grant("certs", "fb", &["app"]).build();
-    assert_eq!((seen.host("h"), seen.verdict("app/p")), (up("w"), "valid".into()));
+    assert_eq!((seen.host("h"), seen.validation("app/p")), (up("w"), "valid".into()));
     for unknown in ["", "unknown"] {
         assert_eq!(seen.connection(unknown), "fb, any host");
         assert_eq!(seen.tls(unknown, "h/"), "app/web:80");
@@ -302,13 +302,13 @@ fn d16_the_fallback_certificate_must_be_granted_to_each_host_that_requests_it() 
     assert_eq!(world.without_grants().build().connection("unknown"), "closed");
     world.grant("certs", "fb", &["app"]).objects.secrets.retain(|s| s.metadata.name.as_deref() == Some("w"));
     assert_eq!(
-        world.build().verdict("app/p"),
+        world.build().validation("app/p"),
         "TLSError FallbackNotValid: Spec.Virtualhost.TLS Secret \"certs/fb\" fallback certificate is invalid: Secret not \
          found"
     );
     let seen = world.again(Settings::default()).build();
     assert_eq!(
-        seen.verdict("app/p"),
+        seen.validation("app/p"),
         "TLSError FallbackNotPresent: Spec.Virtualhost.TLS enabled fallback but the fallback Certificate Secret is not \
          configured in Contour configuration file"
     );
@@ -335,14 +335,14 @@ fn the_result_lists_exactly_the_objects_that_it_depends_on() {
     };
     let mut world = d1();
     world.secret("certs/other").service("app/other");
-    let looked_up = world.build().0.looked_up;
+    let referenced = world.build().0.referenced;
     // The builder does not read a Secret that the object may not use.
-    assert_eq!((looked_up.secrets, looked_up.services), (names(&[]), names(&[])));
-    let looked_up = world.grant("certs", "w", &["app"]).build().0.looked_up;
-    assert_eq!((looked_up.secrets, looked_up.services), (names(&["certs/w"]), names(&["app/web"])));
+    assert_eq!((referenced.secrets, referenced.services), (names(&[]), names(&[])));
+    let referenced = world.grant("certs", "w", &["app"]).build().0.referenced;
+    assert_eq!((referenced.secrets, referenced.services), (names(&["certs/w"]), names(&["app/web"])));
     // A missing Secret is part of the dependencies.
     let mut world = World::default();
     world.root("app/p", "h", Some(json!({"secretName": "w"}))).root("app/q", "i", None);
-    let looked_up = world.build().0.looked_up;
-    assert_eq!((looked_up.secrets, looked_up.services), (names(&["app/w"]), names(&["app/web"])));
+    let referenced = world.build().0.referenced;
+    assert_eq!((referenced.secrets, referenced.services), (names(&["app/w"]), names(&["app/web"])));
 }

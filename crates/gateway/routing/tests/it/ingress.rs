@@ -189,8 +189,8 @@ fn i8_only_objects_of_the_configured_classes_are_served() {
             proxy["ingressClassName"] = json!(class);
         }
         let seen = world.service("app/web").ingress("app/i", json!({}), spec).proxy("app/p", proxy).build();
-        let answer = if wanted { "app/web:80" } else { "404" };
-        assert_eq!((seen.plain("i/"), seen.plain("p/")), (answer.into(), answer.into()), "{class:?}");
+        let response = if wanted { "app/web:80" } else { "404" };
+        assert_eq!((seen.plain("i/"), seen.plain("p/")), (response.into(), response.into()), "{class:?}");
         assert_eq!((seen.0.ingresses.len(), seen.0.http_proxies.len()), (wanted.into(), wanted.into()));
     }
 }

@@ -47,18 +47,18 @@ fn l1_grants_apply_as_for_other_kinds() {
         let seen = world.without_grants().grant(owner, secret, targets).build();
         let wanted = if granted { (up("w"), "valid") } else { (down(), refused) };
         assert_eq!(
-            (seen.host("h"), seen.route_verdict("app/r").as_str()),
+            (seen.host("h"), seen.ingress_route_validation("app/r").as_str()),
             wanted,
             "{owner} {secret} {targets:?}"
         );
     }
     world.without_grants();
-    assert_eq!(world.build().route_verdict("app/r"), refused);
+    assert_eq!(world.build().ingress_route_validation("app/r"), refused);
     let seen = world.without_secrets().build();
-    assert_eq!(seen.route_verdict("app/r"), refused);
+    assert_eq!(seen.ingress_route_validation("app/r"), refused);
     let seen = world.grant("certs", "w", &["app"]).build();
     assert_eq!(
-        (seen.route_verdict("app/r"), seen.host("h")),
+        (seen.ingress_route_validation("app/r"), seen.host("h")),
         ("Spec.VirtualHost.TLS Secret \"certs/w\" is invalid: Secret not found".into(), down())
     );
 }
@@ -73,22 +73,25 @@ fn l2_a_delegate_repeats_the_path_of_its_parent() {
     };
     let seen = with_child(json!({"routes": [route("/foo", "blog"), route("/foo/bar", "blog")]}));
     assert_eq!(
-        (seen.route_verdict("app/r"), seen.route_verdict("app/child")),
+        (seen.ingress_route_validation("app/r"), seen.ingress_route_validation("app/child")),
         ("valid".into(), "valid".into())
     );
     assert_eq!((seen.plain("h/foo/bar"), seen.plain("h/")), ("app/blog:80".into(), "app/web:80".into()));
 
     let seen = with_child(json!({"routes": [route("/foobar", "blog")]}));
     assert_eq!(
-        seen.route_verdict("app/child"),
+        seen.ingress_route_validation("app/child"),
         "the path prefix \"/foobar\" does not match the parent's path prefix \"/foo\""
     );
-    assert_eq!((seen.route_verdict("app/r"), seen.plain("h/foobar")), ("valid".into(), "app/web:80".into()));
+    assert_eq!(
+        (seen.ingress_route_validation("app/r"), seen.plain("h/foobar")),
+        ("valid".into(), "app/web:80".into())
+    );
 
     let mut world = world();
     world.ingress_route("app/r", root(None, json!([delegate("/foo", "nobody"), route("/bar", "web")])));
     let seen = world.build();
-    assert_eq!((seen.route_verdict("app/r"), seen.plain("h/foo")), ("valid".into(), "404".into()));
+    assert_eq!((seen.ingress_route_validation("app/r"), seen.plain("h/foo")), ("valid".into(), "404".into()));
     assert_eq!(seen.plain("h/bar"), "app/web:80");
 
     for (name, wanted) in [
@@ -101,7 +104,7 @@ fn l2_a_delegate_repeats_the_path_of_its_parent() {
             "app/other",
             json!({"virtualhost": {"fqdn": "other"}, "routes": [route("/", "web")]}),
         );
-        assert_eq!(world.build().route_verdict("app/r"), wanted, "{name}");
+        assert_eq!(world.build().ingress_route_validation("app/r"), wanted, "{name}");
     }
 }
 
@@ -113,11 +116,11 @@ fn nested_delegations_stay_under_the_path() {
     world.ingress_route("app/grandchild", json!({"routes": [route("/bar", "blog")]}));
     let seen = world.build();
     assert_eq!(
-        seen.route_verdict("app/child"),
+        seen.ingress_route_validation("app/child"),
         "the path prefix \"/bar\" does not match the parent's path prefix \"/foo\""
     );
     assert_eq!(
-        (seen.route_verdict("app/grandchild"), seen.plain("h/bar")),
+        (seen.ingress_route_validation("app/grandchild"), seen.plain("h/bar")),
         ("orphaned".into(), "app/web:80".into())
     );
 }
@@ -130,7 +133,7 @@ fn l3_passthrough_relays_port_443_and_leaves_port_80_plain() {
         spec["tcpproxy"] = tcp.clone();
         let seen = world().ingress_route("app/r", spec).build();
         assert_eq!(
-            (seen.host("h"), seen.route_verdict("app/r")),
+            (seen.host("h"), seen.ingress_route_validation("app/r")),
             (ports("raw app/web:80", plain), "valid".into())
         );
     }
@@ -166,7 +169,7 @@ fn an_error_of_a_tcp_proxy_is_reported_while_the_routes_are_served() {
         spec["tcpproxy"] = tcp;
         let seen = world().ingress_route("app/r", spec).build();
         assert_eq!(
-            (seen.route_verdict("app/r"), seen.host("h")),
+            (seen.ingress_route_validation("app/r"), seen.host("h")),
             (wanted.into(), ports("closed", "app/blog:80"))
         );
     }
@@ -178,7 +181,7 @@ fn an_error_of_a_tcp_proxy_is_reported_while_the_routes_are_served() {
     world.ingress_route("app/b", json!({"tcpproxy": {"delegate": {"name": "a"}}}));
     let seen = world.build();
     assert_eq!(
-        seen.route_verdict("app/b"),
+        seen.ingress_route_validation("app/b"),
         "tcpproxy creates a delegation cycle: app/r -> app/a -> app/b -> app/a"
     );
 }
@@ -200,7 +203,7 @@ fn an_error_stops_the_object_and_earlier_routes_stay() {
         world.ingress_route("app/r", root(None, json!([route("/a", "web"), bad, route("/c", "web")])));
         let seen = world.build();
         assert_eq!(
-            (seen.route_verdict("app/r"), seen.plain("h/a"), seen.plain("h/c")),
+            (seen.ingress_route_validation("app/r"), seen.plain("h/a"), seen.plain("h/c")),
             (wanted.into(), "app/web:80".into(), "404".into())
         );
     }
@@ -226,24 +229,27 @@ fn refused_roots_and_orphans_have_their_own_descriptions() {
         world
             .ingress_route("app/r", spec)
             .ingress_route("app/twin", json!({"virtualhost": {"fqdn": "Twice"}}));
-        assert_eq!(world.build().route_verdict("app/r"), wanted);
+        assert_eq!(world.build().ingress_route_validation("app/r"), wanted);
     }
     let mut world = world();
     world.ingress_route("app/r", root(None, json!([delegate("/", "child")])));
     world.ingress_route("app/child", json!({"routes": [delegate("/", "child")]}));
     let seen = world.build();
     assert_eq!(
-        seen.route_verdict("app/child"),
+        seen.ingress_route_validation("app/child"),
         "route creates a delegation cycle: app/r -> app/child -> app/child"
     );
     let settings = Settings { root_namespaces: vec!["roots".into()], ..Settings::default() };
     let seen = world.again(settings).build();
-    assert_eq!(seen.route_verdict("app/r"), "root IngressRoute cannot be defined in this namespace");
-    assert_eq!(seen.route_verdict("app/child"), "orphaned");
+    assert_eq!(
+        seen.ingress_route_validation("app/r"),
+        "root IngressRoute cannot be defined in this namespace"
+    );
+    assert_eq!(seen.ingress_route_validation("app/child"), "orphaned");
     world.objects.ingress_routes.clear();
     world.ingress_route("app/r", json!({"virtualhost": 1}));
-    let verdict = world.build().route_verdict("app/r");
-    assert!(verdict.starts_with("Spec cannot be read: "), "{verdict}");
+    let validation = world.build().ingress_route_validation("app/r");
+    assert!(validation.starts_with("Spec cannot be read: "), "{validation}");
 }
 
 #[test]
@@ -283,7 +289,7 @@ fn a_ca_is_always_in_the_namespace_of_the_object() {
             "name": "web", "port": 80, "validation": {"caSecret": secret, "subjectName": "backend"},
         }]);
         world.ingress_route("app/r", root(None, json!([{"match": "/", "services": services}])));
-        world.build().route_verdict("app/r")
+        world.build().ingress_route_validation("app/r")
     };
     assert_eq!(with_ca("ca"), "valid");
     assert_eq!(with_ca("z/ca"), "Service [web:80] TLS upstream validation policy error: Secret not found");

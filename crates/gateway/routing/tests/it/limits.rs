@@ -81,22 +81,22 @@ fn include_chain(length: usize, includes: usize) -> World {
 #[test]
 fn the_depth_of_includes_is_limited() {
     let seen = include_chain(60, 1).build();
-    assert_eq!(seen.verdict("app/p"), "valid");
-    assert_eq!(seen.verdict("app/c59"), "valid");
+    assert_eq!(seen.validation("app/p"), "valid");
+    assert_eq!(seen.validation("app/c59"), "valid");
     let seen = include_chain(5_000, 1).build();
-    assert_eq!(seen.verdict("app/p"), "valid");
+    assert_eq!(seen.validation("app/p"), "valid");
     assert_eq!(
-        seen.verdict("app/c63"),
+        seen.validation("app/c63"),
         "IncludeError IncludeTooDeep: include app/c64 is inside more than 64 others"
     );
-    assert!(seen.verdict("app/c64").starts_with("Orphaned"));
+    assert!(seen.validation("app/c64").starts_with("Orphaned"));
 }
 
 #[test]
 fn multiplying_includes_are_refused() {
     let seen = include_chain(40, 3).build();
     assert_eq!(
-        seen.verdict("app/p"),
+        seen.validation("app/p"),
         "IncludeError TooManyIncludes: includes come to more than 50000 includes and routes"
     );
     assert_eq!(seen.plain("h/"), "404");
@@ -122,8 +122,8 @@ fn the_depth_of_delegations_is_limited() {
             world.ingress_route(&format!("app/c{number}"), json!({ "routes": routes }));
         }
         let seen = world.build();
-        assert_eq!(seen.route_verdict("app/p"), root);
-        assert_eq!(seen.route_verdict(&format!("app/c{}", 63.min(length - 1))), inner);
+        assert_eq!(seen.ingress_route_validation("app/p"), root);
+        assert_eq!(seen.ingress_route_validation(&format!("app/c{}", 63.min(length - 1))), inner);
     }
 }
 
@@ -133,7 +133,7 @@ fn a_status_contains_a_limited_number_of_errors() {
     let routes: Vec<Value> =
         (0..1_000).map(|number| route(&format!("/{number}"), &format!("s{number}"))).collect();
     let seen = world.proxy("app/p", json!({"virtualhost": {"fqdn": "h"}, "routes": routes})).build();
-    assert_eq!(seen.verdict("app/p").lines().count(), 64);
+    assert_eq!(seen.validation("app/p").lines().count(), 64);
     assert_eq!(seen.plain("h/999"), "503");
 }
 
@@ -145,7 +145,7 @@ fn many_claims_to_one_host_share_one_message() {
     }
     let seen = world.build();
     let messages: Vec<_> =
-        seen.0.http_proxies.values().map(|verdict| verdict.errors[0].message.as_ptr()).collect();
+        seen.0.http_proxies.values().map(|validation| validation.errors[0].message.as_ptr()).collect();
     assert_eq!(messages.len(), 3_000);
     assert!(messages.iter().all(|message| *message == messages[0]));
 }

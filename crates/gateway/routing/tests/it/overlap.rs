@@ -9,7 +9,7 @@ use pinniped_gateway_routing::{
 };
 use serde_json::{Value, json};
 
-use crate::world::{Seen, World, ports, route, up};
+use crate::world::{BuildResult, World, ports, route, up};
 
 fn ingress(host: &str, paths: &[(&str, &str)]) -> Value {
     let paths: Vec<Value> = paths
@@ -76,7 +76,7 @@ fn a_refused_object_has_no_effect_on_a_shared_host() {
             spec["tcpproxy"] = tcp;
         }
         let seen = world.proxy("app/p", spec).build();
-        assert_ne!(seen.verdict("app/p"), "valid");
+        assert_ne!(seen.validation("app/p"), "valid");
         assert_eq!(seen.host("h"), before.host("h"));
     }
 }
@@ -133,7 +133,7 @@ fn both_ports_share_equal_routes() {
     }
 }
 
-fn upstream(seen: &Seen, url: &str) -> Arc<Upstream> {
+fn upstream(seen: &BuildResult, url: &str) -> Arc<Upstream> {
     let route = seen.route(url);
     let Action::Forward(forward) = &route.action else { panic!("{url}") };
     Arc::clone(&forward.backends.choices()[0].upstream)
@@ -171,7 +171,7 @@ fn backends_with_tls_receive_the_configured_client_certificate() {
     );
     let seen = world.build();
     assert_eq!(
-        seen.verdict("app/p"),
+        seen.validation("app/p"),
         "TLSError SecretNotValid: tls.envoy-client-certificate Secret \"gateway/own\" is invalid: Secret not found"
     );
     assert_eq!((seen.plain("h/"), seen.plain("q/")), ("404".into(), "app/plain:80".into()));

@@ -3,7 +3,7 @@
 use pinniped_gateway_routing::{HostOwnership, Settings};
 use serde_json::{Value, json};
 
-use crate::world::{Seen, World, ports, route, up};
+use crate::world::{BuildResult, World, ports, route, up};
 
 /// A kind of object that can request a host.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -78,10 +78,10 @@ fn add_ingress(world: &mut World, metadata: Value, spec: Value) {
 }
 
 /// Returns the reason why an object is refused; empty if it is not.
-fn refusal(seen: &Seen, kind: Kind, name: &str) -> String {
+fn refusal(seen: &BuildResult, kind: Kind, name: &str) -> String {
     let word = match kind {
-        Proxy => seen.verdict(name),
-        Route => seen.route_verdict(name),
+        Proxy => seen.validation(name),
+        Route => seen.ingress_route_validation(name),
         Ingress => {
             let (namespace, name) = name.split_once('/').unwrap();
             let known = seen.0.refused_ingresses.iter();
@@ -93,7 +93,7 @@ fn refusal(seen: &Seen, kind: Kind, name: &str) -> String {
 }
 
 /// Returns the namespace whose certificate and Service a client gets on port 443.
-fn served(seen: &Seen, host: &str) -> String {
+fn served(seen: &BuildResult, host: &str) -> String {
     let certificate = seen.connection(host);
     let backend = seen.tls(host, &format!("{host}/"));
     match (certificate.split_once(", "), backend.split_once('/')) {

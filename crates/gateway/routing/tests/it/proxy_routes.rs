@@ -7,7 +7,7 @@ use pinniped_gateway_routing::{
 };
 use serde_json::{Value, json};
 
-use crate::world::{Seen, World, down, ports, route};
+use crate::world::{BuildResult, World, down, ports, route};
 
 fn world() -> World {
     let mut world = World::default();
@@ -16,7 +16,7 @@ fn world() -> World {
 }
 
 /// Returns the result for a root of `h` with these routes.
-fn with_routes(routes: Value) -> Seen {
+fn with_routes(routes: Value) -> BuildResult {
     let mut world = world();
     world.proxy("app/p", json!({"virtualhost": {"fqdn": "h"}, "routes": routes})).build()
 }
@@ -50,10 +50,10 @@ fn r3_a_missing_service_is_503_unless_other_services_exist() {
                    \"app/nobody\" not found";
     let seen = with_routes(json!([route("/", "web"), route("/gone", "nobody")]));
     assert_eq!((seen.plain("h/"), seen.plain("h/gone")), ("app/web:80".into(), "503".into()));
-    assert_eq!(seen.verdict("app/p"), missing);
+    assert_eq!(seen.validation("app/p"), missing);
     let two = json!([{"services": [{"name": "web", "port": 80, "weight": 1}, {"name": "nobody", "port": 80, "weight": 99}]}]);
     let seen = with_routes(two);
-    assert_eq!((seen.plain("h/"), seen.verdict("app/p")), ("app/web:80".into(), missing.to_owned()));
+    assert_eq!((seen.plain("h/"), seen.validation("app/p")), ("app/web:80".into(), missing.to_owned()));
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn an_invalid_service_is_reported_with_the_reason() {
         let seen = world
             .proxy("app/p", json!({"virtualhost": {"fqdn": "h"}, "routes": [{"services": services}]}))
             .build();
-        assert_eq!((seen.verdict("app/p"), seen.plain("h/")), (format!("{prefix}{wanted}"), "503".into()));
+        assert_eq!((seen.validation("app/p"), seen.plain("h/")), (format!("{prefix}{wanted}"), "503".into()));
     }
     let both = json!({"ports": [{"port": 80, "protocol": "UDP"}, {"port": 80, "protocol": "TCP"}]});
     let mut world = world();
@@ -142,7 +142,7 @@ fn r4_a_missing_include_is_502_and_an_invalid_route_removes_all_routes_of_its_ob
     );
     let seen = world.build();
     assert_eq!(
-        seen.verdict("app/p"),
+        seen.validation("app/p"),
         "IncludeError IncludeNotFound: include z/gone not found\nIncludeError IncludeNotFound: include app/nobody not \
          found"
     );
@@ -150,7 +150,7 @@ fn r4_a_missing_include_is_502_and_an_invalid_route_removes_all_routes_of_its_ob
 
     let seen = with_routes(json!([route("/", "web"), route("x", "web")]));
     assert_eq!(
-        seen.verdict("app/p"),
+        seen.validation("app/p"),
         "RouteError PathMatchConditionsNotValid: route: prefix conditions must start with /, x was supplied"
     );
     assert_eq!(seen.host("h"), down());
@@ -170,7 +170,7 @@ fn a_missing_nested_include_is_502_only_under_its_path() {
     world.proxy("z/child", json!({"includes": [{"name": "gone", "conditions": [{"prefix": "/b"}]}]}));
     let seen = world.build();
     assert_eq!((seen.plain("h/a/b"), seen.plain("h/b")), ("502".into(), "app/web:80".into()));
-    assert_eq!(seen.verdict("z/child"), "IncludeError IncludeNotFound: include z/gone not found");
+    assert_eq!(seen.validation("z/child"), "IncludeError IncludeNotFound: include z/gone not found");
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn r5_two_roots_with_the_same_host_are_both_refused() {
     let seen = world.build();
     for name in ["app/p", "app/q"] {
         assert_eq!(
-            seen.verdict(name),
+            seen.validation(name),
             "VirtualHostError DuplicateVhost: fqdn \"h\" is used in multiple HTTPProxies: app/p, app/q"
         );
     }
@@ -193,7 +193,7 @@ fn r6_orphans_cycles_included_roots_and_roots_in_other_namespaces_are_reported()
     let mut world = world();
     world.proxy("z/orphan", json!({"routes": [route("/", "web")]}));
     let seen = world.build();
-    assert_eq!(seen.verdict("z/orphan"), orphan);
+    assert_eq!(seen.validation("z/orphan"), orphan);
     assert_eq!(seen.0.http_proxies.values().next().unwrap().current_status(), "orphaned");
 
     world.objects.http_proxies.clear();
@@ -205,7 +205,7 @@ fn r6_orphans_cycles_included_roots_and_roots_in_other_namespaces_are_reported()
     world.proxy("app/child", json!({"includes": [include("child")], "routes": [route("/", "blog")]}));
     let seen = world.build();
     assert_eq!(
-        seen.verdict("app/child"),
+        seen.validation("app/child"),
         "IncludeError IncludeCreatesCycle: include creates an include cycle: app/p -> app/child -> app/child"
     );
     assert_eq!((seen.plain("h/in/"), seen.plain("h/")), ("app/blog:80".into(), "app/web:80".into()));
@@ -217,7 +217,7 @@ fn r6_orphans_cycles_included_roots_and_roots_in_other_namespaces_are_reported()
     );
     let seen = world.build();
     assert_eq!(
-        seen.verdict("app/p"),
+        seen.validation("app/p"),
         "IncludeError RootIncludesRoot: root httpproxy cannot include another root httpproxy (app/other)"
     );
     assert_eq!(
@@ -228,7 +228,7 @@ fn r6_orphans_cycles_included_roots_and_roots_in_other_namespaces_are_reported()
     let settings = Settings { root_namespaces: vec!["roots".into()], ..Settings::default() };
     let seen = world.again(settings).build();
     assert_eq!(
-        seen.verdict("app/other"),
+        seen.validation("app/other"),
         "RootNamespaceError RootProxyNotAllowedInNamespace: root HTTPProxy cannot be defined in this namespace"
     );
     assert_eq!(seen.host("other"), down());
@@ -244,10 +244,10 @@ fn an_object_is_an_orphan_only_if_no_valid_root_leads_to_it() {
         json!({"virtualhost": {"fqdn": "bad", "tls": {"secretName": "none"}}, "includes": include}),
     );
     let seen = world.build();
-    assert!(seen.verdict("app/child").starts_with("Orphaned"), "{}", seen.verdict("app/child"));
+    assert!(seen.validation("app/child").starts_with("Orphaned"), "{}", seen.validation("app/child"));
     world.proxy("app/good", json!({"virtualhost": {"fqdn": "good"}, "includes": include}));
     let seen = world.build();
-    assert_eq!((seen.verdict("app/child"), seen.plain("good/")), ("valid".into(), "app/web:80".into()));
+    assert_eq!((seen.validation("app/child"), seen.plain("good/")), ("valid".into(), "app/web:80".into()));
 }
 
 #[test]
@@ -313,7 +313,7 @@ fn a_root_needs_a_host_and_an_action() {
         ),
     ] {
         let seen = world().proxy("app/p", spec).build();
-        assert_eq!((seen.verdict("app/p"), seen.plain("anything/")), (wanted.to_owned(), "404".into()));
+        assert_eq!((seen.validation("app/p"), seen.plain("anything/")), (wanted.to_owned(), "404".into()));
     }
 }
 
@@ -386,7 +386,7 @@ fn an_error_in_a_route_removes_all_routes_of_its_object() {
         ),
     ] {
         let seen = with_routes(json!([route("/fine", "web"), bad]));
-        assert_eq!(seen.verdict("app/p"), wanted);
+        assert_eq!(seen.validation("app/p"), wanted);
         assert_eq!(seen.plain("h/fine"), "404", "{wanted}");
     }
 }
@@ -414,7 +414,7 @@ fn an_error_in_an_include_removes_that_include() {
         );
         let seen = world.proxy("app/child", json!({"routes": [route("/", "web")]})).build();
         assert_eq!(
-            (seen.verdict("app/p"), seen.plain("h/fine/"), seen.plain("h/x/")),
+            (seen.validation("app/p"), seen.plain("h/fine/"), seen.plain("h/x/")),
             (wanted, "app/web:80".into(), "404".into())
         );
     }
@@ -422,7 +422,7 @@ fn an_error_in_an_include_removes_that_include() {
     let everywhere = json!([include(json!([])), include(json!([{"prefix": "/"}])), include(json!([]))]);
     world.proxy("app/p", json!({"virtualhost": {"fqdn": "h"}, "includes": everywhere}));
     let seen = world.proxy("app/child", json!({"routes": [route("/", "web")]})).build();
-    assert_eq!((seen.verdict("app/p"), seen.plain("h/")), ("valid".into(), "app/web:80".into()));
+    assert_eq!((seen.validation("app/p"), seen.plain("h/")), ("valid".into(), "app/web:80".into()));
 }
 
 #[test]
@@ -437,7 +437,7 @@ fn a_route_sets_timeouts_websockets_load_balancing_and_rewrites() {
             {"replacement": "/any"}, {"prefix": "/foo/", "replacement": "/bar/"},
         ]},
     }]));
-    assert_eq!(seen.verdict("app/p"), "valid");
+    assert_eq!(seen.validation("app/p"), "valid");
     for (path, wanted) in [("/foo", "/bar"), ("/foo/a", "/bar/a"), ("/foosball", "/barsball")] {
         let route = seen.route(&format!("h{path}"));
         let Action::Forward(forward) = &route.action else { panic!("{path}") };

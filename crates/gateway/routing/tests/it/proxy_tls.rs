@@ -43,7 +43,7 @@ fn t5_tls_is_either_terminated_or_passed_through() {
         ),
     ] {
         let seen = world(tls.clone()).build();
-        assert_eq!((seen.verdict("app/p"), seen.host("h")), (wanted, down()), "{tls}");
+        assert_eq!((seen.validation("app/p"), seen.host("h")), (wanted, down()), "{tls}");
     }
 }
 
@@ -67,7 +67,7 @@ fn r9_versions_are_those_of_the_host_within_those_of_the_gateway() {
         let seen = world.again(Settings { versions: allowed, ..Settings::default() }).build();
         match wanted {
             Some((min, max)) => assert_eq!(seen.termination("h").versions, TlsVersions { min, max }),
-            None => assert_eq!((seen.verdict("app/p"), seen.host("h")), (too_high.to_owned(), down())),
+            None => assert_eq!((seen.validation("app/p"), seen.host("h")), (too_high.to_owned(), down())),
         }
     }
 }
@@ -93,7 +93,7 @@ fn client_validation_is_copied_to_the_table() {
 fn client_validation_without_a_ca_disables_the_host() {
     let seen = world(json!({"secretName": "w", "clientValidation": {}})).build();
     assert_eq!(
-        seen.verdict("app/p"),
+        seen.validation("app/p"),
         "TLSError ClientValidationInvalid: Spec.VirtualHost.TLS client validation is invalid: CA Secret must be specified"
     );
     assert_eq!(seen.host("h"), down());
@@ -102,7 +102,7 @@ fn client_validation_without_a_ca_disables_the_host() {
     }}))
     .build();
     assert_eq!(
-        seen.verdict("app/p"),
+        seen.validation("app/p"),
         "SpecError UnsupportedFeature: field \"Spec.VirtualHost.TLS.ClientValidation.skipClientCertValidation\" is not \
          supported"
     );

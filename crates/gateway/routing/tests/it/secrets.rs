@@ -7,14 +7,14 @@ use crate::world::{World, certificate, down, up};
 
 /// Returns the validation result of a root with this Secret, without the common start of the
 /// message; `valid` if the root is served.
-fn verdict_of(type_: &str, data: &[(&str, &str)]) -> String {
+fn validation_of(type_: &str, data: &[(&str, &str)]) -> String {
     let mut world = World::default();
     world.service("app/web").secret_of("app/s", type_, data);
     let seen = world.root("app/p", "h", Some(json!({"secretName": "s"}))).build();
-    let verdict = seen.verdict("app/p");
-    assert_eq!(verdict == "valid", seen.host("h") != down());
+    let validation = seen.validation("app/p");
+    assert_eq!(validation == "valid", seen.host("h") != down());
     let prefix = "TLSError SecretNotValid: Spec.VirtualHost.TLS Secret \"s\" is invalid: ";
-    verdict.strip_prefix(prefix).unwrap_or(&verdict).to_owned()
+    validation.strip_prefix(prefix).unwrap_or(&validation).to_owned()
 }
 
 /// Returns a certificate without any name.
@@ -48,7 +48,7 @@ fn s1_chains_all_key_formats_and_surrounding_text_are_accepted() {
     ] {
         let mut data = vec![("tls.crt", tls.as_str()), ("tls.key", key.as_str())];
         data.extend(ca.map(|ca| ("ca.crt", ca)));
-        assert_eq!(verdict_of(type_, &data), "valid", "{what}");
+        assert_eq!(validation_of(type_, &data), "valid", "{what}");
     }
 }
 
@@ -93,24 +93,24 @@ fn s2_errors_have_the_texts_of_contour() {
     ] {
         let data: Vec<(&str, &str)> =
             crt.map(|crt| ("tls.crt", crt)).into_iter().chain(key.map(|key| ("tls.key", key))).collect();
-        assert_eq!(verdict_of("kubernetes.io/tls", &data), wanted);
+        assert_eq!(validation_of("kubernetes.io/tls", &data), wanted);
     }
     let data = [("tls.crt", good.as_str()), ("tls.key", key.as_str())];
     assert_eq!(
-        verdict_of("kubernetes.io/dockerconfigjson", &data),
+        validation_of("kubernetes.io/dockerconfigjson", &data),
         "secret type is not \"kubernetes.io/tls\" or \"Opaque\""
     );
 }
 
 /// Returns the validation result of a root with client validation by this Secret.
-fn validation_verdict(data: &[(&str, &str)], validation: serde_json::Value) -> String {
+fn validation_status(data: &[(&str, &str)], validation: serde_json::Value) -> String {
     let mut world = World::default();
     world.service("app/web").secret("app/w").ca("app/ca").secret_of("app/s", "Opaque", data);
     world.root("app/p", "h", Some(json!({"secretName": "w", "clientValidation": validation})));
     let seen = world.build();
-    let wanted = if seen.verdict("app/p") == "valid" { up("w") } else { down() };
+    let wanted = if seen.validation("app/p") == "valid" { up("w") } else { down() };
     assert_eq!(seen.host("h"), wanted);
-    seen.verdict("app/p")
+    seen.validation("app/p")
 }
 
 #[test]
@@ -163,6 +163,6 @@ fn ca_bundles_and_revocation_lists_have_their_own_error_texts() {
                 )
             },
         );
-        assert_eq!(validation_verdict(&data, validation), wanted, "{text:?}");
+        assert_eq!(validation_status(&data, validation), wanted, "{text:?}");
     }
 }

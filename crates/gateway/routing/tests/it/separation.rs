@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use pinniped_gateway_routing::table::{Action, Route, prepare};
 use serde_json::{Value, json};
 
-use crate::world::{Seen, World};
+use crate::world::{BuildResult, World};
 
 /// Chains of includes, from the root on.
 const INCLUDES: [&[&str]; 12] = [
@@ -68,7 +68,7 @@ fn world(includes: &[&str], routes: &[Value]) -> World {
     world
 }
 
-fn routes(seen: &Seen) -> Vec<&Route> {
+fn routes(seen: &BuildResult) -> Vec<&Route> {
     seen.0
         .table
         .plain
@@ -94,7 +94,7 @@ fn is_below(path: &str, prefix: &str) -> bool {
     path.starts_with(prefix) || (prefix.ends_with('/') && path == prefix.trim_end_matches('/'))
 }
 
-fn check(includes: &[&str], seen: &Seen, paths: &[String]) -> usize {
+fn check(includes: &[&str], seen: &BuildResult, paths: &[String]) -> usize {
     let prefix = prefix(includes);
     let mut matches = 0;
     for route in routes(seen) {
@@ -108,7 +108,7 @@ fn check(includes: &[&str], seen: &Seen, paths: &[String]) -> usize {
 
 #[test]
 fn no_route_of_an_included_object_matches_a_path_outside_of_its_prefix() {
-    let answer =
+    let response =
         |condition: Value| json!({"conditions": [condition], "directResponsePolicy": {"statusCode": 200}});
     let rewriting = |conditions: Value, replacement: &str| {
         json!({
@@ -120,7 +120,7 @@ fn no_route_of_an_included_object_matches_a_path_outside_of_its_prefix() {
     for includes in INCLUDES {
         for own in ["/", "/b", "/b/", "/c", "//b//c/", "/../", "/."] {
             for kind in ["prefix", "exact"] {
-                let seen = world(includes, &[answer(json!({kind: own}))]).build();
+                let seen = world(includes, &[response(json!({kind: own}))]).build();
                 check(includes, &seen, &paths);
             }
             for replacement in ["/", "/x", "/x/"] {
@@ -162,7 +162,7 @@ fn no_expression_of_an_included_object_matches_a_path_outside_of_its_prefix() {
         });
         let all: Vec<Value> = rest.iter().map(|regex| route(regex)).collect();
         let seen = world(includes, &all).build();
-        assert_eq!(routes(&seen).len(), all.len(), "{includes:?}: {}", seen.verdict("app/o0"));
+        assert_eq!(routes(&seen).len(), all.len(), "{includes:?}: {}", seen.validation("app/o0"));
         assert!(check(includes, &seen, &paths) > 0, "{includes:?}");
         for regex in refused {
             check(includes, &world(includes, &[route(regex)]).build(), &paths);
@@ -170,8 +170,8 @@ fn no_expression_of_an_included_object_matches_a_path_outside_of_its_prefix() {
     }
     let bad = expressions.iter().filter(|regex| !good.contains(regex)).step_by(10);
     for regex in bad {
-        let answer = json!({"conditions": [{"regex": regex}], "directResponsePolicy": {"statusCode": 200}});
-        let seen = world(&["/b"], &[answer]).build();
+        let response = json!({"conditions": [{"regex": regex}], "directResponsePolicy": {"statusCode": 200}});
+        let seen = world(&["/b"], &[response]).build();
         assert!(routes(&seen).is_empty(), "{regex:?}");
     }
 }
@@ -191,7 +191,7 @@ fn an_alternative_in_an_included_expression_does_not_match_a_path_of_the_parent(
     let regex = json!([{"regex": "/x|/.*"}]);
     world.proxy("z/blog", json!({"routes": [{"conditions": regex, "directResponsePolicy": body("blog")}]}));
     let seen = world.build();
-    assert_eq!((seen.verdict("app/p"), seen.verdict("z/blog")), ("valid".into(), "valid".into()));
+    assert_eq!((seen.validation("app/p"), seen.validation("z/blog")), ("valid".into(), "valid".into()));
     for (path, wanted) in [("login", "app"), ("blog/x", "blog"), ("blog/y", "blog"), ("blog", "app")] {
         let route = seen.route(&format!("h/{path}"));
         let Action::Respond(response) = &route.action else { panic!("{path}") };

@@ -45,7 +45,7 @@ fn a_field_that_could_restrict_access_refuses_the_object() {
     ] {
         let seen = root_with(pointer, value).build();
         let wanted = format!("SpecError UnsupportedFeature: field \"{name}\" is not supported");
-        assert_eq!((seen.verdict("app/p"), seen.host("h")), (wanted, down()), "{pointer}");
+        assert_eq!((seen.validation("app/p"), seen.host("h")), (wanted, down()), "{pointer}");
     }
 }
 
@@ -113,10 +113,10 @@ fn an_included_object_with_an_unsupported_field_is_refused_alone() {
     world.proxy("app/child", json!({"routes": [guarded, route("/open", "web")]}));
     let seen = world.build();
     assert_eq!(
-        seen.verdict("app/child"),
+        seen.validation("app/child"),
         "SpecError UnsupportedFeature: field \"Spec.Routes.ipDenyPolicy\" is not supported"
     );
-    assert_eq!(seen.verdict("app/p"), "valid");
+    assert_eq!(seen.validation("app/p"), "valid");
     let Ok(routes) = seen.0.table.plain.hosts.by_host("h").map(|routes| routes.len()).ok_or(()) else {
         panic!("no host")
     };
@@ -137,7 +137,11 @@ fn a_spec_that_cannot_be_parsed_is_reported_and_affects_no_other_object() {
         }),
     );
     let seen = world.build();
-    assert!(seen.verdict("app/bad").starts_with("SpecError SpecNotReadable: Spec cannot be read: "));
-    assert!(seen.verdict("app/worse").contains("unknown field `novel`"), "{}", seen.verdict("app/worse"));
+    assert!(seen.validation("app/bad").starts_with("SpecError SpecNotReadable: Spec cannot be read: "));
+    assert!(
+        seen.validation("app/worse").contains("unknown field `novel`"),
+        "{}",
+        seen.validation("app/worse")
+    );
     assert_eq!((seen.plain("h/"), seen.plain("w/")), ("app/web:80".into(), "404".into()));
 }

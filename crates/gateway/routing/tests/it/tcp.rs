@@ -6,7 +6,7 @@ use pinniped_gateway_routing::table::{
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-use crate::world::{Seen, World, down, ports, route};
+use crate::world::{BuildResult, World, down, ports, route};
 
 const HOST: &str = "impersonation-proxy-mtls.local";
 const SERVICE: &str = "pinniped-concierge/pinniped-concierge-impersonation-proxy-cluster-ip";
@@ -36,7 +36,7 @@ fn with_service(world: &mut World, endpoints: Value) -> &mut World {
     )
 }
 
-fn upstream(seen: &Seen, sni: &str) -> Arc<Upstream> {
+fn upstream(seen: &BuildResult, sni: &str) -> Arc<Upstream> {
     let Some(TlsTarget::Host(host)) = seen.0.table.tls.by_sni(Some(sni)) else { panic!("{sni} is no host") };
     let TlsAction::Passthrough(tcp) = &host.action else { panic!("{sni} is not passed through") };
     Arc::clone(&tcp.backends.choices()[0].upstream)
@@ -46,7 +46,7 @@ fn upstream(seen: &Seen, sni: &str) -> Arc<Upstream> {
 fn t1_the_walkthrough_is_passed_through_and_port_80_does_not_serve_the_host() {
     let mut world = walkthrough();
     let seen = with_service(&mut world, json!([{"addresses": ["10.0.0.1"]}])).build();
-    assert_eq!(seen.verdict("pinniped-concierge/impersonation-proxy"), "valid");
+    assert_eq!(seen.validation("pinniped-concierge/impersonation-proxy"), "valid");
     assert_eq!(seen.host(HOST), ports(&format!("raw {SERVICE}:443"), "404"));
     assert_eq!(*upstream(&seen, HOST).endpoints, ["10.0.0.1:8444".parse().unwrap()]);
     // An HTTP request for the host finds nothing.
@@ -68,7 +68,7 @@ fn t4_endpoints_follow_the_service() {
     let mut world = walkthrough();
     let seen = world.build();
     assert_eq!(
-        seen.verdict("pinniped-concierge/impersonation-proxy"),
+        seen.validation("pinniped-concierge/impersonation-proxy"),
         format!(
             "TCPProxyError ServiceUnresolvedReference: Spec.TCPProxy unresolved service reference: service \"{SERVICE}\" \
              not found"
@@ -77,7 +77,7 @@ fn t4_endpoints_follow_the_service() {
     assert_eq!(seen.host(HOST), down());
     let not_ready = json!([{"addresses": ["10.0.0.1"], "conditions": {"ready": false}}]);
     let seen = with_service(&mut world, not_ready).build();
-    assert_eq!(seen.verdict("pinniped-concierge/impersonation-proxy"), "valid");
+    assert_eq!(seen.validation("pinniped-concierge/impersonation-proxy"), "valid");
     assert!(upstream(&seen, HOST).endpoints.is_empty());
 }
 
@@ -90,7 +90,7 @@ fn t5_a_tcp_proxy_needs_tls() {
         .proxy("app/p", json!({"virtualhost": {"fqdn": "h"}, "tcpproxy": tcp}))
         .build();
     assert_eq!(
-        seen.verdict("app/p"),
+        seen.validation("app/p"),
         "TCPProxyError TLSMustBeConfigured: Spec.TCPProxy requires that either Spec.TLS.Passthrough or \
          Spec.TLS.SecretName be set"
     );
@@ -98,7 +98,7 @@ fn t5_a_tcp_proxy_needs_tls() {
 }
 
 /// Returns the result for a root with this TCP proxy and these other objects.
-fn chain(tcp: Value, others: &[(&str, Value)]) -> Seen {
+fn chain(tcp: Value, others: &[(&str, Value)]) -> BuildResult {
     let mut world = World::default();
     world.service("app/web").service("z/web");
     world.proxy(
@@ -125,14 +125,14 @@ fn t6_the_object_or_an_included_one_defines_the_tcp_proxy() {
     let valid = |namespace: &str| ports(&format!("raw {namespace}/web:80"), "301");
 
     let seen = chain(services.clone(), &[]);
-    assert_eq!((seen.host("h"), seen.verdict("app/p")), (valid("app"), "valid".into()));
+    assert_eq!((seen.host("h"), seen.validation("app/p")), (valid("app"), "valid".into()));
 
     for spelling in ["include", "includes"] {
         let tcp = json!({spelling: {"name": "c", "namespace": "z"}});
         let seen = chain(tcp, &[("z/c", child(include("d", ""))), ("z/d", child(services.clone()))]);
         assert_eq!(seen.host("h"), valid("z"), "{spelling}");
         for name in ["app/p", "z/c", "z/d"] {
-            assert_eq!(seen.verdict(name), "valid");
+            assert_eq!(seen.validation(name), "valid");
         }
     }
     let singular_wins = json!({"include": {"name": "c", "namespace": "z"}, "includes": {"name": "nobody"}});
@@ -183,7 +183,7 @@ fn t6_the_object_or_an_included_one_defines_the_tcp_proxy() {
     ];
     for (tcp, others, name, wanted) in table {
         let seen = chain(tcp.clone(), &others);
-        assert_eq!((seen.verdict(name), seen.host("h")), (wanted, down()), "{tcp}");
+        assert_eq!((seen.validation(name), seen.host("h")), (wanted, down()), "{tcp}");
     }
 }
 
@@ -263,7 +263,7 @@ fn t8_connections_are_distributed_by_weight() {
 fn passthrough_without_a_tcp_proxy_is_valid_and_port_80_redirects() {
     let mut world = World::default();
     let seen = world.service("app/web").root("app/p", "h", Some(json!({"passthrough": true}))).build();
-    assert_eq!((seen.verdict("app/p"), seen.host("h")), ("valid".into(), ports("closed", "301")));
+    assert_eq!((seen.validation("app/p"), seen.host("h")), ("valid".into(), ports("closed", "301")));
 }
 
 #[test]
@@ -290,7 +290,7 @@ fn passthrough_is_raw_for_every_service_protocol() {
         "TCPProxyError IgnoredField: ignoring field \"Spec.TCPProxy.LoadBalancerPolicy\"; Cookie load balancer policy is \
          not supported for TCPProxies"
     );
-    assert_eq!(seen.verdict("app/p"), "valid");
+    assert_eq!(seen.validation("app/p"), "valid");
 }
 
 #[test]
@@ -313,7 +313,7 @@ fn a_service_annotation_sets_the_protocol() {
         ]}),
     );
     world.service_of("app/other", json!({"ports": [{"name": "named", "port": 8081, "appProtocol": "http"}]}));
-    for (port, said, wanted) in [
+    for (port, printed, wanted) in [
         (8080, None, Protocol::H2),
         (8081, None, Protocol::H2),
         (8082, None, Protocol::Tls),
@@ -324,13 +324,13 @@ fn a_service_annotation_sets_the_protocol() {
         (8085, Some("tls"), Protocol::Tls),
     ] {
         let mut service = json!({"name": "web", "port": port});
-        if let Some(said) = said {
-            service["protocol"] = json!(said);
+        if let Some(printed) = printed {
+            service["protocol"] = json!(printed);
         }
         world.objects.http_proxies.clear();
         world.proxy("app/p", json!({"virtualhost": {"fqdn": "h"}, "routes": [{"services": [service]}]}));
         let route = world.build().route("h/");
         let Action::Forward(forward) = &route.action else { panic!("{port}") };
-        assert_eq!(forward.backends.choices()[0].upstream.id.protocol, wanted, "{port} {said:?}");
+        assert_eq!(forward.backends.choices()[0].upstream.id.protocol, wanted, "{port} {printed:?}");
     }
 }

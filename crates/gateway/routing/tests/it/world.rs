@@ -9,7 +9,7 @@ use http::{HeaderMap, Method};
 use k8s_openapi::api::core::v1::Secret;
 use pinniped_gateway_routing::{
     Builder, Built, Name, Objects, Settings,
-    status::RouteVerdict,
+    status::IngressRouteValidation,
     table::{
         Action, Backends, Decision, RequestParts, Response, Route, TcpProxy, Terminated, Termination,
         TlsAction, TlsTarget, prepare,
@@ -63,8 +63,8 @@ impl World {
         self
     }
 
-    pub(crate) fn build(&mut self) -> Seen {
-        Seen(self.builder.build(&self.objects))
+    pub(crate) fn build(&mut self) -> BuildResult {
+        BuildResult(self.builder.build(&self.objects))
     }
 
     pub(crate) fn proxy(&mut self, name: &str, spec: Value) -> &mut Self {
@@ -179,9 +179,9 @@ pub(crate) fn route(prefix: &str, service: &str) -> Value {
 }
 
 /// The result of a build, and the client's view of it.
-pub(crate) struct Seen(pub(crate) Built);
+pub(crate) struct BuildResult(pub(crate) Built);
 
-impl Seen {
+impl BuildResult {
     /// Describes a request on port 80: `404`, `301`, `503`, or the backends.
     pub(crate) fn plain(&self, url: &str) -> String {
         self.plain_with(url, &HeaderMap::new())
@@ -247,12 +247,12 @@ impl Seen {
     }
 
     /// Returns `valid`, or every error as `type reason: message`.
-    pub(crate) fn verdict(&self, name: &str) -> String {
-        let verdict = &self.0.http_proxies[&named(name)];
-        if verdict.errors.is_empty() {
+    pub(crate) fn validation(&self, name: &str) -> String {
+        let validation = &self.0.http_proxies[&named(name)];
+        if validation.errors.is_empty() {
             return "valid".to_owned();
         }
-        let lines = verdict.errors.iter();
+        let lines = validation.errors.iter();
         let lines: Vec<String> =
             lines.map(|e| format!("{} {}: {}", e.part.as_str(), e.reason, e.message)).collect();
         lines.join("\n")
@@ -267,11 +267,11 @@ impl Seen {
     }
 
     /// Returns `valid`, `orphaned`, or the reason for the refusal.
-    pub(crate) fn route_verdict(&self, name: &str) -> String {
+    pub(crate) fn ingress_route_validation(&self, name: &str) -> String {
         match &self.0.ingress_routes[&named(name)] {
-            RouteVerdict::Valid => "valid".to_owned(),
-            RouteVerdict::Orphaned => "orphaned".to_owned(),
-            RouteVerdict::Invalid(why) => why.clone(),
+            IngressRouteValidation::Valid => "valid".to_owned(),
+            IngressRouteValidation::Orphaned => "orphaned".to_owned(),
+            IngressRouteValidation::Invalid(why) => why.clone(),
         }
     }
 
@@ -285,13 +285,13 @@ fn named(name: &str) -> Name {
     Name { namespace: namespace.to_owned(), name: name.to_owned() }
 }
 
-fn request<T>(url: &str, headers: &HeaderMap, ask: impl FnOnce(&RequestParts<'_>) -> T) -> T {
+fn request<T>(url: &str, headers: &HeaderMap, send_request: impl FnOnce(&RequestParts<'_>) -> T) -> T {
     let (authority, path) = url.split_once('/').unwrap_or((url, ""));
     let path = format!("/{path}");
     let (path, query) =
         path.split_once('?').map_or((path.as_str(), None), |(path, query)| (path, Some(query)));
     let path = prepare(path);
-    ask(&RequestParts { method: &Method::GET, authority, path: &path, query, headers })
+    send_request(&RequestParts { method: &Method::GET, authority, path: &path, query, headers })
 }
 
 fn decision(decision: Decision<'_>) -> String {

@@ -62,11 +62,11 @@ impl Clause {
 /// Returns the alternatives of the first `Accept` header as ordered by [`parse`]. Empty without
 /// such a header.
 pub fn parse_all(headers: &HeaderMap) -> Vec<Clause> {
-    asked(headers).unwrap_or_default()
+    from_headers(headers).unwrap_or_default()
 }
 
 /// Like [`parse_all`]; `None` when the header is missing or empty.
-pub fn asked(headers: &HeaderMap) -> Option<Vec<Clause>> {
+pub fn from_headers(headers: &HeaderMap) -> Option<Vec<Clause>> {
     super::accept_header(headers).map(|header| parse(&header))
 }
 

@@ -10,7 +10,7 @@ use pinniped_kube_request::attributes::{Attributes, ResourceAttributes};
 use pinniped_kube_request::identity::{KnownUser, MASTERS, User};
 use serde::{Deserialize, Serialize};
 
-use super::{Keep, Results, ReviewError, Reviews};
+use super::{CacheAs, Results, ReviewError, Reviews};
 use crate::client_key::ClientKey;
 use crate::digest::Digest;
 
@@ -136,19 +136,19 @@ impl Authorizer {
         let body = serde_json::to_vec(&review).map_err(|error| ReviewError::Call(error.to_string()))?;
         let body = Bytes::from(body);
         let is_cached = size_chosen_by_client(attributes) < MAX_CACHED_SIZE;
-        let keep = move |decision: &CachedDecision| match decision {
-            _ if !is_cached => Keep::Not,
-            CachedDecision::Allow => Keep::Positive,
-            CachedDecision::Deny(_) | CachedDecision::NoOpinion(_) => Keep::Negative,
+        let cache_as = move |decision: &CachedDecision| match decision {
+            _ if !is_cached => CacheAs::Neither,
+            CachedDecision::Allow => CacheAs::Positive,
+            CachedDecision::Deny(_) | CachedDecision::NoOpinion(_) => CacheAs::Negative,
         };
         let Inner { reviews, results, permits } = &*self.0;
         let review = |permit| self.clone().post(permit, body.clone());
-        results.get_or_review(key, reviews.charge(client.levels()), permits, keep, review).await
+        results.get_or_review(key, reviews.charge(client.levels()), permits, cache_as, review).await
     }
 
     async fn post(self, permit: Waiting, body: Bytes) -> Result<CachedDecision, ReviewError> {
-        let answer: ReviewAnswer = self.0.reviews.post(permit, PATH, RESOURCE, body).await?;
-        let status = answer.status.unwrap_or_default();
+        let response: ReviewResponse = self.0.reviews.post(permit, PATH, RESOURCE, body).await?;
+        let status = response.status.unwrap_or_default();
         let reason: Arc<str> = status.reason.unwrap_or_default().into();
         match (status.allowed.unwrap_or_default(), status.denied.unwrap_or_default()) {
             (true, true) => Err(ReviewError::Call(
@@ -182,31 +182,31 @@ fn size_chosen_by_client(attributes: &Attributes) -> usize {
 /// Returns the digest of a review. Every text is preceded by its length, so that different reviews
 /// never have the same input.
 fn digest(user: &KnownUser, attributes: &Attributes) -> Digest {
-    let mut question = Question(Vec::with_capacity(256));
-    question.0.extend_from_slice(user.digest(digest_of_user));
-    question.about(attributes);
-    question.digest()
+    let mut input = DigestInput(Vec::with_capacity(256));
+    input.0.extend_from_slice(user.digest(digest_of_user));
+    input.about(attributes);
+    input.digest()
 }
 
 fn digest_of_user(user: &User) -> Digest {
-    let mut question = Question(Vec::with_capacity(512));
-    question.text(&user.name);
-    question.text(&user.uid);
-    question.count(user.groups.len());
-    user.groups.iter().for_each(|group| question.text(group));
-    question.count(user.extra.len());
+    let mut input = DigestInput(Vec::with_capacity(512));
+    input.text(&user.name);
+    input.text(&user.uid);
+    input.count(user.groups.len());
+    user.groups.iter().for_each(|group| input.text(group));
+    input.count(user.extra.len());
     for (key, values) in &user.extra {
-        question.text(key);
-        question.count(values.len());
-        values.iter().for_each(|value| question.text(value));
+        input.text(key);
+        input.count(values.len());
+        values.iter().for_each(|value| input.text(value));
     }
-    question.digest()
+    input.digest()
 }
 
 /// Collects the input of a digest in one buffer, which is faster than many small updates of a hash.
-struct Question(Vec<u8>);
+struct DigestInput(Vec<u8>);
 
-impl Question {
+impl DigestInput {
     fn about(&mut self, attributes: &Attributes) {
         match attributes {
             Attributes::NonResource { verb, path } => {
@@ -348,7 +348,7 @@ impl<'a> Resource<'a> {
 }
 
 #[derive(Deserialize)]
-struct ReviewAnswer {
+struct ReviewResponse {
     status: Option<ReviewStatus>,
 }
 

@@ -14,19 +14,19 @@ use pinniped_secret::token::Token;
 /// Maps number of the call, path and body to status code and body.
 type Script = dyn Fn(usize, &str, Value) -> (u16, Value) + Send + Sync;
 
-/// An API server that responds with `answer` and counts calls.
+/// An API server that responds with `content` and counts calls.
 pub(super) struct Peer {
     calls: AtomicUsize,
     /// Calls acquire a permit before they are answered.
     gate: Semaphore,
-    answer: Box<Script>,
+    content: Box<Script>,
 }
 
 pub(super) fn peer(
-    answer: impl Fn(usize, &str, Value) -> (u16, Value) + Send + Sync + 'static,
+    content: impl Fn(usize, &str, Value) -> (u16, Value) + Send + Sync + 'static,
 ) -> (Arc<Peer>, Reviews) {
     let peer =
-        Arc::new(Peer { calls: AtomicUsize::new(0), gate: Semaphore::new(1000), answer: Box::new(answer) });
+        Arc::new(Peer { calls: AtomicUsize::new(0), gate: Semaphore::new(1000), content: Box::new(content) });
     let service = {
         let peer = Arc::clone(&peer);
         tower::service_fn(move |request: Request<Body>| {
@@ -36,9 +36,9 @@ pub(super) fn peer(
                 let _turn = peer.gate.acquire().await.unwrap();
                 let path = request.uri().path().to_owned();
                 let body = request.into_body().collect().await.unwrap().to_bytes();
-                let (code, answer) = (peer.answer)(call, &path, serde_json::from_slice(&body).unwrap());
+                let (code, content) = (peer.content)(call, &path, serde_json::from_slice(&body).unwrap());
                 let response = Response::builder().status(code).header("content-type", "application/json");
-                Ok::<_, std::io::Error>(response.body(Body::from(answer.to_string().into_bytes())).unwrap())
+                Ok::<_, std::io::Error>(response.body(Body::from(content.to_string().into_bytes())).unwrap())
             }
         })
     };
@@ -107,13 +107,13 @@ async fn equal_reviews_in_flight_share_one_call() {
     let held = peer.gate.acquire_many(1000).await.unwrap();
     let (alice, question) = (KnownUser::from(user("alice")), path("/x"));
     let all = futures::future::join_all((0..50).map(|_| authorizer.authorize("a", &alice, &question)));
-    let (answers, ()) = futures::join!(all, async {
+    let (responses, ()) = futures::join!(all, async {
         while peer.calls() == 0 {
             tokio::task::yield_now().await;
         }
         drop(held);
     });
-    assert!(answers.into_iter().all(|answer| answer == Ok(Decision::Allow)));
+    assert!(responses.into_iter().all(|response| response == Ok(Decision::Allow)));
     assert_eq!(peer.calls(), 1);
 }
 

@@ -10,10 +10,10 @@ use pinniped_cache::Cache;
 use pinniped_fair_semaphore::{FairSemaphore, Waiting};
 use pinniped_kube_request::identity::KnownUser;
 
-use super::{Charge, DigestCache, ENTRIES, Keep, Results, ReviewError, Reviews};
+use super::{CacheAs, Charge, DigestCache, ENTRIES, Results, ReviewError, Reviews};
 use crate::client_key::{Level, network};
 use crate::digest::Digest;
-use crate::review::{TokenReviewAnswer, TokenVerdict, token_review_body};
+use crate::review::{TokenReviewResponse, TokenReviewResult, token_review_body};
 use pinniped_secret::token::Token;
 
 const PATH: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
@@ -116,19 +116,20 @@ impl TokenReviewer {
         let _caller = share.callers.try_acquire(charge.levels()).ok_or(ReviewError::Overloaded)?;
         let body = token_review_body("authentication.k8s.io/v1", token);
         let review = |permit| self.clone().post(key, permit, body.clone());
-        let keep = |user: &Option<KnownUser>| if user.is_some() { Keep::Positive } else { Keep::Negative };
-        results.get_or_review(key, charge, &share.reviews, keep, review).await
+        let cache_as =
+            |user: &Option<KnownUser>| if user.is_some() { CacheAs::Positive } else { CacheAs::Negative };
+        results.get_or_review(key, charge, &share.reviews, cache_as, review).await
     }
 
     async fn post(self, key: Digest, permit: Waiting, body: Bytes) -> Result<Option<KnownUser>, ReviewError> {
         let Inner { reviews, accepted, .. } = &*self.0;
-        let answer: TokenReviewAnswer = reviews.post(permit, PATH, RESOURCE, body).await?;
-        match answer.status.unwrap_or_default().into_verdict() {
-            TokenVerdict::Yes(user) => {
+        let response: TokenReviewResponse = reviews.post(permit, PATH, RESOURCE, body).await?;
+        match response.status.unwrap_or_default().into_result() {
+            TokenReviewResult::Authenticated(user) => {
                 accepted.insert(key, reviews.charge(&[Level::User(&user.name)]));
                 Ok(Some(user.into()))
             }
-            TokenVerdict::No(error) => {
+            TokenReviewResult::Unauthenticated(error) => {
                 accepted.remove(&key);
                 tracing::debug!(%error, "token not accepted");
                 Ok(None)

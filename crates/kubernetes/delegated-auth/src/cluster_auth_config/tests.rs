@@ -108,7 +108,7 @@ fn api_server(map: Value, events: mpsc::UnboundedReceiver<Value>) -> kube::Clien
         async move {
             let query = request.uri().query().unwrap_or_default();
             let line = |value: &Value| Bytes::from(format!("{value}\n"));
-            let answers = if request.uri().path().ends_with(NAME) {
+            let responses = if request.uri().path().ends_with(NAME) {
                 futures::stream::iter([line(&map)]).boxed()
             } else if query.contains("watch=true") {
                 assert!(
@@ -125,7 +125,7 @@ fn api_server(map: Value, events: mpsc::UnboundedReceiver<Value>) -> kube::Clien
                 let list = json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": [map]});
                 futures::stream::iter([line(&list)]).boxed()
             };
-            let body = StreamBody::new(answers.map(|bytes| Ok::<_, Infallible>(Frame::data(bytes))));
+            let body = StreamBody::new(responses.map(|bytes| Ok::<_, Infallible>(Frame::data(bytes))));
             Ok::<_, Infallible>(Response::new(body.boxed_unsync()))
         }
     });

@@ -47,7 +47,7 @@ fn reviewer(calls: Arc<AtomicUsize>) -> TokenReviewer {
             calls.fetch_add(1, Ordering::SeqCst);
             let body = request.into_body().collect().await.unwrap().to_bytes();
             let review: Value = serde_json::from_slice(&body).unwrap();
-            let (code, answer) = match review["spec"]["token"].as_str() {
+            let (code, content) = match review["spec"]["token"].as_str() {
                 Some("good") => {
                     (201, json!({"status": {"authenticated": true, "user": {"username": "tim"}}}))
                 }
@@ -55,7 +55,7 @@ fn reviewer(calls: Arc<AtomicUsize>) -> TokenReviewer {
                 _ => (201, json!({"status": {"error": "no"}})),
             };
             let response = Response::builder().status(code);
-            Ok::<_, std::io::Error>(response.body(Body::from(answer.to_string().into_bytes())).unwrap())
+            Ok::<_, std::io::Error>(response.body(Body::from(content.to_string().into_bytes())).unwrap())
         }
     });
     TokenReviewer::new(kube::Client::new(service, "default"))
@@ -91,7 +91,7 @@ struct World {
     extra: Arc<Extra>,
     reviews: Arc<AtomicUsize>,
     authenticator: RequestAuthenticator,
-    connections: Mutex<HashMap<Vec<CertificateDer<'static>>, Arc<KeptVerdict>>>,
+    connections: Mutex<HashMap<Vec<CertificateDer<'static>>, Arc<CachedVerification>>>,
 }
 
 impl World {
@@ -131,12 +131,12 @@ impl World {
         Self::with(|ca, proxy| ClusterAuthConfig { client_ca: Some(ca.clone()), request_header: Some(proxy) })
     }
 
-    async fn ask(&self, peer: &[CertificateDer<'static>], headers: &[(&str, &str)]) -> String {
-        self.ask_at(peer, headers, NOW).await.0
+    async fn authenticate(&self, peer: &[CertificateDer<'static>], headers: &[(&str, &str)]) -> String {
+        self.authenticate_at(peer, headers, NOW).await.0
     }
 
     /// Returns the result in short form, and the remaining headers.
-    async fn ask_at(
+    async fn authenticate_at(
         &self,
         peer: &[CertificateDer<'static>],
         headers: &[(&str, &str)],
@@ -147,14 +147,16 @@ impl World {
             map.append(HeaderName::try_from(*name).unwrap(), HeaderValue::try_from(*value).unwrap());
         }
         // Equal chains share one connection, so every change must apply to its next request.
-        let kept = Arc::clone(self.connections.lock().unwrap().entry(peer.to_vec()).or_default());
-        let peer = Peer { chain: peer, kept: Some(&kept), address: None };
+        let cached = Arc::clone(self.connections.lock().unwrap().entry(peer.to_vec()).or_default());
+        let peer = Peer { chain: peer, cached: Some(&cached), address: None };
         let result = self.authenticator.authenticate(&mut map, peer, at(now)).await;
         let shown = match result {
-            Outcome::User { user, method } => format!("{method:?} {} [{}]", user.name, user.groups.join(" ")),
-            Outcome::Anonymous => "anonymous".to_owned(),
-            Outcome::Rejected { .. } => "rejected".to_owned(),
-            Outcome::Overloaded => "overloaded".to_owned(),
+            AuthenticationResult::User { user, method } => {
+                format!("{method:?} {} [{}]", user.name, user.groups.join(" "))
+            }
+            AuthenticationResult::Anonymous => "anonymous".to_owned(),
+            AuthenticationResult::Rejected { .. } => "rejected".to_owned(),
+            AuthenticationResult::Overloaded => "overloaded".to_owned(),
         };
         (shown, map.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect())
     }
@@ -234,7 +236,7 @@ async fn the_chain_decides_like_the_api_server() {
             "WebSocketToken tim [system:authenticated]",
         ),
     ] {
-        assert_eq!(world.ask(peer, headers).await, expected, "{what}");
+        assert_eq!(world.authenticate(peer, headers).await, expected, "{what}");
     }
 }
 
@@ -242,7 +244,7 @@ async fn the_chain_decides_like_the_api_server() {
 async fn a_certificate_without_a_name_is_anonymous_without_a_front_proxy() {
     let world = World::with(|ca, _| ClusterAuthConfig { client_ca: Some(ca.clone()), request_header: None });
     let nameless = client(&world.cluster_ca, "", &[]);
-    assert_eq!(world.ask(&nameless, &[]).await, "anonymous");
+    assert_eq!(world.authenticate(&nameless, &[]).await, "anonymous");
 }
 
 #[tokio::test]
@@ -250,7 +252,7 @@ async fn certificates_are_ignored_without_a_ca() {
     let world = World::with(|_, _| ClusterAuthConfig::default());
     world.extra.set(None);
     let alice = client(&world.cluster_ca, "alice", &[]);
-    assert_eq!(world.ask(&alice, &[]).await, "anonymous");
+    assert_eq!(world.authenticate(&alice, &[]).await, "anonymous");
     assert!(world.authenticator.client_ca_hints().is_empty());
 }
 
@@ -268,7 +270,7 @@ async fn a_certificate_authenticates_only_while_it_is_valid() {
         (NOW, user),
         ("2025-12-31T23:59:59Z", "rejected"),
     ] {
-        assert_eq!(world.ask_at(&sam, &[], now).await.0, expected, "{now}");
+        assert_eq!(world.authenticate_at(&sam, &[], now).await.0, expected, "{now}");
     }
 }
 
@@ -277,14 +279,14 @@ async fn a_rotated_ca_applies_to_the_next_request() {
     let world = World::new();
     let sam = client(&world.signer, "sam", &[]);
     let mallory = client(&world.stranger, "mallory", &[]);
-    assert_eq!(world.ask(&sam, &[]).await, "ClientCertificate sam [system:authenticated]");
-    assert_eq!(world.ask(&mallory, &[]).await, "rejected");
+    assert_eq!(world.authenticate(&sam, &[]).await, "ClientCertificate sam [system:authenticated]");
+    assert_eq!(world.authenticate(&mallory, &[]).await, "rejected");
     assert_eq!(world.authenticator.client_ca_hints().len(), 3);
     world.extra.set(Some(bundle(&world.stranger)));
-    assert_eq!(world.ask(&sam, &[]).await, "rejected");
-    assert_eq!(world.ask(&mallory, &[]).await, "ClientCertificate mallory [system:authenticated]");
+    assert_eq!(world.authenticate(&sam, &[]).await, "rejected");
+    assert_eq!(world.authenticate(&mallory, &[]).await, "ClientCertificate mallory [system:authenticated]");
     world.extra.set(None);
-    assert_eq!(world.ask(&mallory, &[]).await, "rejected");
+    assert_eq!(world.authenticate(&mallory, &[]).await, "rejected");
     assert_eq!(world.authenticator.client_ca_hints().len(), 2);
 }
 
@@ -302,7 +304,10 @@ async fn the_user_of_a_certificate_has_its_fingerprint_as_an_extra() {
         groups: vec!["g".to_owned(), "system:authenticated".to_owned()],
         extra: BTreeMap::from([extra]),
     };
-    assert_eq!(result, Outcome::User { user: expected.into(), method: Method::ClientCertificate });
+    assert_eq!(
+        result,
+        AuthenticationResult::User { user: expected.into(), method: Method::ClientCertificate }
+    );
 }
 
 #[tokio::test]
@@ -316,7 +321,7 @@ async fn authentication_removes_credentials_and_identities_on_success() {
         (&[], &[BASIC, REMOTE], &[]),
         (&[], &[BAD, REMOTE], &["authorization: Bearer bad", "x-remote-user: rose"]),
     ] {
-        assert_eq!(world.ask_at(peer, headers, NOW).await.1, remaining);
+        assert_eq!(world.authenticate_at(peer, headers, NOW).await.1, remaining);
     }
     let websocket = [
         ("upgrade", "websocket"),
@@ -325,9 +330,9 @@ async fn authentication_removes_credentials_and_identities_on_success() {
         ("sec-websocket-protocol", "b"),
     ];
     let remaining = ["upgrade: websocket", "connection: Upgrade", "sec-websocket-protocol: a,b"];
-    assert_eq!(world.ask_at(&[], &websocket, NOW).await.1, remaining);
+    assert_eq!(world.authenticate_at(&[], &websocket, NOW).await.1, remaining);
     // A token that was not used for authentication is not forwarded either.
-    assert_eq!(world.ask_at(&sam, &websocket, NOW).await.1, remaining);
+    assert_eq!(world.authenticate_at(&sam, &websocket, NOW).await.1, remaining);
 }
 
 #[tokio::test]
@@ -342,13 +347,13 @@ async fn front_proxy_headers_that_are_not_text_name_no_user() {
         }
         let result = world.authenticator.authenticate(&mut headers, Peer::new(&proxy), at(NOW)).await;
         let found = match result {
-            Outcome::User { user, .. } => Some(user.name.clone()),
-            Outcome::Rejected { reason } => {
+            AuthenticationResult::User { user, .. } => Some(user.name.clone()),
+            AuthenticationResult::Rejected { reason } => {
                 assert!(reason.contains("header x-remote-user of the front proxy is not UTF-8"), "{reason}");
                 None
             }
-            Outcome::Anonymous => Some("anonymous".to_owned()),
-            Outcome::Overloaded => Some("overloaded".to_owned()),
+            AuthenticationResult::Anonymous => Some("anonymous".to_owned()),
+            AuthenticationResult::Overloaded => Some("overloaded".to_owned()),
         };
         assert_eq!(found.as_deref(), expected);
     }
@@ -358,7 +363,7 @@ async fn front_proxy_headers_that_are_not_text_name_no_user() {
 async fn a_valid_certificate_needs_no_review() {
     let world = World::new();
     let sam = client(&world.signer, "sam", &[]);
-    world.ask(&sam, &[GOOD]).await;
+    world.authenticate(&sam, &[GOOD]).await;
     assert_eq!(world.reviews.load(Ordering::SeqCst), 0);
 }
 
@@ -387,8 +392,10 @@ async fn a_certificate_has_a_uid_when_it_names_exactly_one() {
             .authenticate(&mut HeaderMap::new(), Peer::new(&[leaf.der().clone()]), at(NOW))
             .await;
         let found = match &result {
-            Outcome::User { user, .. } => Some(user.uid.as_str()),
-            Outcome::Anonymous | Outcome::Overloaded | Outcome::Rejected { .. } => None,
+            AuthenticationResult::User { user, .. } => Some(user.uid.as_str()),
+            AuthenticationResult::Anonymous
+            | AuthenticationResult::Overloaded
+            | AuthenticationResult::Rejected { .. } => None,
         };
         assert_eq!(found, expected, "{uid:?}: {result:?}");
     }

@@ -3,8 +3,8 @@ use tokio::io::AsyncWriteExt as _;
 
 use super::*;
 
-fn answer(code: u16, headers: &[(http::HeaderName, &'static str)], body: &'static str) -> Answer {
-    Answer {
+fn response(code: u16, headers: &[(http::HeaderName, &'static str)], body: &'static str) -> FullResponse {
+    FullResponse {
         status: StatusCode::from_u16(code).unwrap(),
         headers: headers
             .iter()
@@ -18,48 +18,48 @@ fn answer(code: u16, headers: &[(http::HeaderName, &'static str)], body: &'stati
 fn failures_have_the_error_texts_of_client_go() {
     let json = || (CONTENT_TYPE, "application/json");
     let text = || (CONTENT_TYPE, "text/plain");
-    for (answer, message, transient) in [
-        (answer(401, &[], ""), "the server has asked for the client to provide credentials", false),
-        (answer(404, &[], ""), "the server could not find the requested resource", false),
+    for (response, message, transient) in [
+        (response(401, &[], ""), "the server has asked for the client to provide credentials", false),
+        (response(404, &[], ""), "the server could not find the requested resource", false),
         (
-            answer(302, &[], ""),
+            response(302, &[], ""),
             "the server responded with the status code 302 but did not return more information",
             false,
         ),
-        (answer(503, &[], ""), "the server is currently unable to handle the request", false),
+        (response(503, &[], ""), "the server is currently unable to handle the request", false),
         (
-            answer(503, &[(RETRY_AFTER, "1")], ""),
+            response(503, &[(RETRY_AFTER, "1")], ""),
             "the server is currently unable to handle the request",
             true,
         ),
         (
-            answer(429, &[], ""),
+            response(429, &[], ""),
             "the server has received too many requests and has asked us to try again later",
             true,
         ),
         (
-            answer(504, &[], ""),
+            response(504, &[], ""),
             "the server was unable to return a response in the time allotted, but may still be processing the request",
             true,
         ),
         (
-            answer(500, &[text()], " boom\n"),
+            response(500, &[text()], " boom\n"),
             "an error on the server (\"boom\") has prevented the request from succeeding",
             true,
         ),
         (
-            answer(502, &[json()], "{}"),
+            response(502, &[json()], "{}"),
             "an error on the server (\"unknown\") has prevented the request from succeeding",
             false,
         ),
-        (answer(403, &[text()], "no, you"), "no, you", false),
+        (response(403, &[text()], "no, you"), "no, you", false),
         (
-            answer(200, &[json()], ""),
+            response(200, &[json()], ""),
             "0-length response with status code: 200 and content type: application/json",
             false,
         ),
         (
-            answer(
+            response(
                 500,
                 &[json()],
                 r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"mine","code":500}"#,
@@ -68,7 +68,7 @@ fn failures_have_the_error_texts_of_client_go() {
             true,
         ),
         (
-            answer(
+            response(
                 403,
                 &[json()],
                 r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"no","reason":"Forbidden"}"#,
@@ -77,8 +77,8 @@ fn failures_have_the_error_texts_of_client_go() {
             false,
         ),
     ] {
-        let shown = format!("{answer:?}");
-        let error = answer.into_success(None).unwrap_err();
+        let shown = format!("{response:?}");
+        let error = response.into_success(None).unwrap_err();
         assert_eq!((error.message.as_str(), error.transient), (message, transient), "{shown}");
     }
 }
@@ -86,7 +86,7 @@ fn failures_have_the_error_texts_of_client_go() {
 #[test]
 fn the_resource_is_appended_to_the_error_text() {
     let error =
-        answer(404, &[], "").into_success(Some("post tokenreviews.authentication.k8s.io")).unwrap_err();
+        response(404, &[], "").into_success(Some("post tokenreviews.authentication.k8s.io")).unwrap_err();
     assert_eq!(
         error.message,
         "the server could not find the requested resource (post tokenreviews.authentication.k8s.io)"
@@ -96,7 +96,7 @@ fn the_resource_is_appended_to_the_error_text() {
 #[test]
 fn any_success_status_returns_the_body() {
     for code in [200, 201, 202] {
-        assert_eq!(answer(code, &[], "{}").into_success(None).unwrap(), "{}");
+        assert_eq!(response(code, &[], "{}").into_success(None).unwrap(), "{}");
     }
 }
 
@@ -110,23 +110,23 @@ fn the_review_is_serialized_like_in_go() {
 
 #[test]
 fn a_review_response_may_omit_every_member() {
-    let verdict = |json: &str| {
-        let answer: TokenReviewAnswer = serde_json::from_str(json).unwrap();
-        answer.status.unwrap_or_default().into_verdict()
+    let result = |json: &str| {
+        let response: TokenReviewResponse = serde_json::from_str(json).unwrap();
+        response.status.unwrap_or_default().into_result()
     };
-    assert_eq!(verdict("{}"), TokenVerdict::No(String::new()));
-    assert_eq!(verdict(r#"{"status":null}"#), TokenVerdict::No(String::new()));
-    assert_eq!(verdict(r#"{"status":{"error":"no"}}"#), TokenVerdict::No("no".to_owned()));
+    assert_eq!(result("{}"), TokenReviewResult::Unauthenticated(String::new()));
+    assert_eq!(result(r#"{"status":null}"#), TokenReviewResult::Unauthenticated(String::new()));
+    assert_eq!(result(r#"{"status":{"error":"no"}}"#), TokenReviewResult::Unauthenticated("no".to_owned()));
     assert_eq!(
-        verdict(r#"{"status":{"authenticated":true,"user":null}}"#),
-        TokenVerdict::Yes(User::default())
+        result(r#"{"status":{"authenticated":true,"user":null}}"#),
+        TokenReviewResult::Authenticated(User::default())
     );
     assert_eq!(
-        verdict(
+        result(
             r#"{"kind":"x","unknown":1,"status":{"authenticated":true,"error":"ignored","user":{"username":"a","uid":"u",
                 "groups":["g"],"extra":{"k":["v"],"n":null}}}}"#
         ),
-        TokenVerdict::Yes(User {
+        TokenReviewResult::Authenticated(User {
             name: "a".to_owned(),
             uid: "u".to_owned(),
             groups: vec!["g".to_owned()],
@@ -329,7 +329,7 @@ async fn denials_are_retried_only_while_the_server_starts() {
                     let error = io::Error::from(io::ErrorKind::ConnectionReset);
                     Err(CallError::transport(&error, "reset".to_owned()))
                 }
-                1..=3 => Err(answer(403, &[], "").into_success(None).unwrap_err()),
+                1..=3 => Err(response(403, &[], "").into_success(None).unwrap_err()),
                 _ => Ok(()),
             }
         });

@@ -135,8 +135,8 @@ fn reviews_of(plan: &ModePlan) -> Vec<String> {
     plan.steps
         .iter()
         .map(|step| match step {
-            Step::Ask(attributes) => show(attributes),
-            Step::AskAnyOrEach { any, each } => {
+            Step::Review(attributes) => show(attributes),
+            Step::ReviewAnyOrEach { any, each } => {
                 format!("any {} each {}", show(any), each.iter().map(&show).collect::<Vec<_>>().join("; "))
             }
             Step::Deny { attributes, reason } => format!("deny {}: {reason}", show(attributes)),
@@ -189,7 +189,7 @@ fn user_info_reviews_every_part_of_the_user() {
             "impersonate:user-info authentication.k8s.io/v1 userextras/acme.io/foo /2",
         ]
     );
-    let Step::Ask(Attributes::Resource(on)) = &plan.steps[0] else { panic!("a resource is asked about") };
+    let Step::Review(Attributes::Resource(on)) = &plan.steps[0] else { panic!("a resource is asked about") };
     assert_eq!(on.label_selector.as_deref(), Some("a=b"));
     let mut becomes = wanted;
     becomes.groups.push(AUTHENTICATED.to_owned());
@@ -326,15 +326,15 @@ fn an_anonymous_client_is_refused_with_the_first_review_of_the_first_mode() {
         ("system:node:n", "impersonate-on:arbitrary-node:get"),
         ("system:serviceaccount:a:b", "impersonate-on:serviceaccount:get"),
     ] {
-        let attributes_refused = refused_unasked(&anonymous, &user(wanted, "", &[], &[]), &attributes);
+        let attributes_refused = refused_without_review(&anonymous, &user(wanted, "", &[], &[]), &attributes);
         let expected = Attributes::NonResource { verb: verb.to_owned(), path: "/x".to_owned() };
         assert_eq!(attributes_refused, Some(expected), "{wanted}");
     }
     // For a node, no constrained mode applies when more than its name is requested.
     let with_group = user("system:node:n", "", &["g"], &[]);
-    let attributes_refused = refused_unasked(&anonymous, &with_group, &attributes).unwrap();
+    let attributes_refused = refused_without_review(&anonymous, &with_group, &attributes).unwrap();
     assert_eq!(attributes_refused.verb(), "impersonate");
     for other in [user("bob", "", &[], &[]), user("system:anonymous", "", &["system:masters"], &[])] {
-        assert_eq!(refused_unasked(&other, &with_group, &attributes), None, "{other:?}");
+        assert_eq!(refused_without_review(&other, &with_group, &attributes), None, "{other:?}");
     }
 }

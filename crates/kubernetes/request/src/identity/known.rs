@@ -11,7 +11,7 @@ use pinniped_http_headers::precomputed::PrecomputedHeaders;
 
 /// The maximum number of groups and extra values for which headers are cached. Users with more are
 /// rare and their headers large, so they are computed for each request.
-const MOST_KEPT: usize = 64;
+const MAX_CACHED_USERS: usize = 64;
 
 /// A shared [`User`]. Clones refer to the same user.
 #[derive(Clone)]
@@ -39,7 +39,7 @@ impl KnownUser {
     /// As [`Impersonation::write`].
     pub fn impersonation(&self) -> Result<Option<&PrecomputedHeaders>, InvalidHeader> {
         let user = &self.0.user;
-        if user.groups.len() + user.extra.values().map(Vec::len).sum::<usize>() > MOST_KEPT {
+        if user.groups.len() + user.extra.values().map(Vec::len).sum::<usize>() > MAX_CACHED_USERS {
             return Ok(None);
         }
         let made = self

@@ -21,7 +21,9 @@ fn refusal(plan: Plan<'_>) -> Option<Refusal> {
 fn users_without_uid_are_impersonated() {
     let plain = KnownUser::from(user("u", "", &["a", "b"], &[("iam.gke.io/user-assertion", &["x"])]));
     let admin = user("admin", "", &[], &[]);
-    for token in [TokenVerdict::None, TokenVerdict::Rejected, TokenVerdict::Unknown("e".to_owned())] {
+    for token in
+        [BearerTokenReview::None, BearerTokenReview::Rejected, BearerTokenReview::Failed("e".to_owned())]
+    {
         for uids in [UidImpersonation::Enabled, UidImpersonation::Disabled] {
             for original in [None, Some(&admin)] {
                 assert_eq!(
@@ -51,11 +53,11 @@ fn unsafe_and_reserved_extra_keys_are_refused() {
         ("a-b_c.d/9", None),
     ] {
         let given = KnownUser::from(user("u", "", &[], &[(key, &["v"])]));
-        let got = plan(&given, None, &TokenVerdict::None, UidImpersonation::Enabled);
+        let got = plan(&given, None, &BearerTokenReview::None, UidImpersonation::Enabled);
         assert_eq!(refusal(got), wanted, "{key}");
         // The result is the same for a user with a UID.
         let given = KnownUser::from(user("u", "1", &[], &[(key, &["v"])]));
-        let got = plan(&given, None, &TokenVerdict::None, UidImpersonation::Enabled);
+        let got = plan(&given, None, &BearerTokenReview::None, UidImpersonation::Enabled);
         assert_eq!(refusal(got), wanted, "{key}");
     }
 }
@@ -66,13 +68,13 @@ fn users_with_a_uid_follow_the_table() {
     let other_order = user("u", "1", &["b", "a"], &[("k", &["v"])]);
     let admin = user("admin", "0x001", &[], &[(ORIGINAL_USER_INFO, &["v"])]);
     let impersonate = |original| Plan::Impersonate(Impersonation { user: &given, original });
-    let unknown = TokenVerdict::Unknown("some review error".to_owned());
+    let unknown = BearerTokenReview::Failed("some review error".to_owned());
     // client impersonation, token, plan when disabled, plan when enabled
     let rows = [
-        (false, TokenVerdict::Is(User::clone(&given)), Plan::Passthrough, Plan::Passthrough),
-        (false, TokenVerdict::None, Plan::Refuse(Refusal::NoToken), impersonate(None)),
-        (false, TokenVerdict::Rejected, Plan::Refuse(Refusal::TokenRejected), impersonate(None)),
-        (false, TokenVerdict::Is(other_order), Plan::Refuse(Refusal::OtherUser), impersonate(None)),
+        (false, BearerTokenReview::User(User::clone(&given)), Plan::Passthrough, Plan::Passthrough),
+        (false, BearerTokenReview::None, Plan::Refuse(Refusal::NoToken), impersonate(None)),
+        (false, BearerTokenReview::Rejected, Plan::Refuse(Refusal::TokenRejected), impersonate(None)),
+        (false, BearerTokenReview::User(other_order), Plan::Refuse(Refusal::OtherUser), impersonate(None)),
         (
             false,
             unknown.clone(),
@@ -81,7 +83,7 @@ fn users_with_a_uid_follow_the_table() {
         ),
         (
             true,
-            TokenVerdict::Is(User::clone(&given)),
+            BearerTokenReview::User(User::clone(&given)),
             Plan::Refuse(Refusal::NestedUid),
             impersonate(Some(&admin)),
         ),
@@ -92,9 +94,9 @@ fn users_with_a_uid_follow_the_table() {
         assert_eq!(&plan(&given, original, token, UidImpersonation::Disabled), disabled, "{token:?}");
         assert_eq!(&plan(&given, original, token, UidImpersonation::Enabled), enabled, "{token:?}");
     }
-    assert!(needs_token_verdict(&given, false));
-    assert!(!needs_token_verdict(&given, true));
-    assert!(!needs_token_verdict(&user("u", "", &[], &[]), false));
+    assert!(needs_token_review(&given, false));
+    assert!(!needs_token_review(&given, true));
+    assert!(!needs_token_review(&user("u", "", &[], &[]), false));
 }
 
 #[test]

@@ -75,19 +75,19 @@ fn main() -> ExitCode {
 }
 
 async fn demo(args: Args) -> anyhow::Result<ExitCode> {
-    let mut stop = Stop::new()?;
-    let story = story(&args)?;
+    let mut stop = StopSignals::new()?;
+    let scenario = scenario(&args)?;
     match (args.node, args.image) {
         (Some(name), Some(image)) => {
-            let params = node::Params { name, image, tools: args.node_tools, keep: args.keep, story };
+            let params = node::Params { name, image, tools: args.node_tools, keep: args.keep, scenario };
             node::demo(params, &mut stop).await
         }
-        _ => world::demo(args.keep, story, &mut stop).await,
+        _ => world::demo(args.keep, scenario, &mut stop).await,
     }
 }
 
 /// The steps of a walk.
-enum Story {
+enum Scenario {
     /// The impersonation proxy, with the programs of a real cert-manager or without.
     Proxy { cert_manager: Option<PathBuf> },
     /// The whole release post with its ingress.
@@ -96,13 +96,13 @@ enum Story {
     Tokens,
 }
 
-fn story(args: &Args) -> anyhow::Result<Story> {
+fn scenario(args: &Args) -> anyhow::Result<Scenario> {
     if args.strategy == Strategy::ServiceAccountToken {
         anyhow::ensure!(
             args.node.is_none() && !args.with_cert_manager,
             "--strategy service-account-token goes neither with --node nor with --with-cert-manager"
         );
-        return Ok(Story::Tokens);
+        return Ok(Scenario::Tokens);
     }
     let cert_manager = match args.with_cert_manager {
         true => Some(CertManager::programs().context("cert-manager is built by `cargo xtask demo`")?),
@@ -112,30 +112,30 @@ fn story(args: &Args) -> anyhow::Result<Story> {
         Some(Ingress::Gateway)
     } else if args.with_contour {
         let programs = contour::Programs::find();
-        Some(Ingress::Contour(programs.context("Contour and Envoy are had by `cargo xtask demo`")?))
+        Some(Ingress::Contour(programs.context("Contour and Envoy are installed by `cargo xtask demo`")?))
     } else {
         None
     };
     Ok(match (cert_manager, ingress) {
-        (Some(cert_manager), Some(ingress)) => Story::ReleasePost { cert_manager, ingress },
-        (cert_manager, _) => Story::Proxy { cert_manager },
+        (Some(cert_manager), Some(ingress)) => Scenario::ReleasePost { cert_manager, ingress },
+        (cert_manager, _) => Scenario::Proxy { cert_manager },
     })
 }
 
 /// The result of the demo.
-enum End {
+enum DemoResult {
     Done,
     Failed(anyhow::Error),
     Interrupted,
 }
 
 /// Ctrl-C, or a termination signal.
-struct Stop {
+struct StopSignals {
     interrupt: Signal,
     terminate: Signal,
 }
 
-impl Stop {
+impl StopSignals {
     fn new() -> anyhow::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt()).context("could not watch for Ctrl-C")?,
@@ -143,7 +143,7 @@ impl Stop {
         })
     }
 
-    async fn asked(&mut self) {
+    async fn requested(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}

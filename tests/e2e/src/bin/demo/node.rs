@@ -6,12 +6,12 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::Context as _;
-use pinniped_e2e::environment::{OnNode, Place as _};
+use pinniped_e2e::environment::{Environment as _, OnNode};
 use pinniped_e2e::narrator::{Narrator, seconds};
 use pinniped_e2e::walkthrough::{CONCIERGE, GATEWAY, Ingress, LOCAL_USER_AUTHENTICATOR, Walk};
 use pinniped_node::{Node, UpOptions};
 
-use crate::{End, Stop, Story, interrupted};
+use crate::{DemoResult, Scenario, StopSignals, interrupted};
 
 /// The number of log lines of a pod that usually show why a walk failed.
 const TAIL: &str = "--tail=20";
@@ -24,10 +24,10 @@ pub(crate) struct Params {
     /// The programs of a node that the demo starts if it is not running.
     pub(crate) tools: Option<PathBuf>,
     pub(crate) keep: bool,
-    pub(crate) story: Story,
+    pub(crate) scenario: Scenario,
 }
 
-pub(crate) async fn demo(params: Params, stop: &mut Stop) -> anyhow::Result<ExitCode> {
+pub(crate) async fn demo(params: Params, stop: &mut StopSignals) -> anyhow::Result<ExitCode> {
     let start = Instant::now();
     let attached = Node::attach(&params.name);
     let own = attached.is_err() && params.tools.is_some();
@@ -35,7 +35,7 @@ pub(crate) async fn demo(params: Params, stop: &mut Stop) -> anyhow::Result<Exit
         (Err(_), Some(tools)) => {
             tokio::select! {
                 node = up(&params.name, tools) => node?,
-                () = stop.asked() => return Ok(interrupted()),
+                () = stop.requested() => return Ok(interrupted()),
             }
         }
         (attached, _) => attached?,
@@ -64,36 +64,36 @@ async fn walk(
     params: &Params,
     own: bool,
     start: Instant,
-    stop: &mut Stop,
+    stop: &mut StopSignals,
 ) -> anyhow::Result<ExitCode> {
     let Params { name, keep, .. } = params;
     let folder = tempfile::Builder::new().prefix("pinniped-demo-").tempdir();
     let folder = folder.context("could not make a folder for the demo's files")?;
-    let place = OnNode::new(node, folder.path());
-    let walk = Walk::new(&place, Narrator::Loud, start)?;
+    let environment = OnNode::new(node, folder.path());
+    let walk = Walk::new(&environment, Narrator::Loud, start)?;
     let end = tokio::select! {
-        result = everything(node, &walk, params, start) => result.map_or_else(End::Failed, |()| End::Done),
-        () = stop.asked() => End::Interrupted,
+        result = everything(node, &walk, params, start) => result.map_or_else(DemoResult::Failed, |()| DemoResult::Done),
+        () = stop.requested() => DemoResult::Interrupted,
     };
     let code = match &end {
-        End::Done => {
+        DemoResult::Done => {
             println!("\n== Done in {}", seconds(start.elapsed()));
             ExitCode::SUCCESS
         }
-        End::Failed(error) => {
+        DemoResult::Failed(error) => {
             eprintln!("\nerror: {error:#}");
-            explain(&place).await;
+            explain(&environment).await;
             ExitCode::FAILURE
         }
-        End::Interrupted if own => interrupted(),
-        End::Interrupted => {
+        DemoResult::Interrupted if own => interrupted(),
+        DemoResult::Interrupted => {
             eprintln!("\ninterrupted");
             ExitCode::from(130)
         }
     };
     if *keep {
         println!("{}", how_to_go_on(node, &folder.keep())?);
-    } else if !own && !matches!(end, End::Done) {
+    } else if !own && !matches!(end, DemoResult::Done) {
         eprintln!(
             "\nWhat was installed is still on node `{name}`; the next demo removes it first, and so does \
              `cargo xtask node down --name {name}`."
@@ -103,10 +103,10 @@ async fn walk(
 }
 
 async fn everything(node: &Node, walk: &Walk<'_>, params: &Params, start: Instant) -> anyhow::Result<()> {
-    let Params { image, keep, story, .. } = params;
+    let Params { image, keep, scenario, .. } = params;
     let narrator = Narrator::Loud;
     if !walk.leftovers().await?.is_empty() {
-        narrator.say("An earlier demo was kept or broken off.");
+        narrator.print("An earlier demo was kept or interrupted.");
         walk.remove().await?;
     }
     narrator.heading(start, "Bring our image onto the node");
@@ -116,39 +116,37 @@ async fn everything(node: &Node, walk: &Walk<'_>, params: &Params, start: Instan
     println!("   ({})", seconds(importing.elapsed()));
     // The parts of the walk that terminate with the demo.
     let mut ends = Vec::new();
-    match story {
-        Story::Proxy { cert_manager } => {
+    match scenario {
+        Scenario::Proxy { cert_manager } => {
             walk.everything_on_a_node(cert_manager.as_deref()).await?;
-            ends.extend(cert_manager.is_some().then_some("cert-manager (nobody renews the certificate)"));
+            ends.extend(cert_manager.is_some().then_some("cert-manager (the certificate is not renewed)"));
         }
-        Story::ReleasePost { cert_manager, ingress } => {
+        Scenario::ReleasePost { cert_manager, ingress } => {
             // Held until everything is removed, or left running.
             let _entrance = walk.release_post(cert_manager, ingress, true).await?;
-            ends.push("cert-manager (nobody renews the certificate)");
+            ends.push("cert-manager (the certificate is not renewed)");
             if let Ingress::Contour(_) = ingress {
-                ends.push(
-                    "Contour with Envoy (nobody answers to the proxy's name; with our gateway that stays)",
-                );
+                ends.push("Contour with Envoy (no server responds at the proxy's name; our gateway remains)");
             }
         }
-        Story::Tokens => anyhow::bail!("service account tokens are shown in processes only"),
+        Scenario::Tokens => anyhow::bail!("service account tokens are shown in processes only"),
     }
     if !keep {
         walk.remove().await?;
     } else if !ends.is_empty() {
-        narrator.say(&format!("(a part of this demo was, and has ended: {})", ends.join(", ")));
+        narrator.print(&format!("(a part of this demo was, and has ended: {})", ends.join(", ")));
     }
     Ok(())
 }
 
 /// Prints logs of the pods and events after a failure. Best effort: the error itself is already
 /// printed.
-async fn explain(place: &OnNode<'_>) {
+async fn explain(environment: &OnNode<'_>) {
     let show = async |args: &[&str]| {
-        let Ok(command) = place.enter(place.kubectl().command(args)) else { return };
-        let shown = pinniped_test_support::kubectl::as_typed(&place.kubectl().command(args));
-        if let Ok(outcome) = pinniped_test_support::kubectl::run_as(shown, command, None).await {
-            eprintln!("\n$ {}\n{}{}", outcome.command, outcome.stdout, outcome.stderr);
+        let Ok(command) = environment.enter(environment.kubectl().command(args)) else { return };
+        let shown = pinniped_test_support::kubectl::as_typed(&environment.kubectl().command(args));
+        if let Ok(output) = pinniped_test_support::kubectl::run_as(shown, command, None).await {
+            eprintln!("\n$ {}\n{}{}", output.command, output.stdout, output.stderr);
         }
     };
     show(&["get", "pods", "--all-namespaces", "--output", "wide"]).await;
@@ -167,7 +165,7 @@ fn how_to_go_on(node: &Node, folder: &Path) -> anyhow::Result<String> {
     let name = node.layout().name();
     let shell = std::env::var("SHELL").unwrap_or_else(|_| "sh".to_owned());
     Ok(format!(
-        "\nEverything stays on node `{name}`. To go on by hand:\n\n  \
+        "\nEverything stays on node `{name}`. To continue manually:\n\n  \
          {bins}/pinniped-node exec --name {name} -- env HOME={home} {shell}\n\n\
          There, `kubectl` is the administrator's; the kubeconfigs of the users are in {home}.\n\
          The next demo removes everything first; `cargo xtask node down --name {name}` removes the node.",

@@ -9,9 +9,9 @@ use pinniped_e2e::walkthrough::{CONCIERGE, Delivery, GATEWAY, Ingress, LOCAL_USE
 use pinniped_test_support::control_plane::ControlPlaneParams;
 use pinniped_test_support::world::{World, WorldParams, in_namespace, pods_reach_pods};
 
-use crate::{End, Stop, Story, interrupted};
+use crate::{DemoResult, Scenario, StopSignals, interrupted};
 
-pub(crate) async fn demo(keep: bool, story: Story, stop: &mut Stop) -> anyhow::Result<ExitCode> {
+pub(crate) async fn demo(keep: bool, scenario: Scenario, stop: &mut StopSignals) -> anyhow::Result<ExitCode> {
     if let Err(why) = in_namespace() {
         anyhow::bail!(
             "the demo needs a network namespace of its own, which this machine refuses: {why}\n\
@@ -20,7 +20,7 @@ pub(crate) async fn demo(keep: bool, story: Story, stop: &mut Stop) -> anyhow::R
              give it the capability SYS_ADMIN"
         );
     }
-    if let Story::ReleasePost { ingress: Ingress::Gateway, .. } = &story {
+    if let Scenario::ReleasePost { ingress: Ingress::Gateway, .. } = &scenario {
         pods_reach_pods().map_err(|why| anyhow::anyhow!("the gateway would not reach the proxy: {why}"))?;
     }
     let start = Instant::now();
@@ -36,44 +36,44 @@ pub(crate) async fn demo(keep: bool, story: Story, stop: &mut Stop) -> anyhow::R
     let starting = tokio::task::spawn_blocking(|| World::start(params));
     let world = tokio::select! {
         world = starting => world.context("starting the world panicked")??,
-        () = stop.asked() => return Ok(interrupted()),
+        () = stop.requested() => return Ok(interrupted()),
     };
     println!("   ready ({})", seconds(start.elapsed()));
     let walk = Walk::new(&world, Narrator::Loud, start)?;
     let walking = async {
-        match &story {
-            Story::Proxy { cert_manager } => walk.everything(cert_manager.as_deref()).await,
+        match &scenario {
+            Scenario::Proxy { cert_manager } => walk.everything(cert_manager.as_deref()).await,
             // The programs that it starts terminate with the world.
-            Story::ReleasePost { cert_manager, ingress } => {
+            Scenario::ReleasePost { cert_manager, ingress } => {
                 walk.release_post(cert_manager, ingress, false).await.map(drop)
             }
-            Story::Tokens => walk.everything_with_tokens().await,
+            Scenario::Tokens => walk.everything_with_tokens().await,
         }
     };
     let end = tokio::select! {
-        result = walking => result.map_or_else(End::Failed, |()| End::Done),
-        () = stop.asked() => End::Interrupted,
+        result = walking => result.map_or_else(DemoResult::Failed, |()| DemoResult::Done),
+        () = stop.requested() => DemoResult::Interrupted,
     };
     let code = match &end {
-        End::Interrupted => return Ok(interrupted()),
-        End::Done => {
+        DemoResult::Interrupted => return Ok(interrupted()),
+        DemoResult::Done => {
             println!("\n== Done in {}", seconds(start.elapsed()));
             ExitCode::SUCCESS
         }
-        End::Failed(error) => {
+        DemoResult::Failed(error) => {
             explain(&world, error, keep);
             ExitCode::FAILURE
         }
     };
     if keep {
-        println!("{}", how_to_enter(&world, &walk, &story));
+        println!("{}", how_to_enter(&world, &walk, &scenario));
         println!("Everything stays until Ctrl-C.");
-        stop.asked().await;
+        stop.requested().await;
         println!("\ncleaning up");
-    } else if matches!(end, End::Done) {
+    } else if matches!(end, DemoResult::Done) {
         println!(
-            "\nEverything is being removed. To go on by hand: `cargo xtask demo --keep` leaves it running and says \
-             how to use it.\nOn a cluster of your own the same commands work; docs/howto tells more."
+            "\nEverything is being removed. To continue manually: `cargo xtask demo --keep` leaves it running and prints \
+             how to use it.\nOn a cluster of your own the same commands work; see docs/howto for details."
         );
     }
     Ok(code)
@@ -96,7 +96,7 @@ fn explain(world: &World, error: &anyhow::Error, keep: bool) {
 }
 
 /// Returns the command that opens a shell in the world.
-fn how_to_enter(world: &World, walk: &Walk<'_>, story: &Story) -> String {
+fn how_to_enter(world: &World, walk: &Walk<'_>, scenario: &Scenario) -> String {
     let pid = std::process::id();
     // A user namespace maps one user; the machine's own namespace maps all of them.
     let mapped = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
@@ -106,7 +106,7 @@ fn how_to_enter(world: &World, walk: &Walk<'_>, story: &Story) -> String {
         pinniped_test_support::tools::bin_dir().map(|dir| dir.display().to_string()).unwrap_or_default();
     let shell = std::env::var("SHELL").unwrap_or_else(|_| "sh".to_owned());
     format!(
-        "\nTo go on by hand, from another terminal:\n\n  \
+        "\nTo continue manually, from another terminal:\n\n  \
          nsenter --target {pid}{user} --net --mount env HOME={home} KUBECONFIG={admin} PATH={tools}:{bins}:$PATH {shell}\n\n\
          There, `kubectl` is the administrator's, and\n\n  \
          kubectl --kubeconfig {kubeconfig} get pods -A\n\n\
@@ -114,9 +114,9 @@ fn how_to_enter(world: &World, walk: &Walk<'_>, story: &Story) -> String {
         home = walk.home().display(),
         admin = world.admin_kubeconfig().display(),
         tools = world.control_plane().tools().display(),
-        kubeconfig = match story {
-            Story::Proxy { .. } | Story::ReleasePost { .. } => walk.user_kubeconfig(),
-            Story::Tokens => walk.tokens_kubeconfig(Delivery::Kubeconfig),
+        kubeconfig = match scenario {
+            Scenario::Proxy { .. } | Scenario::ReleasePost { .. } => walk.user_kubeconfig(),
+            Scenario::Tokens => walk.tokens_kubeconfig(Delivery::Kubeconfig),
         }
         .display(),
         logs = world.dir().join("logs").display(),

@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::{SignedDuration, Timestamp};
 use pinniped_e2e::cert_manager::{CERT_MANAGER_ENV, CertManager};
 use pinniped_e2e::narrator::Narrator;
-use pinniped_e2e::steady::{self, Load, Params};
+use pinniped_e2e::steady_load::{self, Load, Params};
 use pinniped_e2e::walkthrough::{
     CONCIERGE, EXTERNAL_NAME, SERVING_CERTIFICATE, SERVING_SECRET, Serving, Walk, YQ_ENV,
 };
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use tokio::sync::{OnceCell, RwLockWriteGuard};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use crate::installed::{self, Hold, Installed, SOON};
+use crate::installed::{self, InstallationGuard, Installed, SOON};
 
 /// Requests per second during the renewals.
 const RATE: u32 = 200;
@@ -32,7 +32,9 @@ static CERT_MANAGER: OnceCell<CertManager> = OnceCell::const_new();
 
 /// Returns exclusive access to the installation, with a cert-manager in its cluster. Returns `None`
 /// and records a skip where this machine cannot run it.
-pub(crate) async fn with_cert_manager(test: &str) -> Option<Hold<RwLockWriteGuard<'static, ()>>> {
+pub(crate) async fn with_cert_manager(
+    test: &str,
+) -> Option<InstallationGuard<RwLockWriteGuard<'static, ()>>> {
     let Some(programs) = CertManager::programs() else {
         tools::skip(test, &format!("cert-manager is built by `cargo xtask test` ({CERT_MANAGER_ENV})"));
         return None;
@@ -52,9 +54,9 @@ async fn certificates_of_the_release_post_are_issued_and_served() {
     let test = "certificates of the release post from a real cert-manager";
     let Some(installed) = with_cert_manager(test).await else { return };
     let walk = Walk::new(installed.world(), Narrator::Silent, Instant::now()).unwrap();
-    let outcome = release_post(&installed, &walk).await;
+    let output = release_post(&installed, &walk).await;
     back_to_generated(&installed).await.unwrap();
-    outcome.unwrap();
+    output.unwrap();
 }
 
 async fn release_post(installed: &Installed, walk: &Walk<'_>) -> anyhow::Result<()> {
@@ -84,8 +86,8 @@ async fn release_post(installed: &Installed, walk: &Walk<'_>) -> anyhow::Result<
     let user = installed.world().kubectl().with_kubeconfig(&walk.user_kubeconfig());
     let mut whoami = std::process::Command::new(tools::binary("pinniped")?);
     whoami.arg("whoami").arg("--kubeconfig").arg(user.kubeconfig()).env("HOME", walk.home());
-    let said = kubectl::run(whoami, None).await?.success()?.stdout;
-    ensure!(said.contains("Username: pinny\n"), "{said}");
+    let printed = kubectl::run(whoami, None).await?.success()?.stdout;
+    ensure!(printed.contains("Username: pinny\n"), "{printed}");
     ensure!(walk.check_bundles().await? == *authority, "the bundles are not the authority's");
     Ok(())
 }
@@ -116,9 +118,9 @@ async fn is_the_posts_leaf(installed: &Installed, der: &[u8]) -> anyhow::Result<
 async fn certificates_renewed_by_cert_manager_cost_no_request() {
     let Some(installed) = with_cert_manager("certificates renewed under load").await else { return };
     let walk = Walk::new(installed.world(), Narrator::Silent, Instant::now()).unwrap();
-    let outcome = renewals(&installed, &walk).await;
+    let output = renewals(&installed, &walk).await;
     back_to_generated(&installed).await.unwrap();
-    outcome.unwrap();
+    output.unwrap();
 }
 
 async fn renewals(installed: &Installed, walk: &Walk<'_>) -> anyhow::Result<()> {
@@ -141,7 +143,7 @@ async fn renewals(installed: &Installed, walk: &Walk<'_>) -> anyhow::Result<()> 
         per_second: RATE,
     })?;
     some_more(&load).await?;
-    ask_for_renewal(installed).await?;
+    request_renewal(installed).await?;
     let second = renewed(installed, &first).await?;
     all_pods_show(installed, &second).await?;
     some_more(&load).await?;
@@ -170,7 +172,7 @@ async fn some_more(load: &Load) -> anyhow::Result<()> {
 }
 
 /// Sets the condition `Issuing` in the status, as `cmctl renew` does.
-async fn ask_for_renewal(installed: &Installed) -> anyhow::Result<()> {
+async fn request_renewal(installed: &Installed) -> anyhow::Result<()> {
     wait::until_ok(SOON, "the condition to be written", async || {
         let mut object = certificate(installed).await?;
         let condition = json!({"type": "Issuing", "status": "True", "reason": "ManuallyTriggered",
@@ -225,7 +227,7 @@ pub(crate) async fn all_pods_show(installed: &Installed, leaf: &[u8]) -> anyhow:
         ensure!(!running.is_empty(), "no pod runs");
         for (name, pod) in running {
             let address = SocketAddr::from((pod.ip.context("a pod has no address")?, 8444));
-            ensure!(steady::shown(address, EXTERNAL_NAME).await? == leaf, "{name} shows another one");
+            ensure!(steady_load::shown(address, EXTERNAL_NAME).await? == leaf, "{name} shows another one");
         }
         Ok(())
     })

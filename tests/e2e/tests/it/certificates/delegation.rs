@@ -124,8 +124,8 @@ async fn kubectl(installed: &Installed, args: &[&str]) -> String {
 
 async fn can_i(installed: &Installed, args: &[&str]) -> String {
     let command = installed.world().kubectl().command(&[&["auth", "can-i"][..], args].concat());
-    let outcome = pinniped_test_support::kubectl::run(command, None).await.unwrap();
-    outcome.stdout.trim().to_owned()
+    let output = pinniped_test_support::kubectl::run(command, None).await.unwrap();
+    output.stdout.trim().to_owned()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -7,7 +7,7 @@ use std::process::Command;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use pinniped_e2e::walkthrough::{EXTERNAL_NAME, LOCAL_USER_AUTHENTICATOR};
-use pinniped_test_support::kubectl::{Outcome, run};
+use pinniped_test_support::kubectl::{CommandOutput, run};
 use pinniped_test_support::{tools, wait};
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ use crate::installed::{self, Credentials, Installed, SOON};
 const ISSUER: &str = "credentialissuers.config.concierge.pinniped.dev/pinniped-concierge-config";
 
 /// Runs `pinniped doctor` with this kubeconfig.
-async fn doctor(kubeconfig: &Path, args: &[&str]) -> Outcome {
+async fn doctor(kubeconfig: &Path, args: &[&str]) -> CommandOutput {
     let mut command = Command::new(tools::binary("pinniped").unwrap());
     command.arg("doctor").arg("--kubeconfig").arg(kubeconfig).args(args).env_remove("KUBECONFIG");
     for name in ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"] {
@@ -32,11 +32,11 @@ async fn configure(installed: &Installed, proxy: Value) {
 
 /// Runs it until it prints a line that starts with `line`; a change takes a moment to become
 /// visible.
-async fn await_line(installed: &Installed, line: &str) -> Outcome {
+async fn await_line(installed: &Installed, line: &str) -> CommandOutput {
     wait::until_ok(SOON, format!("doctor to say {line}"), async || {
-        let outcome = doctor(&installed.world().admin_kubeconfig(), &[]).await;
-        anyhow::ensure!(outcome.stdout.lines().any(|said| said.starts_with(line)), "{outcome:?}");
-        Ok(outcome)
+        let output = doctor(&installed.world().admin_kubeconfig(), &[]).await;
+        anyhow::ensure!(output.stdout.lines().any(|printed| printed.starts_with(line)), "{output:?}");
+        Ok(output)
     })
     .await
     .unwrap()
@@ -52,42 +52,39 @@ async fn doctor_finds_problems_and_prints_the_remedies() {
     std::fs::create_dir_all(user.parent().unwrap()).unwrap();
     let kubeconfig = installed.kubeconfig(&Credentials::none());
     std::fs::write(&user, kubeconfig.to_string()).unwrap();
-    let fine = format!("ok       https://{EXTERNAL_NAME} shows a certificate that clients accept, until ");
-    let outcome = await_line(&installed, &fine).await;
-    assert_eq!((outcome.code, outcome.stderr.as_str()), (0, ""), "{outcome:?}");
-    assert!(!outcome.stdout.contains("problem") && !outcome.stdout.contains("unseen"), "{outcome:?}");
+    let fine = format!("ok       https://{EXTERNAL_NAME} presents a certificate that clients accept, until ");
+    let output = await_line(&installed, &fine).await;
+    assert_eq!((output.code, output.stderr.as_str()), (0, ""), "{output:?}");
+    assert!(!output.stdout.contains("problem") && !output.stdout.contains("unseen"), "{output:?}");
     let check = ["--check-kubeconfig", user.to_str().unwrap()];
-    let outcome = doctor(&admin, &check).await;
-    assert_eq!(outcome.code, 0, "{outcome:?}");
-    assert!(outcome.stdout.contains("trusts what the proxy advertises"), "{outcome:?}");
+    let output = doctor(&admin, &check).await;
+    assert_eq!(output.code, 0, "{output:?}");
+    assert!(output.stdout.contains("trusts what the proxy advertises"), "{output:?}");
 
     // The user's kubeconfig is out of date.
     let mut old = kubeconfig.clone();
     let stranger = rcgen::generate_simple_self_signed(["old".to_owned()]).unwrap().cert.pem();
     old["clusters"][0]["cluster"]["certificate-authority-data"] = json!(STANDARD.encode(stranger));
     std::fs::write(&user, old.to_string()).unwrap();
-    let outcome = doctor(&admin, &check).await;
-    assert_eq!((outcome.code, outcome.stderr.as_str()), (1, "Error: found 1 problem\n"), "{outcome:?}");
+    let output = doctor(&admin, &check).await;
+    assert_eq!((output.code, output.stderr.as_str()), (1, "Error: found 1 problem\n"), "{output:?}");
     assert!(
-        outcome.stdout.contains("trusts another CA than the proxy advertises\n         -> "),
-        "{outcome:?}"
+        output.stdout.contains("trusts another CA than the proxy advertises\n         -> "),
+        "{output:?}"
     );
 
     // An endpoint to which the name does not resolve, and the original one.
     configure(&installed, json!({"externalEndpoint": format!("{EXTERNAL_NAME}:1")})).await;
-    let outcome = await_line(&installed, "problem  nothing answers at https://").await;
-    assert_eq!(outcome.code, 1);
+    let output = await_line(&installed, "problem  nothing answers at https://").await;
+    assert_eq!(output.code, 1);
     configure(&installed, json!({"externalEndpoint": EXTERNAL_NAME})).await;
     await_line(&installed, &fine).await;
 
     // A Secret that does not exist, a Secret that is not delegated, and a certificate for another
     // host with a CA that did not sign it.
     configure(&installed, json!({"tls": {"secretName": "mine"}})).await;
-    let outcome = await_line(&installed, "problem  strategy ImpersonationProxy fails: could not load").await;
-    assert!(
-        outcome.stdout.contains("problem  secret pinniped-concierge/mine does not exist\n"),
-        "{outcome:?}"
-    );
+    let output = await_line(&installed, "problem  strategy ImpersonationProxy fails: could not load").await;
+    assert!(output.stdout.contains("problem  secret pinniped-concierge/mine does not exist\n"), "{output:?}");
     configure(&installed, json!({"tls": {"secretName": "kube-system/mine"}})).await;
     await_line(&installed, "problem  this cluster does not serve the kind TLSCertificateDelegation").await;
     let leaf = rcgen::generate_simple_self_signed(["other.example.com".to_owned()]).unwrap();
@@ -100,11 +97,11 @@ async fn doctor_finds_problems_and_prints_the_remedies() {
         .await;
     let wrong =
         format!("problem  the certificate at https://{EXTERNAL_NAME} is for [other.example.com], not for ");
-    let outcome = await_line(&installed, &wrong).await;
+    let output = await_line(&installed, &wrong).await;
     for part in
-        ["problem  ServingCertificateValid is False: ", "does not verify with what clients are told to trust"]
+        ["problem  ServingCertificateValid is False: ", "does not verify with the advertised CA bundle"]
     {
-        assert!(outcome.stdout.contains(part), "{part}: {outcome:?}");
+        assert!(output.stdout.contains(part), "{part}: {output:?}");
     }
 
     // Restores the original state.
@@ -128,15 +125,15 @@ async fn doctor_finds_problems_and_prints_the_remedies() {
     let ca = &installed.world().control_plane().ca().certificate_pem;
     little["clusters"][0]["cluster"]["certificate-authority-data"] = json!(STANDARD.encode(ca));
     std::fs::write(&user, little.to_string()).unwrap();
-    let outcome = doctor(&user, &[]).await;
-    assert_eq!((outcome.code, outcome.stderr.as_str()), (0, ""), "{outcome:?}");
+    let output = doctor(&user, &[]).await;
+    assert_eq!((output.code, output.stderr.as_str()), (0, ""), "{output:?}");
     assert!(
-        outcome.stdout.contains(&fine) && outcome.stdout.contains("unseen   authenticators: "),
-        "{outcome:?}"
+        output.stdout.contains(&fine) && output.stdout.contains("unseen   authenticators: "),
+        "{output:?}"
     );
     assert!(
-        outcome.stdout.contains(&format!("User \"{name}\" cannot list resource \"services\"")),
-        "{outcome:?}"
+        output.stdout.contains(&format!("User \"{name}\" cannot list resource \"services\"")),
+        "{output:?}"
     );
-    assert!(!outcome.stdout.contains(LOCAL_USER_AUTHENTICATOR), "{outcome:?}");
+    assert!(!output.stdout.contains(LOCAL_USER_AUTHENTICATOR), "{output:?}");
 }

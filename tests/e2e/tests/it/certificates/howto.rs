@@ -1,22 +1,22 @@
 //! Runs the commands of docs/howto/external-certificates.md.
 
 use super::cert_manager::{back_to_generated, with_cert_manager};
-use crate::page;
+use crate::howto_page;
 
 const PAGE: &str = "docs/howto/external-certificates.md";
 
 #[tokio::test]
 async fn the_page_configures_an_external_certificate_and_removes_it() {
     let Some(installed) = with_cert_manager("the page about external certificates").await else { return };
-    let blocks = page::of(PAGE);
+    let blocks = howto_page::of(PAGE);
     assert!(blocks.len() > 10, "{} has only {} blocks", PAGE, blocks.len());
-    let outcome = page::run(&installed, "howto", &blocks).await;
-    if outcome.is_err() {
+    let output = howto_page::run(&installed, "howto", &blocks).await;
+    if output.is_err() {
         // Restores the original state for the other tests.
         back_to_generated(&installed).await.unwrap();
     }
-    let said = outcome.unwrap();
+    let printed = output.unwrap();
     let valid = "\nTrue Valid";
-    assert!(said.contains(valid), "the certificate was not found to be good: {said}");
-    assert!(said.matches("Username: pinny").count() >= 6, "{said}");
+    assert!(printed.contains(valid), "the certificate was not found to be good: {printed}");
+    assert!(printed.matches("Username: pinny").count() >= 6, "{printed}");
 }

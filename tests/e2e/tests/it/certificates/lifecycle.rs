@@ -6,7 +6,7 @@ use std::process::Command;
 
 use pinniped_e2e::walkthrough::{CONCIERGE, EXTERNAL_NAME};
 use pinniped_test_support::certs::{Authority, Pair};
-use pinniped_test_support::kubectl::{self, Outcome};
+use pinniped_test_support::kubectl::{self, CommandOutput};
 use pinniped_test_support::{tools, wait};
 use serde_json::{Value, json};
 
@@ -71,9 +71,9 @@ fn other_host(name: &str) -> String {
 #[tokio::test]
 async fn a_certificate_for_another_host_is_reported_in_status_events_and_log() {
     let Some(installed) = installed::alone("a certificate for another host").await else { return };
-    let outcome = reported(&installed).await;
+    let output = reported(&installed).await;
     restore(&installed).await;
-    outcome.unwrap();
+    output.unwrap();
 }
 
 async fn reported(installed: &Installed) -> anyhow::Result<()> {
@@ -117,9 +117,9 @@ async fn reported(installed: &Installed) -> anyhow::Result<()> {
 #[tokio::test]
 async fn certificates_of_a_public_ca_need_no_bundle() {
     let Some(installed) = installed::alone("a certificate of a public CA").await else { return };
-    let outcome = public(&installed).await;
+    let output = public(&installed).await;
     restore(&installed).await;
-    outcome.unwrap();
+    output.unwrap();
 }
 
 async fn public(installed: &Installed) -> anyhow::Result<()> {
@@ -134,7 +134,7 @@ async fn public(installed: &Installed) -> anyhow::Result<()> {
     let strategy = condition(installed, "True", "").await?;
     let info = &strategy["frontend"]["impersonationProxyInfo"];
     anyhow::ensure!(info["certificateAuthorityData"] == "", "{info}");
-    let pinniped = async |args: &[&str], trusts: bool| -> anyhow::Result<Outcome> {
+    let pinniped = async |args: &[&str], trusts: bool| -> anyhow::Result<CommandOutput> {
         let mut command = Command::new(tools::binary("pinniped")?);
         command.args(args).current_dir(&dir).env("HOME", &dir).env_remove("SSL_CERT_DIR");
         command.env_remove("XDG_CONFIG_HOME").env_remove("XDG_CACHE_HOME").env_remove("SSL_CERT_FILE");

@@ -29,7 +29,7 @@ pub(super) const SLOW: &str = "/slow";
 pub(super) struct Backend {
     pub(super) address: SocketAddr,
     /// One permit for each response to [`SLOW`].
-    pub(super) answers: Arc<Semaphore>,
+    pub(super) responses: Arc<Semaphore>,
     _tasks: JoinSet<()>,
 }
 
@@ -60,8 +60,8 @@ impl Backend {
     async fn start(name: &'static str, tls: Option<TlsAcceptor>) -> Self {
         let listener = TcpListener::bind((NODE_IP, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let answers = Arc::new(Semaphore::new(0));
-        let gate = Arc::clone(&answers);
+        let responses = Arc::new(Semaphore::new(0));
+        let gate = Arc::clone(&responses);
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
             let mut connections = JoinSet::new();
@@ -69,21 +69,21 @@ impl Backend {
                 let (stream, _) = listener.accept().await.unwrap();
                 let (tls, gate) = (tls.clone(), Arc::clone(&gate));
                 connections.spawn(async move {
-                    let Some(tls) = tls else { return tell(name, None, gate, stream).await };
+                    let Some(tls) = tls else { return report_request(name, None, gate, stream).await };
                     // Probes and invalid bytes stop here.
                     let Ok(stream) = tls.accept(stream).await else { return };
                     let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
                     let client = shown.map(|der| common_name(der));
-                    tell(name, client, gate, stream).await;
+                    report_request(name, client, gate, stream).await;
                 });
             }
         });
-        Self { address, answers, _tasks: tasks }
+        Self { address, responses, _tasks: tasks }
     }
 }
 
 /// Answers each request with the names of server and client and the path.
-async fn tell<T>(name: &'static str, client: Option<String>, gate: Arc<Semaphore>, stream: T)
+async fn report_request<T>(name: &'static str, client: Option<String>, gate: Arc<Semaphore>, stream: T)
 where
     T: AsyncRead + AsyncWrite + Unpin,
 {
@@ -95,8 +95,8 @@ where
             if path == SLOW {
                 gate.acquire().await.unwrap().forget();
             }
-            let told = format!("{name} to {client} about {path}");
-            Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(told))))
+            let reported = format!("{name} to {client} about {path}");
+            Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(reported))))
         }
     });
     let http = hyper::server::conn::http1::Builder::new();

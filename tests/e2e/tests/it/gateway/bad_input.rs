@@ -23,23 +23,23 @@ async fn last_words(mut stream: TcpStream, bytes: &[u8]) -> Vec<u8> {
 
 #[tokio::test]
 async fn clients_without_tls_or_a_known_host_get_no_information_and_are_counted() {
-    let Some(place) = environment::shared("bad-input").await else { return };
-    let host = place.host("web");
+    let Some(environment) = environment::shared("bad-input").await else { return };
+    let host = environment.host("web");
     let web = Backend::plain("web").await;
-    let mut objects = place.service("web", web.address);
-    objects.push(place.secret("cert", &place.serving("web", &host)));
-    objects.push(place.proxy(
+    let mut objects = environment.service("web", web.address);
+    objects.push(environment.secret("cert", &environment.serving("web", &host)));
+    objects.push(environment.proxy(
         "web",
         json!({"virtualhost": {"fqdn": host, "tls": {"secretName": "cert"}},
             "routes": [{"services": [{"name": "web", "port": 80}]}]}),
     ));
-    place.apply(&objects).await;
-    place.await_served(&host, "web", "web to nobody about /").await;
-    let door = place.door();
-    let restarts = || place.running().iter().map(|(_, pod)| pod.restarts).sum::<u32>();
+    environment.apply(&objects).await;
+    environment.await_served(&host, "web", "web to nobody about /").await;
+    let door = environment.door();
+    let restarts = || environment.running().iter().map(|(_, pod)| pod.restarts).sum::<u32>();
     let before = restarts();
     let refused = async |reason: &str| {
-        place
+        environment
             .metric(door, &format!("pinniped_gateway_client_hellos_refused_total{{reason=\"{reason}\"}}"))
             .await
     };
@@ -49,26 +49,26 @@ async fn clients_without_tls_or_a_known_host_get_no_information_and_are_counted(
         [&b"\x00\xff\x13\x37 no TLS at all"[..], &[0x16; 4096], b"PROXY TCP4 1.2.3.4 5.6.7.8 9 10\r\n"]
     {
         // An alert at most, and no certificate.
-        let words = last_words(place.raw(door).await, garbage).await;
+        let words = last_words(environment.raw(door).await, garbage).await;
         assert!(words.len() <= 7, "{words:?}");
     }
     let request = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
-    let words = last_words(place.raw(door).await, request.as_bytes()).await;
+    let words = last_words(environment.raw(door).await, request.as_bytes()).await;
     assert!(!String::from_utf8_lossy(&words).contains("200"), "{words:?}");
     assert!(refused("not_tls").await > not_tls);
 
     let unknown = refused("unknown_name").await;
     for name in ["nobody.example.com", "192.0.2.1"] {
         // An address is never a server name, so the ClientHello has none.
-        wire::connect_unverified(place.raw(door).await, name, &[], None).await.unwrap_err();
+        wire::connect_unverified(environment.raw(door).await, name, &[], None).await.unwrap_err();
     }
     assert!(refused("unknown_name").await >= unknown + 2);
 
     // A ClientHello that never ends: its first bytes, and then silence.
     let unfinished = refused("unfinished").await;
-    let slow = last_words(place.raw(door).await, &[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3]);
+    let slow = last_words(environment.raw(door).await, &[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3]);
     // Other clients are served meanwhile.
-    let served = place.await_served(&host, "web", "web to nobody about /");
+    let served = environment.await_served(&host, "web", "web to nobody about /");
     let (words, ()) = tokio::join!(slow, served);
     assert!(words.len() <= 7, "{words:?}");
     wait::until(Duration::from_secs(5), "the slow hello to be counted", async || {
@@ -81,10 +81,10 @@ async fn clients_without_tls_or_a_known_host_get_no_information_and_are_counted(
 
 #[tokio::test]
 async fn unknown_hosts_and_paths_on_port_80_get_404() {
-    let Some(place) = environment::shared("not-found").await else { return };
-    for door in place.doors() {
-        let answer = place.ask_plain(door, "nobody.example.com", "/").await.unwrap();
-        assert_eq!((answer.status, answer.body.as_str()), (404, ""));
+    let Some(environment) = environment::shared("not-found").await else { return };
+    for door in environment.doors() {
+        let response = environment.send_plain_request(door, "nobody.example.com", "/").await.unwrap();
+        assert_eq!((response.status, response.body.as_str()), (404, ""));
         let mut stream = TcpStream::connect((door, 8080)).await.unwrap();
         stream.write_all(b"\x16\x03\x01 a hello at the wrong door\r\n\r\n").await.unwrap();
         let mut words = Vec::new();

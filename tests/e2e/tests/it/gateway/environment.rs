@@ -34,7 +34,7 @@ static INSTALLED: OnceCell<Result<(), String>> = OnceCell::const_new();
 static TAKEN: RwLock<()> = RwLock::const_new(());
 
 /// The gateway, and a namespace for one test. `G` is a lock.
-pub(super) struct Place<G> {
+pub(super) struct Environment<G> {
     pub(super) world: &'static World,
     pub(super) pods: &'static Pods,
     /// The namespace of the test.
@@ -47,16 +47,16 @@ pub(super) struct Place<G> {
 
 /// Returns the environment for a test that does not restart the pods. Returns `None` and records a
 /// skip where this machine cannot run it.
-pub(super) async fn shared(test: &'static str) -> Option<Place<RwLockReadGuard<'static, ()>>> {
-    place(test, async || TAKEN.read().await).await
+pub(super) async fn shared(test: &'static str) -> Option<Environment<RwLockReadGuard<'static, ()>>> {
+    environment(test, async || TAKEN.read().await).await
 }
 
 /// Returns the environment for a test that terminates pods.
-pub(super) async fn alone(test: &'static str) -> Option<Place<RwLockWriteGuard<'static, ()>>> {
-    place(test, async || TAKEN.write().await).await
+pub(super) async fn alone(test: &'static str) -> Option<Environment<RwLockWriteGuard<'static, ()>>> {
+    environment(test, async || TAKEN.write().await).await
 }
 
-async fn place<G>(test: &'static str, hold: impl AsyncFnOnce() -> G) -> Option<Place<G>> {
+async fn environment<G>(test: &'static str, hold: impl AsyncFnOnce() -> G) -> Option<Environment<G>> {
     let world = World::shared().unwrap();
     let pods = world.pods(test)?;
     let calm = installed::undisturbed().await;
@@ -71,7 +71,7 @@ async fn place<G>(test: &'static str, hold: impl AsyncFnOnce() -> G) -> Option<P
     let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
     world.kubectl().apply(&object.to_string()).await.unwrap();
     let ca = Authority::new("gateway test CA").unwrap();
-    Some(Place { world, pods, namespace, ca, _calm: calm, _hold: hold().await })
+    Some(Environment { world, pods, namespace, ca, _calm: calm, _hold: hold().await })
 }
 
 async fn apply_file(world: &World, file: &str) -> anyhow::Result<()> {
@@ -105,7 +105,7 @@ pub(super) async fn rolled_out(world: &World) -> anyhow::Result<()> {
     world.kubectl().output(&["rollout", "status", &deployment, "-n", APP, "--timeout=90s"]).await.map(drop)
 }
 
-impl<G> Place<G> {
+impl<G> Environment<G> {
     /// Returns a host name of the test.
     pub(super) fn host(&self, name: &str) -> String {
         format!("{name}.{}.example.com", self.namespace)
@@ -232,13 +232,13 @@ impl<G> Place<G> {
 
     /// Sends requests to every replica over TLS, each on a new connection, until all replicas
     /// respond with this common name of the certificate and this body.
-    pub(super) async fn await_served(&self, host: &str, shown: &str, told: &str) {
+    pub(super) async fn await_served(&self, host: &str, shown: &str, reported: &str) {
         let waited = wait::until_ok(SOON, format!("{host} to be served by all replicas"), async || {
             for door in self.doors() {
                 let mut stream = self.connect(door, host).await?;
                 ensure!(shown_by(&stream) == shown, "{door} shows {}", shown_by(&stream));
-                let answer = ask(&mut stream, host, "/").await?;
-                ensure!(answer.body == told, "{door} answers {answer:?}");
+                let response = send_request(&mut stream, host, "/").await?;
+                ensure!(response.body == reported, "{door} answers {response:?}");
             }
             ensure!(self.doors().len() == 2, "there are {} replicas", self.doors().len());
             Ok(())
@@ -247,9 +247,14 @@ impl<G> Place<G> {
     }
 
     /// Sends a request to port 80 of a pod.
-    pub(super) async fn ask_plain(&self, door: Ipv4Addr, host: &str, path: &str) -> anyhow::Result<Answer> {
+    pub(super) async fn send_plain_request(
+        &self,
+        door: Ipv4Addr,
+        host: &str,
+        path: &str,
+    ) -> anyhow::Result<ReceivedResponse> {
         let mut stream = TcpStream::connect((door, PLAIN_PORT)).await?;
-        ask(&mut stream, host, path).await
+        send_request(&mut stream, host, path).await
     }
 
     /// Opens a connection to port 443 of a pod, without a TLS handshake.
@@ -258,16 +263,16 @@ impl<G> Place<G> {
     }
 
     /// Reads a path of a pod's health and metrics endpoint.
-    pub(super) async fn admin(&self, door: Ipv4Addr, path: &str) -> anyhow::Result<Answer> {
+    pub(super) async fn admin(&self, door: Ipv4Addr, path: &str) -> anyhow::Result<ReceivedResponse> {
         let mut stream = TcpStream::connect((door, ADMIN_PORT)).await?;
-        ask(&mut stream, "admin", path).await
+        send_request(&mut stream, "admin", path).await
     }
 
     /// Reads a number from a pod's metrics; a missing metric counts as 0.
     pub(super) async fn metric(&self, door: Ipv4Addr, name: &str) -> u64 {
-        let answer = self.admin(door, "/metrics").await.unwrap();
-        assert_eq!(answer.status, 200, "{answer:?}");
-        let line = answer.body.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        let response = self.admin(door, "/metrics").await.unwrap();
+        assert_eq!(response.status, 200, "{response:?}");
+        let line = response.body.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         line.map_or(0, |value| value.parse().unwrap())
     }
 
@@ -287,7 +292,7 @@ impl<G> Place<G> {
     }
 }
 
-impl<G> Drop for Place<G> {
+impl<G> Drop for Environment<G> {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             // The program must not panic, whatever input a test sends.
@@ -305,30 +310,34 @@ pub(super) fn shown_by(stream: &TlsStream<TcpStream>) -> String {
 
 /// A response.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct ReceivedResponse {
     pub(super) status: u16,
     pub(super) head: String,
     pub(super) body: String,
 }
 
 /// Sends a request and reads the whole response. The connection can be used again.
-pub(super) async fn ask<S>(stream: &mut S, host: &str, path: &str) -> anyhow::Result<Answer>
+pub(super) async fn send_request<S>(
+    stream: &mut S,
+    host: &str,
+    path: &str,
+) -> anyhow::Result<ReceivedResponse>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let exchange = async {
         let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
-        let mut answer = wire::raw_request(stream, request.as_bytes()).await?;
-        let length = answer.head.lines().find_map(|line| {
+        let mut response = wire::raw_request(stream, request.as_bytes()).await?;
+        let length = response.head.lines().find_map(|line| {
             let (name, value) = line.split_once(':')?;
             name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
         });
-        let length = length.with_context(|| format!("an answer of no known length: {}", answer.head))?;
-        while answer.rest.len() < length {
-            ensure!(answer.stream.read_buf(&mut answer.rest).await? > 0, "the body breaks off");
+        let length = length.with_context(|| format!("an answer of no known length: {}", response.head))?;
+        while response.rest.len() < length {
+            ensure!(response.stream.read_buf(&mut response.rest).await? > 0, "the body breaks off");
         }
-        let body = String::from_utf8(answer.rest)?;
-        Ok(Answer { status: answer.status, head: answer.head, body })
+        let body = String::from_utf8(response.rest)?;
+        Ok(ReceivedResponse { status: response.status, head: response.head, body })
     };
     tokio::time::timeout(Duration::from_secs(20), exchange).await.context("no answer")?
 }

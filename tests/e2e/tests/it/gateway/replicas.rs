@@ -12,55 +12,60 @@ use crate::installed::SOON;
 
 #[tokio::test]
 async fn both_replicas_serve_and_the_leader_alone_writes_statuses() {
-    let Some(place) = environment::shared("replicas").await else { return };
-    let leader = async || place.leader().await;
-    let leader = place.check(wait::until_ok(SOON, "a leader", leader).await);
+    let Some(environment) = environment::shared("replicas").await else { return };
+    let leader = async || environment.leader().await;
+    let leader = environment.check(wait::until_ok(SOON, "a leader", leader).await);
     let web = Backend::plain("web").await;
-    let mut objects = place.service("web", web.address);
+    let mut objects = environment.service("web", web.address);
     for number in 0..3 {
-        let host = place.host(&format!("web{number}"));
-        objects.push(place.secret(&format!("cert{number}"), &place.serving("web", &host)));
+        let host = environment.host(&format!("web{number}"));
+        objects.push(environment.secret(&format!("cert{number}"), &environment.serving("web", &host)));
         let tls = json!({"secretName": format!("cert{number}")});
-        objects.push(place.proxy(
+        objects.push(environment.proxy(
             &format!("web{number}"),
             json!({"virtualhost": {"fqdn": host, "tls": tls}, "routes": [{"services": [{"name": "web", "port": 80}]}]}),
         ));
     }
-    place.apply(&objects).await;
+    environment.apply(&objects).await;
     for number in 0..3 {
-        place.await_served(&place.host(&format!("web{number}")), "web", "web to nobody about /").await;
-        place.await_status(&format!("web{number}"), "valid", "Valid HTTPProxy").await;
+        environment
+            .await_served(&environment.host(&format!("web{number}")), "web", "web to nobody about /")
+            .await;
+        environment.await_status(&format!("web{number}"), "valid", "Valid HTTPProxy").await;
     }
 
     // The requests that the API server received, by pod.
     let account = format!("system:serviceaccount:{APP}:{APP}");
     let mut writers = BTreeSet::new();
-    for event in place.world.control_plane().audit_events().unwrap() {
+    for event in environment.world.control_plane().audit_events().unwrap() {
         let about = &event["objectRef"];
         let reads = matches!(event["verb"].as_str(), Some("get" | "list" | "watch"));
         if event["user"]["username"] != account.as_str() || reads || about["resource"] == "leases" {
             continue;
         }
         assert_eq!((&about["subresource"], &event["verb"]), (&json!("status"), &json!("update")), "{event}");
-        if about["namespace"] == place.namespace.as_str() {
+        if about["namespace"] == environment.namespace.as_str() {
             let pod = &event["user"]["extra"]["authentication.kubernetes.io/pod-name"][0];
             writers.insert(pod.as_str().unwrap().to_owned());
         }
     }
     assert_eq!(writers, BTreeSet::from([leader]));
-    for (name, pod) in place.running() {
+    for (name, pod) in environment.running() {
         let door = pod.ip.unwrap();
-        assert!(place.metric(door, "pinniped_gateway_requests_total").await > 0, "{name} served nobody");
-        assert_eq!(place.admin(door, "/readyz").await.unwrap().status, 200, "{name}");
+        assert!(
+            environment.metric(door, "pinniped_gateway_requests_total").await > 0,
+            "{name} served nobody"
+        );
+        assert_eq!(environment.admin(door, "/readyz").await.unwrap().status, 200, "{name}");
     }
 }
 
 #[tokio::test]
 async fn the_manifest_grants_every_permission_that_the_program_needs() {
-    let Some(place) = environment::shared("rights").await else { return };
-    place.check(wait::until_ok(SOON, "a leader", async || place.leader().await).await);
+    let Some(environment) = environment::shared("rights").await else { return };
+    environment.check(wait::until_ok(SOON, "a leader", async || environment.leader().await).await);
     let account = format!("system:serviceaccount:{APP}:{APP}");
-    let refused: Vec<Value> = place
+    let refused: Vec<Value> = environment
         .world
         .control_plane()
         .audit_events()
@@ -84,7 +89,7 @@ async fn the_manifest_grants_every_permission_that_the_program_needs() {
         let namespace = format!("--namespace={}", text("namespace"));
         let subresource = format!("--subresource={}", text("subresource"));
         let as_account = format!("--as={account}");
-        let ask = [
+        let send_request = [
             "auth",
             "can-i",
             event["verb"].as_str().unwrap_or_default(),
@@ -93,17 +98,17 @@ async fn the_manifest_grants_every_permission_that_the_program_needs() {
             &subresource,
             &as_account,
         ];
-        let allowed = place.world.kubectl().run(&ask).await.unwrap();
+        let allowed = environment.world.kubectl().run(&send_request).await.unwrap();
         assert_eq!(allowed.stdout.trim(), "yes", "{event}");
     }
 }
 
 #[tokio::test]
 async fn a_port_in_use_terminates_the_program_with_an_error_that_names_the_address() {
-    let Some(place) = environment::shared("ports").await else { return };
+    let Some(environment) = environment::shared("ports").await else { return };
     let path = tools::repository().join("deploy/install-pinniped-gateway.yaml").display().to_string();
     let read = ["create", "--dry-run=client", "-o", "json", "-f", &path];
-    let read = place.world.kubectl().output(&read).await.unwrap();
+    let read = environment.world.kubectl().output(&read).await.unwrap();
     let mut documents = serde_json::Deserializer::from_str(&read)
         .into_iter::<Value>()
         .map(Result::unwrap)
@@ -120,17 +125,17 @@ async fn a_port_in_use_terminates_the_program_with_an_error_that_names_the_addre
     deployment["spec"]["template"]["metadata"]["labels"]["app"] = json!(name);
     let container = &mut deployment["spec"]["template"]["spec"]["containers"][0];
     container["args"] = json!(["--envoy-service-http-port=8443"]);
-    place.world.kubectl().apply(&deployment.to_string()).await.unwrap();
+    environment.world.kubectl().apply(&deployment.to_string()).await.unwrap();
     let wanted = "could not listen on 0.0.0.0:8443";
     let waited = wait::until_ok(SOON, format!("{wanted:?} in the log"), async || {
-        let pods = place.pods.list(APP);
+        let pods = environment.pods.list(APP);
         let (_, pod) = pods.iter().find(|(pod, _)| pod.starts_with(name)).ok_or(anyhow::anyhow!("no pod"))?;
         let log = std::fs::read_to_string(&pod.log)?;
         ensure!(log.contains(wanted) && log.contains("container ended: exit status: 1"), "{log}");
         ensure!(!pod.ready, "it is ready");
         Ok(())
     });
-    let outcome = waited.await;
-    place.world.kubectl().output(&["delete", "deployment", name, "-n", APP]).await.unwrap();
-    place.check(outcome);
+    let output = waited.await;
+    environment.world.kubectl().output(&["delete", "deployment", name, "-n", APP]).await.unwrap();
+    environment.check(output);
 }

@@ -43,8 +43,8 @@ pub(super) fn object(version: &str, kind: &str, namespace: &str, name: &str, res
     }
     if let Value::Object(fields) = rest {
         for (field, value) in fields {
-            let place = if field == "annotations" { &mut object["metadata"] } else { &mut object };
-            place[field] = value;
+            let environment = if field == "annotations" { &mut object["metadata"] } else { &mut object };
+            environment[field] = value;
         }
     }
     object
@@ -98,7 +98,7 @@ impl Cluster {
 
     /// Returns the result in the status of an HTTPProxy or IngressRoute: `valid`, or the
     /// concatenated errors.
-    pub(super) async fn verdict(&self, object: &Value) -> anyhow::Result<String> {
+    pub(super) async fn validation(&self, object: &Value) -> anyhow::Result<String> {
         let found = self.get(object).await?;
         let generation = &found["metadata"]["generation"];
         let status = &found["status"];
@@ -112,23 +112,23 @@ impl Cluster {
         let condition = &status["conditions"][0];
         anyhow::ensure!(&condition["observedGeneration"] == generation, "nobody has looked at it: {found}");
         let errors = condition["errors"].as_array();
-        let told = errors.into_iter().flatten().map(|error| {
+        let reported = errors.into_iter().flatten().map(|error| {
             let part = |field: &str| error[field].as_str().unwrap_or_default();
             format!("{} {}: {}", part("type"), part("reason"), part("message"))
         });
-        let told: Vec<String> = told.collect();
-        Ok(if told.is_empty() {
+        let reported: Vec<String> = reported.collect();
+        Ok(if reported.is_empty() {
             status["currentStatus"].as_str().unwrap_or("nothing").into()
         } else {
-            told.join("; ")
+            reported.join("; ")
         })
     }
 
     /// Waits for a result.
-    pub(super) async fn await_verdict(&self, object: &Value, wanted: &str) {
+    pub(super) async fn await_validation(&self, object: &Value, wanted: &str) {
         let waited = wait::until_ok(SOON, format!("the verdict {wanted:?}"), async || {
-            let verdict = self.verdict(object).await?;
-            anyhow::ensure!(verdict == wanted, "it is {verdict:?}");
+            let validation = self.validation(object).await?;
+            anyhow::ensure!(validation == wanted, "it is {validation:?}");
             Ok(())
         });
         waited.await.unwrap();

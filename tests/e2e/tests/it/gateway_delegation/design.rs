@@ -33,8 +33,8 @@ const GRANTED: [(&str, [bool; 3]); 4] = [
 
 #[tokio::test]
 async fn d12_the_manifest_of_the_design_document_grants_the_documented_access() {
-    let Some(place) = environment::shared("d12").await else { return };
-    let cluster = &place.cluster;
+    let Some(environment) = environment::shared("d12").await else { return };
+    let cluster = &environment.cluster;
     let secrets = ["example-com-wildcard", "google-com", "dev-wildcard"];
     for secret in secrets {
         cluster.certificate("kube-system", secret, secret).await;
@@ -60,26 +60,26 @@ async fn d12_the_manifest_of_the_design_document_grants_the_documented_access() 
     };
     for (host, object, _) in &hosts {
         let secret = object["metadata"]["name"].as_str().unwrap();
-        cluster.await_verdict(object, &refused(secret)).await;
-        place.await_seen(host, down()).await;
+        cluster.await_validation(object, &refused(secret)).await;
+        environment.await_seen(host, down()).await;
     }
-    place.world.kubectl().apply(MANIFEST).await.unwrap();
+    environment.world.kubectl().apply(MANIFEST).await.unwrap();
     // Granted hosts first: once they are served, the others have been processed, too.
     hosts.sort_by_key(|(_, _, granted)| granted.is_none());
     for (host, object, granted) in &hosts {
         match granted {
             Some(secret) => {
-                place.await_seen(host, up(secret)).await;
-                cluster.await_verdict(object, "valid").await;
+                environment.await_seen(host, up(secret)).await;
+                cluster.await_validation(object, "valid").await;
             }
             None => {
                 let secret = object["metadata"]["name"].as_str().unwrap();
-                assert_eq!(place.seen(host).await.unwrap(), down(), "{host}");
-                assert_eq!(cluster.verdict(object).await.unwrap(), refused(secret));
+                assert_eq!(environment.seen(host).await.unwrap(), down(), "{host}");
+                assert_eq!(cluster.validation(object).await.unwrap(), refused(secret));
             }
         }
     }
-    place
+    environment
         .kubectl(&[
             "delete",
             &format!("tlscertificatedelegations.{}", "contour.vmware.com"),
@@ -90,7 +90,7 @@ async fn d12_the_manifest_of_the_design_document_grants_the_documented_access() 
         .await
         .unwrap();
     for (host, ..) in &hosts {
-        place.await_seen(host, down()).await;
+        environment.await_seen(host, down()).await;
     }
     for (_, object, _) in &hosts {
         cluster.delete(object).await;

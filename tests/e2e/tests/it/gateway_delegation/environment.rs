@@ -59,7 +59,7 @@ pub(super) fn backend() -> &'static Backend {
 }
 
 /// The gateway, and the cluster for one test.
-pub(super) struct Place<G> {
+pub(super) struct Environment<G> {
     pub(super) world: &'static World,
     pub(super) pods: &'static Pods,
     pub(super) cluster: Cluster,
@@ -86,16 +86,16 @@ pub(super) fn ports(tls: &str, plain: &str) -> Seen {
 
 /// Returns the environment for a test that does not change the fallback certificate. Returns `None`
 /// and records a skip where this machine cannot run it.
-pub(super) async fn shared(test: &'static str) -> Option<Place<RwLockReadGuard<'static, ()>>> {
-    place(test, async || FALLBACK_IN_USE.read().await).await
+pub(super) async fn shared(test: &'static str) -> Option<Environment<RwLockReadGuard<'static, ()>>> {
+    environment(test, async || FALLBACK_IN_USE.read().await).await
 }
 
 /// Returns the environment for the test that changes the fallback certificate.
-pub(super) async fn with_fallback(test: &'static str) -> Option<Place<RwLockWriteGuard<'static, ()>>> {
-    place(test, async || FALLBACK_IN_USE.write().await).await
+pub(super) async fn with_fallback(test: &'static str) -> Option<Environment<RwLockWriteGuard<'static, ()>>> {
+    environment(test, async || FALLBACK_IN_USE.write().await).await
 }
 
-async fn place<G>(test: &'static str, lock: impl AsyncFnOnce() -> G) -> Option<Place<G>> {
+async fn environment<G>(test: &'static str, lock: impl AsyncFnOnce() -> G) -> Option<Environment<G>> {
     let world = World::shared().unwrap();
     let pods = world.pods(test)?;
     let calm = installed::undisturbed().await;
@@ -106,7 +106,7 @@ async fn place<G>(test: &'static str, lock: impl AsyncFnOnce() -> G) -> Option<P
         panic!("the install failed: {error}");
     }
     let cluster = Cluster::new(world.client().await.unwrap(), test);
-    Some(Place { world, pods, cluster, _fallback: lock().await, _calm: calm })
+    Some(Environment { world, pods, cluster, _fallback: lock().await, _calm: calm })
 }
 
 /// Creates the definitions, which another test may have removed since.
@@ -176,7 +176,7 @@ fn renamed(value: Value) -> Value {
     }
 }
 
-impl<G> Place<G> {
+impl<G> Environment<G> {
     /// Returns the running pods of the gateway.
     pub(super) fn running(&self) -> Vec<(String, RunningPod)> {
         self.pods.list(APP).into_iter().filter(|(_, pod)| pod.pid.is_some() && pod.ip.is_some()).collect()
@@ -222,9 +222,9 @@ impl<G> Place<G> {
         for door in self.doors() {
             let stream = shake(IpAddr::V4(door), host, None).await??;
             let request = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
-            let answer = wire::raw_request(stream, request.as_bytes()).await?;
-            anyhow::ensure!(answer.status == 200 && answer.rest.is_empty(), "{}", answer.head);
-            held.push(Held(answer.stream));
+            let response = wire::raw_request(stream, request.as_bytes()).await?;
+            anyhow::ensure!(response.status == 200 && response.rest.is_empty(), "{}", response.head);
+            held.push(Held(response.stream));
         }
         Ok(held)
     }
@@ -232,11 +232,11 @@ impl<G> Place<G> {
     /// Sends the same request to all replicas and returns their common response.
     async fn of_all<T: PartialEq + std::fmt::Debug>(
         &self,
-        ask: impl AsyncFn(IpAddr) -> anyhow::Result<T>,
+        send_request: impl AsyncFn(IpAddr) -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
         let mut all = Vec::new();
         for door in self.doors() {
-            all.push(ask(IpAddr::V4(door)).await?);
+            all.push(send_request(IpAddr::V4(door)).await?);
         }
         let first = all.pop().context("no replica runs")?;
         anyhow::ensure!(all.iter().all(|other| *other == first), "replicas differ: {all:?}, {first:?}");
@@ -266,7 +266,7 @@ impl<G> Place<G> {
     }
 }
 
-impl<G> Drop for Place<G> {
+impl<G> Drop for Environment<G> {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             let log = self.log();
@@ -309,9 +309,9 @@ async fn tls(door: IpAddr, name: &str, host: &str, client: Option<&Pair>) -> any
     let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first().cloned());
     let shown = common_name(&shown.context("no certificate")?)?;
     let request = request(host);
-    let answer = wire::raw_request(stream, &request);
-    Ok(match tokio::time::timeout(PATIENCE, answer).await.context("no answer")? {
-        Ok(answer) => format!("{shown} {}", answer.status),
+    let response = wire::raw_request(stream, &request);
+    Ok(match tokio::time::timeout(PATIENCE, response).await.context("no answer")? {
+        Ok(response) => format!("{shown} {}", response.status),
         Err(_closed) => format!("{shown} closed"),
     })
 }
@@ -320,8 +320,8 @@ async fn tls(door: IpAddr, name: &str, host: &str, client: Option<&Pair>) -> any
 async fn plain(door: IpAddr, host: &str) -> anyhow::Result<String> {
     let tcp = TcpStream::connect(SocketAddr::new(door, PLAIN_PORT)).await.context("no connection")?;
     let request = request(host);
-    let answer = tokio::time::timeout(PATIENCE, wire::raw_request(tcp, &request));
-    Ok(answer.await.context("no answer")??.status.to_string())
+    let response = tokio::time::timeout(PATIENCE, wire::raw_request(tcp, &request));
+    Ok(response.await.context("no answer")??.status.to_string())
 }
 
 fn request(host: &str) -> Vec<u8> {

@@ -20,8 +20,8 @@ pub(super) fn ingress_key(namespace: &str, name: &str) -> String {
 
 /// Returns the value of a key.
 pub(super) async fn get(world: &World, key: &str) -> anyhow::Result<Vec<u8>> {
-    let answer = ask(world, "/v3/kv/range", &json!({"key": STANDARD.encode(key)})).await?;
-    let value = answer["kvs"][0]["value"].as_str().with_context(|| format!("nothing lies at {key}"))?;
+    let response = send_request(world, "/v3/kv/range", &json!({"key": STANDARD.encode(key)})).await?;
+    let value = response["kvs"][0]["value"].as_str().with_context(|| format!("nothing lies at {key}"))?;
     Ok(STANDARD.decode(value)?)
 }
 
@@ -29,10 +29,10 @@ pub(super) async fn get(world: &World, key: &str) -> anyhow::Result<Vec<u8>> {
 pub(super) async fn replace(world: &World, key: &str, object: &Value) -> anyhow::Result<()> {
     get(world, key).await.context("this is not where the API server keeps it")?;
     let put = json!({"key": STANDARD.encode(key), "value": STANDARD.encode(object.to_string())});
-    ask(world, "/v3/kv/put", &put).await.map(drop)
+    send_request(world, "/v3/kv/put", &put).await.map(drop)
 }
 
-async fn ask(world: &World, path: &str, question: &Value) -> anyhow::Result<Value> {
+async fn send_request(world: &World, path: &str, question: &Value) -> anyhow::Result<Value> {
     let address = world.control_plane().etcd();
     let stream = TcpStream::connect(address).await.context("could not reach etcd")?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
@@ -40,7 +40,7 @@ async fn ask(world: &World, path: &str, question: &Value) -> anyhow::Result<Valu
         .header("host", address.to_string())
         .header("content-type", "application/json")
         .body(Full::<Bytes>::from(question.to_string()))?;
-    let answer = async {
+    let received = async {
         let response = sender.send_request(request).await?;
         let status = response.status();
         let body = response.into_body().collect().await?.to_bytes();
@@ -48,7 +48,7 @@ async fn ask(world: &World, path: &str, question: &Value) -> anyhow::Result<Valu
         Ok(serde_json::from_slice(&body)?)
     };
     tokio::select! {
-        answer = answer => answer,
+        received = received => received,
         ended = connection => Err(anyhow::anyhow!("etcd ended the connection: {ended:?}")),
     }
 }

@@ -8,8 +8,8 @@ use super::environment::{self, FALLBACK, down, up};
 
 #[tokio::test]
 async fn d16_the_fallback_certificate_is_served_for_hosts_that_enable_it_with_a_grant() {
-    let Some(place) = environment::with_fallback("d16").await else { return };
-    let cluster = &place.cluster;
+    let Some(environment) = environment::with_fallback("d16").await else { return };
+    let cluster = &environment.cluster;
     let app = cluster.namespace("app").await;
     let (namespace, name) = FALLBACK;
     cluster.put(cluster::object("v1", "Namespace", "", namespace, json!({}))).await;
@@ -22,22 +22,22 @@ async fn d16_the_fallback_certificate_is_served_for_hosts_that_enable_it_with_a_
     let refused = format!(
         "TLSError FallbackNotDelegated: Spec.VirtualHost.TLS Secret \"{written}\" is not configured for certificate delegation"
     );
-    cluster.await_verdict(&object, &refused).await;
-    place.await_seen(&host, down()).await;
+    cluster.await_validation(&object, &refused).await;
+    environment.await_seen(&host, down()).await;
 
     let granted = grant(CURRENT, namespace, "grant", &[(name, &[&app])]);
     cluster.put(granted.clone()).await;
-    place.await_seen(&host, up("w")).await;
-    cluster.await_verdict(&object, "valid").await;
+    environment.await_seen(&host, up("w")).await;
+    cluster.await_validation(&object, "valid").await;
     // Another name in the handshake than in the request, and an unknown name.
     let unknown = cluster.host("unknown");
-    place.await_tls(&unknown, &host, None, "fallback 200").await;
-    place.await_tls(&unknown, &unknown, None, "fallback 404").await;
+    environment.await_tls(&unknown, &host, None, "fallback 200").await;
+    environment.await_tls(&unknown, &unknown, None, "fallback 404").await;
 
     cluster.delete(&granted).await;
-    place.await_seen(&host, down()).await;
-    place.await_tls(&unknown, &host, None, "closed").await;
-    cluster.await_verdict(&object, &refused).await;
+    environment.await_seen(&host, down()).await;
+    environment.await_tls(&unknown, &host, None, "closed").await;
+    cluster.await_validation(&object, &refused).await;
 
     cluster.delete(&fallback).await;
     cluster.put(granted.clone()).await;
@@ -45,8 +45,8 @@ async fn d16_the_fallback_certificate_is_served_for_hosts_that_enable_it_with_a_
         "TLSError FallbackNotValid: Spec.Virtualhost.TLS Secret \"{written}\" fallback certificate is invalid: Secret not \
          found"
     );
-    cluster.await_verdict(&object, &missing).await;
-    place.await_seen(&host, down()).await;
+    cluster.await_validation(&object, &missing).await;
+    environment.await_seen(&host, down()).await;
     cluster.delete(&object).await;
     cluster.delete(&granted).await;
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::cluster::{CURRENT, DESIGN, LEGACY, grant, proxy};
-use super::environment::{self, Place, down, up};
+use super::environment::{self, Environment, down, up};
 
 /// Returns the message about a reference that is not permitted.
 pub(super) fn refused(written: &str) -> String {
@@ -21,8 +21,8 @@ struct Host {
     refused: String,
 }
 
-async fn host<G>(place: &Place<G>) -> Host {
-    let cluster = &place.cluster;
+async fn host<G>(environment: &Environment<G>) -> Host {
+    let cluster = &environment.cluster;
     let (app, certs, host) =
         (cluster.namespace("app").await, cluster.namespace("certs").await, cluster.host("h"));
     cluster.certificate(&certs, "w", "w").await;
@@ -33,44 +33,44 @@ async fn host<G>(place: &Place<G>) -> Host {
 }
 
 impl Host {
-    async fn is_down<G>(&self, place: &Place<G>) {
-        place.await_seen(&self.host, down()).await;
-        place.cluster.await_verdict(&self.object, &self.refused).await;
+    async fn is_down<G>(&self, environment: &Environment<G>) {
+        environment.await_seen(&self.host, down()).await;
+        environment.cluster.await_validation(&self.object, &self.refused).await;
     }
 
-    async fn is_up<G>(&self, place: &Place<G>) {
-        place.await_seen(&self.host, up("w")).await;
-        place.cluster.await_verdict(&self.object, "valid").await;
+    async fn is_up<G>(&self, environment: &Environment<G>) {
+        environment.await_seen(&self.host, up("w")).await;
+        environment.cluster.await_validation(&self.object, "valid").await;
     }
 }
 
 #[tokio::test]
 async fn d1_to_d4_a_host_is_served_exactly_while_a_grant_exists() {
-    let Some(place) = environment::shared("d1").await else { return };
-    let cluster = &place.cluster;
-    let h = host(&place).await;
-    h.is_down(&place).await;
+    let Some(environment) = environment::shared("d1").await else { return };
+    let cluster = &environment.cluster;
+    let h = host(&environment).await;
+    h.is_down(&environment).await;
     let granted = |entries: &[(&str, &[&str])]| grant(CURRENT, &h.certs, "grant", entries);
     let to_app = granted(&[("w", &[&h.app])]);
     let others: [Vec<(&str, &[&str])>; 2] = [vec![("different", &["*"])], vec![("w", &["other"])]];
     for other in others {
         cluster.put(to_app.clone()).await;
-        h.is_up(&place).await;
+        h.is_up(&environment).await;
         cluster.put(granted(&other)).await;
-        h.is_down(&place).await;
+        h.is_down(&environment).await;
     }
     cluster.put(granted(&[("w", &["*"])])).await;
-    h.is_up(&place).await;
+    h.is_up(&environment).await;
     cluster.delete(&to_app).await;
-    h.is_down(&place).await;
+    h.is_down(&environment).await;
 }
 
 /// The unit tests of the gateway's control plane bound the time from a change to the next table.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d4_a_deleted_grant_takes_effect_before_any_later_change_in_every_replica() {
-    let Some(place) = environment::shared("d4").await else { return };
-    let cluster = &place.cluster;
-    let h = host(&place).await;
+    let Some(environment) = environment::shared("d4").await else { return };
+    let cluster = &environment.cluster;
+    let h = host(&environment).await;
     let to_app = grant(CURRENT, &h.certs, "grant", &[("w", &[&h.app])]);
     // Another host with its own grant, which is deleted later.
     let later = cluster.host("later");
@@ -80,28 +80,28 @@ async fn d4_a_deleted_grant_takes_effect_before_any_later_change_in_every_replic
     for _ in 0..3 {
         cluster.put(to_app.clone()).await;
         cluster.put(later_to_app.clone()).await;
-        h.is_up(&place).await;
-        place.await_seen(&later, up("later")).await;
-        let held = place.held(&h.host).await.unwrap();
+        h.is_up(&environment).await;
+        environment.await_seen(&later, up("later")).await;
+        let held = environment.held(&h.host).await.unwrap();
         cluster.delete(&to_app).await;
         cluster.delete(&later_to_app).await;
-        place.await_tls(&later, &later, None, "closed").await;
-        assert_eq!(place.seen(&h.host).await.unwrap(), down());
+        environment.await_tls(&later, &later, None, "closed").await;
+        assert_eq!(environment.seen(&h.host).await.unwrap(), down());
         // Open connections are closed, so no client continues with the revoked certificate.
         for connection in held {
             connection.ended().await.unwrap();
         }
     }
-    h.is_down(&place).await;
+    h.is_down(&environment).await;
     // No pod was restarted.
-    assert!(place.running().iter().all(|(_, pod)| pod.restarts == 0));
+    assert!(environment.running().iter().all(|(_, pod)| pod.restarts == 0));
 }
 
 #[tokio::test]
 async fn d6_one_of_two_grants_is_sufficient() {
-    let Some(place) = environment::shared("d6").await else { return };
-    let cluster = &place.cluster;
-    let h = host(&place).await;
+    let Some(environment) = environment::shared("d6").await else { return };
+    let cluster = &environment.cluster;
+    let h = host(&environment).await;
     // This host depends on the irrelevant grant: when it is no longer served, the revocation was
     // processed.
     let watched = cluster.host("watched");
@@ -112,34 +112,34 @@ async fn d6_one_of_two_grants_is_sufficient() {
     cluster.put(grant(CURRENT, &h.certs, "one", &[("w", &[&h.app])])).await;
     let other = grant(CURRENT, &h.certs, "other", &[("w", &["other"]), ("watched", &[&h.app])]);
     cluster.put(other.clone()).await;
-    h.is_up(&place).await;
-    place.await_seen(&watched, up("watched")).await;
+    h.is_up(&environment).await;
+    environment.await_seen(&watched, up("watched")).await;
     cluster.delete(&other).await;
-    place.await_seen(&watched, down()).await;
-    assert_eq!(place.seen(&h.host).await.unwrap(), up("w"));
-    assert_eq!(cluster.verdict(&h.object).await.unwrap(), "valid");
+    environment.await_seen(&watched, down()).await;
+    assert_eq!(environment.seen(&h.host).await.unwrap(), up("w"));
+    assert_eq!(cluster.validation(&h.object).await.unwrap(), "valid");
 }
 
 #[tokio::test]
 async fn d11_grants_of_all_groups_are_equivalent() {
-    let Some(place) = environment::shared("d11").await else { return };
-    let h = host(&place).await;
+    let Some(environment) = environment::shared("d11").await else { return };
+    let h = host(&environment).await;
     for version in [LEGACY, DESIGN, CURRENT] {
         let object = grant(version, &h.certs, "grant", &[("w", &[&h.app])]);
-        place.cluster.put(object.clone()).await;
-        h.is_up(&place).await;
-        place.cluster.delete(&object).await;
-        h.is_down(&place).await;
+        environment.cluster.put(object.clone()).await;
+        h.is_up(&environment).await;
+        environment.cluster.delete(&object).await;
+        h.is_down(&environment).await;
     }
 }
 
 #[tokio::test]
 async fn kubectl_shows_the_reason_why_a_host_is_not_served() {
-    let Some(place) = environment::shared("shown").await else { return };
-    let h = host(&place).await;
-    h.is_down(&place).await;
+    let Some(environment) = environment::shared("shown").await else { return };
+    let h = host(&environment).await;
+    h.is_down(&environment).await;
     let get = ["get", "httpproxies.projectcontour.io", "-n", &h.app];
-    let table = place.kubectl(&get).await.unwrap();
+    let table = environment.kubectl(&get).await.unwrap();
     let words = |line: Option<&str>| {
         line.unwrap_or_default().split_whitespace().map(str::to_owned).collect::<Vec<_>>()
     };
@@ -148,14 +148,14 @@ async fn kubectl_shows_the_reason_why_a_host_is_not_served() {
     wanted.extend(words(Some("At least one error present, see Errors for details")));
     assert_eq!(words(table.lines().nth(1)), wanted, "{table}");
     let described =
-        place.kubectl(&["describe", "httpproxies.projectcontour.io", "p", "-n", &h.app]).await.unwrap();
+        environment.kubectl(&["describe", "httpproxies.projectcontour.io", "p", "-n", &h.app]).await.unwrap();
     assert!(described.contains("DelegationNotPermitted"), "{described}");
-    place.cluster.put(grant(CURRENT, &h.certs, "grant", &[("w", &["*"])])).await;
-    h.is_up(&place).await;
-    let table = place.kubectl(&get).await.unwrap();
+    environment.cluster.put(grant(CURRENT, &h.certs, "grant", &[("w", &["*"])])).await;
+    h.is_up(&environment).await;
+    let table = environment.kubectl(&get).await.unwrap();
     assert_eq!(words(table.lines().nth(1))[3..], ["valid", "Valid", "HTTPProxy"], "{table}");
     // The status also contains the addresses of the gateway.
-    let status = &place.cluster.get(&h.object).await.unwrap()["status"];
+    let status = &environment.cluster.get(&h.object).await.unwrap()["status"];
     let wanted =
         json!([{"ip": environment::STATUS_ADDRESSES[0]}, {"hostname": environment::STATUS_ADDRESSES[1]}]);
     assert_eq!(status["loadBalancer"]["ingress"], wanted, "{status}");

@@ -5,7 +5,7 @@ use pinniped_test_support::wait;
 use serde_json::{Value, json};
 
 use super::cluster::{CURRENT, Cluster, grant, object, secret, serving};
-use super::environment::{self, CLASS, Place, STATUS_ADDRESSES, Seen, down, ports};
+use super::environment::{self, CLASS, Environment, STATUS_ADDRESSES, Seen, down, ports};
 use super::etcd;
 use crate::installed::SOON;
 
@@ -46,8 +46,8 @@ async fn namespaces(cluster: &Cluster) -> (String, String) {
 
 #[tokio::test]
 async fn i1_i2_i3_by_annotation_a_grant_decides_over_https_and_nothing_else() {
-    let Some(place) = environment::shared("i1").await else { return };
-    let cluster = &place.cluster;
+    let Some(environment) = environment::shared("i1").await else { return };
+    let cluster = &environment.cluster;
     let (app, certs) = namespaces(cluster).await;
     let hosts = [
         ("simple", json!({}), only_plain(), both("w")),
@@ -65,27 +65,27 @@ async fn i1_i2_i3_by_annotation_a_grant_decides_over_https_and_nothing_else() {
         cluster.put(ingress(&app, name, annotations, with_tls(&cluster.host(name), "w"))).await;
     }
     for (name, _, without, _) in &hosts {
-        place.await_seen(&cluster.host(name), without.clone()).await;
+        environment.await_seen(&cluster.host(name), without.clone()).await;
     }
-    let told = format!("certificate delegation not permitted for Secret \\\"{certs}/w\\\"");
-    wait::until(SOON, "the log to say why", async || place.log().contains(&told).then_some(()))
+    let reported = format!("certificate delegation not permitted for Secret \\\"{certs}/w\\\"");
+    wait::until(SOON, "the log to say why", async || environment.log().contains(&reported).then_some(()))
         .await
         .unwrap();
     let granted = grant(CURRENT, &certs, "grant", &[("w", &[&app])]);
     cluster.put(granted.clone()).await;
     for (name, _, _, with) in &hosts {
-        place.await_seen(&cluster.host(name), with.clone()).await;
+        environment.await_seen(&cluster.host(name), with.clone()).await;
     }
     cluster.delete(&granted).await;
     for (name, _, without, _) in &hosts {
-        place.await_seen(&cluster.host(name), without.clone()).await;
+        environment.await_seen(&cluster.host(name), without.clone()).await;
     }
 }
 
 #[tokio::test]
 async fn an_ingress_gets_the_addresses_of_the_gateway() {
-    let Some(place) = environment::shared("told").await else { return };
-    let cluster = &place.cluster;
+    let Some(environment) = environment::shared("told").await else { return };
+    let cluster = &environment.cluster;
     let (app, _) = namespaces(cluster).await;
     let ours = ingress(&app, "ours", json!({}), json!({"rules": [rule(&cluster.host("ours"))]}));
     let mut foreign = ingress(&app, "foreign", json!({}), json!({"rules": [rule(&cluster.host("foreign"))]}));
@@ -93,28 +93,30 @@ async fn an_ingress_gets_the_addresses_of_the_gateway() {
     cluster.put(foreign.clone()).await;
     cluster.put(ours.clone()).await;
     let wanted = json!([{"ip": STATUS_ADDRESSES[0]}, {"hostname": STATUS_ADDRESSES[1]}]);
-    let told = wait::until_ok(SOON, "the status", async || {
+    let reported = wait::until_ok(SOON, "the status", async || {
         let status = cluster.get(&ours).await?["status"].clone();
         anyhow::ensure!(status["loadBalancer"]["ingress"] == wanted, "{status}");
         Ok(())
     });
-    told.await.unwrap();
+    reported.await.unwrap();
     // An existing Ingress of another controller stays unchanged.
     assert_eq!(cluster.get(&foreign).await.unwrap()["status"]["loadBalancer"], json!({}));
-    assert_eq!(place.seen(&cluster.host("foreign")).await.unwrap(), down());
-    assert_eq!(place.seen(&cluster.host("ours")).await.unwrap(), only_plain());
+    assert_eq!(environment.seen(&cluster.host("foreign")).await.unwrap(), down());
+    assert_eq!(environment.seen(&cluster.host("ours")).await.unwrap(), only_plain());
 }
 
 /// Writes a name with a slash into a stored Ingress.
-async fn store_with_slash<G>(place: &Place<G>, stored: &Value, written: &str) {
-    let mut object = place.cluster.get(stored).await.unwrap();
+async fn store_with_slash<G>(environment: &Environment<G>, stored: &Value, written: &str) {
+    let mut object = environment.cluster.get(stored).await.unwrap();
     object["spec"]["tls"][0]["secretName"] = json!(written);
     object["metadata"].as_object_mut().unwrap().remove("managedFields");
     // The API server adds these members when it reads the object.
     object["metadata"].as_object_mut().unwrap().remove("resourceVersion");
     let name = |field: &str| stored["metadata"][field].as_str().unwrap();
-    etcd::replace(place.world, &etcd::ingress_key(name("namespace"), name("name")), &object).await.unwrap();
-    let read = place.cluster.get(stored).await.unwrap();
+    etcd::replace(environment.world, &etcd::ingress_key(name("namespace"), name("name")), &object)
+        .await
+        .unwrap();
+    let read = environment.cluster.get(stored).await.unwrap();
     assert_eq!(
         read["spec"]["tls"][0]["secretName"], written,
         "the API server does not read what was written: {read}"
@@ -123,8 +125,8 @@ async fn store_with_slash<G>(place: &Place<G>, stored: &Value, written: &str) {
 
 #[tokio::test]
 async fn i4_an_ingress_with_a_slash_is_rejected_when_new_and_accepted_when_stored() {
-    let Some(place) = environment::shared("i4").await else { return };
-    let cluster = &place.cluster;
+    let Some(environment) = environment::shared("i4").await else { return };
+    let cluster = &environment.cluster;
     let (app, certs) = namespaces(cluster).await;
     let written = format!("{certs}/w");
     let refused = ingress(&app, "refused", json!({}), with_tls(&cluster.host("refused"), &written));
@@ -139,31 +141,31 @@ async fn i4_an_ingress_with_a_slash_is_rejected_when_new_and_accepted_when_store
     });
     for (stored, host) in &hosts {
         cluster.put(stored.clone()).await;
-        place.await_seen(host, only_plain()).await;
-        store_with_slash(&place, stored, &written).await;
+        environment.await_seen(host, only_plain()).await;
+        store_with_slash(&environment, stored, &written).await;
     }
     let granted = grant(CURRENT, &certs, "grant", &[("w", &[&app])]);
     cluster.put(granted.clone()).await;
     for (stored, host) in &hosts {
-        place.await_seen(host, both("w")).await;
+        environment.await_seen(host, both("w")).await;
         // Its status can be written nevertheless.
-        let told = wait::until_ok(SOON, "the status", async || {
+        let reported = wait::until_ok(SOON, "the status", async || {
             let status = cluster.get(stored).await?["status"].clone();
             anyhow::ensure!(status["loadBalancer"]["ingress"][0]["ip"] == STATUS_ADDRESSES[0], "{status}");
             Ok(())
         });
-        told.await.unwrap();
+        reported.await.unwrap();
     }
     cluster.delete(&granted).await;
     for (_, host) in &hosts {
-        place.await_seen(host, only_plain()).await;
+        environment.await_seen(host, only_plain()).await;
     }
 }
 
 #[tokio::test]
 async fn i10_an_unusable_secret_disables_https_only_and_only_until_it_is_corrected() {
-    let Some(place) = environment::shared("i10").await else { return };
-    let cluster = &place.cluster;
+    let Some(environment) = environment::shared("i10").await else { return };
+    let cluster = &environment.cluster;
     let (app, _) = namespaces(cluster).await;
     let mut other_type = secret(&app, "type", &json!({".dockerconfigjson": "{}"}));
     other_type["type"] = json!("kubernetes.io/dockerconfigjson");
@@ -173,12 +175,12 @@ async fn i10_an_unusable_secret_disables_https_only_and_only_until_it_is_correct
     for name in ["type", "content"] {
         let host = cluster.host(name);
         cluster.put(ingress(&app, name, json!({}), with_tls(&host, name))).await;
-        place.await_seen(&host, only_plain()).await;
+        environment.await_seen(&host, only_plain()).await;
     }
     // The type of a Secret is immutable, but the Secret can be replaced.
     cluster.delete(&other_type).await;
     for name in ["type", "content"] {
         cluster.certificate(&app, name, "fixed").await;
-        place.await_seen(&cluster.host(name), both("fixed")).await;
+        environment.await_seen(&cluster.host(name), both("fixed")).await;
     }
 }

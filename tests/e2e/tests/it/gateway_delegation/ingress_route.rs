@@ -27,8 +27,8 @@ fn web(prefix: &str) -> Value {
 
 #[tokio::test]
 async fn l1_an_ingress_route_is_served_while_a_grant_of_any_group_exists() {
-    let Some(place) = environment::shared("l1").await else { return };
-    let cluster = &place.cluster;
+    let Some(environment) = environment::shared("l1").await else { return };
+    let cluster = &environment.cluster;
     let (app, certs) = (cluster.namespace("app").await, cluster.namespace("certs").await);
     let (host, written) = (cluster.host("h"), format!("{certs}/w"));
     cluster.certificate(&certs, "w", "w").await;
@@ -36,9 +36,9 @@ async fn l1_an_ingress_route_is_served_while_a_grant_of_any_group_exists() {
     cluster.put(object.clone()).await;
     let refused =
         format!("invalid: Spec.VirtualHost.TLS Secret \"{written}\" certificate delegation not permitted");
-    let is = async |seen: Seen, verdict: &str| {
-        place.await_seen(&host, seen).await;
-        cluster.await_verdict(&object, verdict).await;
+    let is = async |seen: Seen, validation: &str| {
+        environment.await_seen(&host, seen).await;
+        cluster.await_validation(&object, validation).await;
     };
     is(down(), &refused).await;
     for version in [LEGACY, CURRENT] {
@@ -53,14 +53,14 @@ async fn l1_an_ingress_route_is_served_while_a_grant_of_any_group_exists() {
         is(down(), &refused).await;
     }
     let get = ["get", "ingressroutes.contour.heptio.com", "r", "-n", &app];
-    let table = place.kubectl(&get).await.unwrap();
+    let table = environment.kubectl(&get).await.unwrap();
     assert!(table.lines().any(|line| line.contains(&host) && line.contains(" invalid ")), "{table}");
 }
 
 #[tokio::test]
 async fn l2_a_delegated_path_is_repeated_and_an_invalid_one_is_reported() {
-    let Some(place) = environment::shared("l2").await else { return };
-    let cluster = &place.cluster;
+    let Some(environment) = environment::shared("l2").await else { return };
+    let cluster = &environment.cluster;
     let app = cluster.namespace("app").await;
     let to = |prefix: &str, name: &str| json!({"match": prefix, "delegate": {"name": name}});
     let child = ingress_route(&app, "child", json!({"routes": [web("/foobar")]}));
@@ -77,26 +77,26 @@ async fn l2_a_delegated_path_is_repeated_and_an_invalid_one_is_reported() {
         ),
         ("cycle", to("/foo", "own"), "valid"),
     ];
-    for (name, route, verdict) in rows {
+    for (name, route, validation) in rows {
         let object = root(&app, name, &cluster.host(name), Value::Null, json!([route]));
         cluster.put(object.clone()).await;
-        cluster.await_verdict(&object, verdict).await;
-        place.await_seen(&cluster.host(name), down()).await;
+        cluster.await_validation(&object, validation).await;
+        environment.await_seen(&cluster.host(name), down()).await;
     }
     cluster
-        .await_verdict(
+        .await_validation(
             &child,
             "invalid: the path prefix \"/foobar\" does not match the parent's path prefix \"/foo\"",
         )
         .await;
-    let cycle = cluster.verdict(&own).await.unwrap();
+    let cycle = cluster.validation(&own).await.unwrap();
     assert!(cycle.contains("creates a delegation cycle"), "{cycle}");
 }
 
 #[tokio::test]
 async fn l3_a_passed_through_host_presents_the_backends_certificate_and_port_80_serves_only_routes() {
-    let Some(place) = environment::shared("l3").await else { return };
-    let cluster = &place.cluster;
+    let Some(environment) = environment::shared("l3").await else { return };
+    let cluster = &environment.cluster;
     let app = cluster.namespace("app").await;
     cluster.service(&app, "secure", environment::backend().tls.port(), json!({})).await;
     for (name, routes, plain) in [("with", json!([web("/")]), "200"), ("without", json!([]), "404")] {
@@ -104,7 +104,7 @@ async fn l3_a_passed_through_host_presents_the_backends_certificate_and_port_80_
         let mut object = root(&app, name, &host, json!({"passthrough": true}), routes);
         object["spec"]["tcpproxy"] = json!({"services": [{"name": "secure", "port": 80}]});
         cluster.put(object.clone()).await;
-        place.await_seen(&host, ports("backend 200", plain)).await;
-        cluster.await_verdict(&object, "valid").await;
+        environment.await_seen(&host, ports("backend 200", plain)).await;
+        cluster.await_validation(&object, "valid").await;
     }
 }

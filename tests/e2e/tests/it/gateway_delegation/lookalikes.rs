@@ -8,8 +8,8 @@ use super::grants::refused;
 
 #[tokio::test]
 async fn d5_objects_that_resemble_a_grant_have_no_effect() {
-    let Some(place) = environment::shared("d5").await else { return };
-    let cluster = &place.cluster;
+    let Some(environment) = environment::shared("d5").await else { return };
+    let cluster = &environment.cluster;
     let (app, certs) = (cluster.namespace("app").await, cluster.namespace("certs").await);
     let watch = cluster.namespace("watch").await;
     let (host, written) = (cluster.host("h"), format!("{certs}/w"));
@@ -18,7 +18,7 @@ async fn d5_objects_that_resemble_a_grant_have_no_effect() {
     cluster.certificate(&app, "w", "other").await;
     let object = proxy(&app, "p", &host, json!({"secretName": written}));
     cluster.put(object.clone()).await;
-    cluster.await_verdict(&object, &refused(&written)).await;
+    cluster.await_validation(&object, &refused(&written)).await;
     // A real grant is created after each of them: when it has taken effect, the other was
     // processed.
     for namespace in [&certs, &app] {
@@ -37,12 +37,12 @@ async fn d5_objects_that_resemble_a_grant_have_no_effect() {
     for (namespace, secret, targets) in rows {
         let granted = grant(CURRENT, namespace, "grant", &[(secret, targets), ("watched", &[&watch])]);
         let watched = cluster.host(namespace);
-        place.await_seen(&watched, down()).await;
+        environment.await_seen(&watched, down()).await;
         cluster.put(granted.clone()).await;
-        place.await_seen(&watched, up("watched")).await;
-        assert_eq!(place.seen(&host).await.unwrap(), down(), "{namespace}: {secret} {targets:?}");
+        environment.await_seen(&watched, up("watched")).await;
+        assert_eq!(environment.seen(&host).await.unwrap(), down(), "{namespace}: {secret} {targets:?}");
         assert_eq!(
-            cluster.verdict(&object).await.unwrap(),
+            cluster.validation(&object).await.unwrap(),
             refused(&written),
             "{namespace}: {secret} {targets:?}"
         );
@@ -50,6 +50,6 @@ async fn d5_objects_that_resemble_a_grant_have_no_effect() {
     }
     // The object has no status, so the problem is logged.
     let (what, object) = ("beside other namespaces", format!("\"{certs}/grant\""));
-    let log = place.log();
+    let log = environment.log();
     assert!(log.lines().any(|line| line.contains(what) && line.contains(&object)), "{log}");
 }

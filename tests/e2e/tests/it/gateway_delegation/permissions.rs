@@ -9,8 +9,8 @@ use crate::installed::SOON;
 
 #[tokio::test]
 async fn editors_and_administrators_of_a_namespace_have_no_permission_to_delegate_its_certificates() {
-    let Some(place) = environment::shared("rights").await else { return };
-    let namespace = place.cluster.namespace("app").await;
+    let Some(environment) = environment::shared("rights").await else { return };
+    let namespace = environment.cluster.namespace("app").await;
     for role in ["view", "edit", "admin"] {
         let user = format!("rights-{role}");
         let binding = object(
@@ -23,9 +23,10 @@ async fn editors_and_administrators_of_a_namespace_have_no_permission_to_delegat
                 "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
             }),
         );
-        place.world.kubectl().apply(&binding.to_string()).await.unwrap();
+        environment.world.kubectl().apply(&binding.to_string()).await.unwrap();
         let who = format!("--as={user}");
-        let can_i = async |verb: &str, what: &str| place.can_i(&[verb, what, "-n", &namespace, &who]).await;
+        let can_i =
+            async |verb: &str, what: &str| environment.can_i(&[verb, what, "-n", &namespace, &who]).await;
         // Proves that the binding is effective.
         let (verb, what) = if role == "view" { ("get", "services") } else { ("create", "secrets") };
         wait::until(SOON, format!("{user} to have rights"), async || {
@@ -44,7 +45,7 @@ async fn editors_and_administrators_of_a_namespace_have_no_permission_to_delegat
     let who = "--as=system:serviceaccount:delegation-gateway:delegation-gateway";
     for kind in KINDS.into_iter().filter(|kind| kind.starts_with("tlscertificatedelegations.")) {
         for (verb, wanted) in [("watch", "yes"), ("create", "no"), ("update", "no"), ("delete", "no")] {
-            assert_eq!(place.can_i(&[verb, kind, "-A", who]).await, wanted, "{verb} {kind}");
+            assert_eq!(environment.can_i(&[verb, kind, "-A", who]).await, wanted, "{verb} {kind}");
         }
     }
     // An administrator can grant the permission to a user by name, as in
@@ -58,13 +59,13 @@ async fn editors_and_administrators_of_a_namespace_have_no_permission_to_delegat
         "--verb=create",
         "--resource=tlscertificatedelegations.projectcontour.io",
     ];
-    place.kubectl(&rules).await.unwrap();
+    environment.kubectl(&rules).await.unwrap();
     let bind =
         ["create", "rolebinding", "delegates", "-n", &namespace, "--role=delegates", "--user=rights-edit"];
-    place.kubectl(&bind).await.unwrap();
+    environment.kubectl(&bind).await.unwrap();
     wait::until(SOON, "the right to delegate", async || {
-        let answer = place.can_i(&["create", KINDS[0], "-n", &namespace, "--as=rights-edit"]).await;
-        (answer == "yes").then_some(())
+        let response = environment.can_i(&["create", KINDS[0], "-n", &namespace, "--as=rights-edit"]).await;
+        (response == "yes").then_some(())
     })
     .await
     .unwrap();

@@ -67,10 +67,10 @@ async fn serve(listener: std::net::TcpListener, tls: Option<TlsAcceptor>) -> std
         let tls = tls.clone();
         tokio::spawn(async move {
             match tls {
-                None => answer(stream).await,
+                None => respond(stream).await,
                 Some(tls) => {
                     if let Ok(stream) = tls.accept(stream).await {
-                        answer(stream).await;
+                        respond(stream).await;
                     }
                 }
             }
@@ -78,7 +78,7 @@ async fn serve(listener: std::net::TcpListener, tls: Option<TlsAcceptor>) -> std
     }
 }
 
-async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin) {
+async fn respond(stream: impl AsyncRead + AsyncWrite + Unpin) {
     let service =
         hyper::service::service_fn(async |_| Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new())));
     // A client that disconnects is not an error.

@@ -13,11 +13,11 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::Api;
 use kube::api::PostParams;
 use pinniped_e2e::walkthrough::DECISION;
-use pinniped_test_support::chance::Chance;
+use pinniped_test_support::rng::Rng;
 use pinniped_test_support::tools;
 use serde_json::{Value, json};
 
-use super::{Answer, Connection, ORIGINAL_USER, Protocol, post, service_account, token_of, with};
+use super::{Connection, ORIGINAL_USER, Protocol, ReceivedResponse, post, service_account, token_of, with};
 use crate::installed::{self, Credentials, Installed};
 
 const WHO_AM_I: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
@@ -79,34 +79,34 @@ const VALUES: &[&str] = &["v1", "v1", "v2", "v3", ""];
 /// The identity to impersonate in one request, as headers.
 type Target = Vec<(String, String)>;
 
-fn target(chance: &mut Chance) -> Target {
+fn target(rng: &mut Rng) -> Target {
     let mut headers = Vec::new();
     let mut add = |name: &str, value: &str| headers.push((name.to_owned(), value.to_owned()));
-    let has_name = !chance.in_hundred(4);
+    let has_name = !rng.in_hundred(4);
     if has_name {
-        add("impersonate-user", chance.one_of(NAMES));
+        add("impersonate-user", rng.one_of(NAMES));
     }
-    let only_name = chance.in_hundred(35);
+    let only_name = rng.in_hundred(35);
     if has_name && only_name {
         return headers;
     }
-    if chance.in_hundred(25) || !has_name {
-        add("impersonate-uid", chance.one_of(&["u1", "u1", "u2"]));
+    if rng.in_hundred(25) || !has_name {
+        add("impersonate-uid", rng.one_of(&["u1", "u1", "u2"]));
     }
-    if chance.in_hundred(60) {
-        for _ in 0..chance.below(7) {
-            add("impersonate-group", chance.one_of(GROUPS));
+    if rng.in_hundred(60) {
+        for _ in 0..rng.below(7) {
+            add("impersonate-group", rng.one_of(GROUPS));
         }
-        if chance.in_hundred(10) {
-            add("impersonate-group", chance.one_of(ODD_GROUPS));
+        if rng.in_hundred(10) {
+            add("impersonate-group", rng.one_of(ODD_GROUPS));
         }
     }
-    if chance.in_hundred(45) {
-        let keys = 1 + chance.below(2) * chance.below(5);
+    if rng.in_hundred(45) {
+        let keys = 1 + rng.below(2) * rng.below(5);
         for _ in 0..keys {
-            let key = chance.one_of(EXTRAS);
-            for _ in 0..=chance.below(2) {
-                add(&format!("impersonate-extra-{key}"), chance.one_of(VALUES));
+            let key = rng.one_of(EXTRAS);
+            for _ in 0..=rng.below(2) {
+                add(&format!("impersonate-extra-{key}"), rng.one_of(VALUES));
             }
         }
     }
@@ -137,14 +137,14 @@ async fn grant_permissions(installed: &Installed, clients: &BTreeMap<String, Vec
 }
 
 /// Returns the relevant part of a response, without the proxy's additions.
-fn decision(answer: &Answer) -> (u16, Value) {
-    let body = answer.json();
-    if answer.status == 201 {
+fn decision(response: &ReceivedResponse) -> (u16, Value) {
+    let body = response.json();
+    if response.status == 201 {
         return (201, body["status"]["userInfo"].clone());
     }
     let message = body["message"].as_str().unwrap_or_default();
     let message = message.replace(&format!(": {DECISION}"), "").replace(&format!(", {DECISION}"), "");
-    (answer.status, json!(message))
+    (response.status, json!(message))
 }
 
 /// Removes the original user from the target's extras.
@@ -166,8 +166,8 @@ async fn compare(
 ) -> Result<u16, String> {
     let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
     let headers: Vec<_> = target.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-    let wanted = decision(&direct.ask(with(post(WHO_AM_I, &body), &headers)).await);
-    let mut got = decision(&proxy.ask(with(post(WHO_AM_I, &body), &headers)).await);
+    let wanted = decision(&direct.send_request(with(post(WHO_AM_I, &body), &headers)).await);
+    let mut got = decision(&proxy.send_request(with(post(WHO_AM_I, &body), &headers)).await);
     let differ = |why: &str, got: &(u16, Value)| {
         Err(format!("{requestor}: {why}\n  target {target:?}\n  API server {wanted:?}\n  proxy {got:?}"))
     };
@@ -220,12 +220,12 @@ async fn the_proxy_and_the_api_server_make_the_same_impersonation_decisions() {
     if !is_constrained(&installed, TEST).await {
         return;
     }
-    let mut chance = Chance::new(36);
+    let mut rng = Rng::new(36);
     let mut clients = BTreeMap::new();
     for number in 0..CLIENTS {
         // Some clients have few permissions, some nearly all.
         let density = 30 + 10 * u64::try_from(number % 7).unwrap();
-        let rights = PERMISSIONS.iter().filter(|_| chance.in_hundred(density)).copied().collect();
+        let rights = PERMISSIONS.iter().filter(|_| rng.in_hundred(density)).copied().collect();
         clients.insert(format!("agreement-{number:02}"), rights);
     }
     clients.insert("agreement-all".to_owned(), PERMISSIONS.to_vec());
@@ -235,7 +235,7 @@ async fn the_proxy_and_the_api_server_make_the_same_impersonation_decisions() {
     let sessions: Vec<_> = sessions
         .into_iter()
         .map(|(name, group)| {
-            let targets: Vec<_> = (0..TARGETS).map(|_| target(&mut chance)).collect();
+            let targets: Vec<_> = (0..TARGETS).map(|_| target(&mut rng)).collect();
             (Credentials::from(installed.certificate(&name, group)), name, targets)
         })
         .collect();

@@ -3,7 +3,7 @@
 use pinniped_e2e::walkthrough::DECISION;
 use serde_json::json;
 
-use super::{LOGIN, ask, get, post, with};
+use super::{LOGIN, get, post, send_request, with};
 use crate::installed::{self, Credentials};
 
 #[tokio::test]
@@ -11,17 +11,17 @@ async fn anonymous_clients_can_read_the_health_paths_and_are_refused_by_name_els
     let Some(installed) = installed::shared("anonymous clients").await else { return };
     let nobody = Credentials::none();
     for path in ["/healthz", "/readyz", "/livez"] {
-        let answer = ask(&installed, &nobody, get(path)).await;
-        assert_eq!((answer.status, answer.body.as_str()), (200, "ok"), "{path}");
+        let response = send_request(&installed, &nobody, get(path)).await;
+        assert_eq!((response.status, response.body.as_str()), (200, "ok"), "{path}");
     }
 
-    let answer = ask(&installed, &nobody, get("/api/v1/namespaces/kube-system/pods/x")).await;
+    let response = send_request(&installed, &nobody, get("/api/v1/namespaces/kube-system/pods/x")).await;
     let message = format!(
         "pods \"x\" is forbidden: User \"system:anonymous\" cannot get resource \"pods\" in API group \"\" in the \
          namespace \"kube-system\": {DECISION}"
     );
     assert_eq!(
-        answer.json(),
+        response.json(),
         json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message,
             "reason": "Forbidden", "details": {"name": "x", "kind": "pods"}, "code": 403})
     );
@@ -29,13 +29,13 @@ async fn anonymous_clients_can_read_the_health_paths_and_are_refused_by_name_els
     // Also as a user who impersonates an anonymous user.
     let admin = Credentials::from(installed.certificate("anonymous-admin", Some("system:masters")));
     let acting = [("impersonate-user", "system:anonymous"), ("impersonate-group", "system:unauthenticated")];
-    let answer = ask(&installed, &admin, with(get("/healthz/log"), &acting)).await;
+    let response = send_request(&installed, &admin, with(get("/healthz/log"), &acting)).await;
     let body = format!(
         "{{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{{}},\"status\":\"Failure\",\"message\":\"forbidden: \
          User \\\"system:anonymous\\\" cannot get path \\\"/healthz/log\\\": {DECISION}\",\"reason\":\"Forbidden\",\
          \"details\":{{}},\"code\":403}}\n"
     );
-    assert_eq!((answer.status, answer.body), (403, body));
+    assert_eq!((response.status, response.body), (403, body));
 }
 
 #[tokio::test]
@@ -43,7 +43,7 @@ async fn an_empty_login_through_the_proxy_gets_the_missing_fields() {
     let Some(installed) = installed::shared("an empty login").await else { return };
     let body =
         json!({"apiVersion": "login.concierge.pinniped.dev/v1alpha1", "kind": "TokenCredentialRequest"});
-    let answer = ask(&installed, &Credentials::none(), post(LOGIN, &body)).await;
+    let response = send_request(&installed, &Credentials::none(), post(LOGIN, &body)).await;
     let wanted = ".login.concierge.pinniped.dev \"\" is invalid: spec.token.value: Required value: token must be supplied";
-    assert_eq!(answer.message(), (422, wanted.to_owned()));
+    assert_eq!(response.message(), (422, wanted.to_owned()));
 }

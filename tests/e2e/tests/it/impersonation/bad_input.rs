@@ -8,7 +8,8 @@ use tokio::io::AsyncWriteExt as _;
 
 use super::whoami::UNAUTHORIZED;
 use super::{
-    Connection, LOGIN, Protocol, ask, get, post, service_account, signed, tls, token_of, who_am_i, with,
+    Connection, LOGIN, Protocol, get, post, send_request, service_account, signed, tls, token_of, who_am_i,
+    with,
 };
 use crate::installed::{self, Credentials, Installed};
 
@@ -31,19 +32,19 @@ async fn a_bad_certificate_is_401_everywhere_unless_a_good_token_comes_with_it()
         let mut connection = Connection::open(&installed, Protocol::Http2, &pair.clone().into()).await;
         // Also where anonymous requests are allowed.
         for request in [get("/healthz"), get("/api/v1/namespaces"), post(LOGIN, &json!({}))] {
-            let answer = connection.ask(request).await;
-            assert_eq!((answer.status, answer.body.as_str()), (401, UNAUTHORIZED));
+            let response = connection.send_request(request).await;
+            assert_eq!((response.status, response.body.as_str()), (401, UNAUTHORIZED));
         }
         let both = Credentials { certificate: Some(pair), token: Some(token.clone()) };
-        let answer = ask(&installed, &both, who_am_i()).await;
-        assert_eq!(answer.status, 201, "{answer:?}");
-        assert_eq!(answer.json()["status"]["kubernetesUserInfo"]["user"]["username"], json!(name));
+        let response = send_request(&installed, &both, who_am_i()).await;
+        assert_eq!(response.status, 201, "{response:?}");
+        assert_eq!(response.json()["status"]["kubernetesUserInfo"]["user"]["username"], json!(name));
     }
     // In the opposite case the certificate takes precedence.
     let pair = installed.certificate("good-certificate", None);
     let both = Credentials { certificate: Some(pair), token: Some("nonsense".to_owned()) };
-    let answer = ask(&installed, &both, who_am_i()).await;
-    assert_eq!(answer.json()["status"]["kubernetesUserInfo"]["user"]["username"], "good-certificate");
+    let response = send_request(&installed, &both, who_am_i()).await;
+    assert_eq!(response.json()["status"]["kubernetesUserInfo"]["user"]["username"], "good-certificate");
 }
 
 #[tokio::test]
@@ -58,11 +59,11 @@ async fn old_versions_of_tls_and_weak_suites_end_with_an_alert() {
     for (flags, alert) in cases {
         let mut command = std::process::Command::new("openssl");
         command.args(["s_client", "-connect", &address, "-servername", EXTERNAL_NAME]).args(flags);
-        let outcome = pinniped_test_support::kubectl::run(command, None).await.unwrap();
-        assert_eq!(outcome.code, 1, "{outcome:?}");
-        assert!(outcome.stderr.contains(&format!("alert {alert}")), "{flags:?}: {}", outcome.stderr);
+        let output = pinniped_test_support::kubectl::run(command, None).await.unwrap();
+        assert_eq!(output.code, 1, "{output:?}");
+        assert!(output.stderr.contains(&format!("alert {alert}")), "{flags:?}: {}", output.stderr);
     }
-    assert_eq!(ask(&installed, &Credentials::none(), get("/healthz")).await.status, 200);
+    assert_eq!(send_request(&installed, &Credentials::none(), get("/healthz")).await.status, 200);
 }
 
 #[tokio::test]
@@ -77,8 +78,8 @@ async fn headers_over_the_limit_are_refused_and_large_ones_below_it_are_not() {
     }
     for protocol in [Protocol::Http1, Protocol::Http2] {
         let mut connection = Connection::open(&installed, protocol, &credentials).await;
-        let answer = connection.ask(with(get("/version"), &below)).await;
-        assert_eq!(answer.status, 200, "{protocol:?}: 400 KiB of headers: {}", answer.body);
+        let response = connection.send_request(with(get("/version"), &below)).await;
+        assert_eq!(response.status, 200, "{protocol:?}: 400 KiB of headers: {}", response.body);
     }
 
     let stream = tls(&installed, &[b"http/1.1"], Some(&pair)).await;
@@ -91,15 +92,15 @@ async fn headers_over_the_limit_are_refused_and_large_ones_below_it_are_not() {
         }
         write.write_all(b"\r\n\r\n").await
     };
-    let answer = wire::raw_request(tokio::io::join(read, tokio::io::sink()), b"");
+    let response = wire::raw_request(tokio::io::join(read, tokio::io::sink()), b"");
     // The server may close the connection before it has read all of it.
-    let (_, answer) = tokio::join!(flood, answer);
-    assert_eq!(answer.unwrap().status, 431);
+    let (_, response) = tokio::join!(flood, response);
+    assert_eq!(response.unwrap().status, 431);
 
     let mut connection = Connection::open(&installed, Protocol::Http2, &credentials).await;
     let over = vec![("x-large", large.as_str()); 11];
-    assert_eq!(connection.ask(with(get("/version"), &over)).await.status, 431);
-    assert_eq!(connection.ask(get("/version")).await.status, 200, "the connection is still good");
+    assert_eq!(connection.send_request(with(get("/version"), &over)).await.status, 431);
+    assert_eq!(connection.send_request(get("/version")).await.status, 200, "the connection is still good");
 }
 
 #[tokio::test]
@@ -115,8 +116,8 @@ async fn unparsable_paths_are_refused_and_unusual_ones_reach_the_api_server_unch
         let stream = tls(&installed, &[b"http/1.1"], Some(&pair)).await;
         let request =
             format!("GET {target} HTTP/1.1\r\nHost: {EXTERNAL_NAME}\r\nUser-Agent: odd{target}\r\n\r\n");
-        let answer = wire::raw_request(stream, request.as_bytes()).await.unwrap();
-        assert_eq!(answer.status, status, "{target}: {}", answer.head);
+        let response = wire::raw_request(stream, request.as_bytes()).await.unwrap();
+        assert_eq!(response.status, status, "{target}: {}", response.head);
         if status == 200 {
             let event = super::audited(&installed, &format!("odd{target}")).await;
             assert_eq!(event["requestURI"], target);

@@ -45,9 +45,9 @@ async fn touch(installed: &Installed, namespace: &str, value: usize) {
 /// Checks that all watches are open and receive the next event.
 async fn unharmed(installed: &Installed, namespace: &str, bystanders: &mut Bystanders) {
     bystanders.check().unwrap();
-    let before = bystanders.heard();
+    let before = bystanders.received();
     touch(installed, namespace, 1).await;
-    bystanders.all_hear("a change", &before).await.unwrap();
+    bystanders.all_receive("a change", &before).await.unwrap();
     bystanders.check().unwrap();
 }
 
@@ -56,9 +56,9 @@ async fn no_known_attack_ends_the_watch_of_another_user() {
     let Some(installed) = installed::shared("known attacks").await else { return };
     let (target, mut bystanders) = prepare(&installed, "known-attacks").await;
     let mut report = Report::default();
-    let outcome = bystanders::attack(&target, &mut bystanders, 3, &mut report).await;
+    let output = bystanders::attack(&target, &mut bystanders, 3, &mut report).await;
     println!("{report}");
-    outcome.unwrap();
+    output.unwrap();
     unharmed(&installed, "known-attacks", &mut bystanders).await;
     assert_eq!(report.count("backslashes over HTTP/1.1", 200), 0, "{report}");
 }
@@ -69,9 +69,9 @@ async fn no_generated_request_ends_the_watch_of_another_user() {
     let (target, mut bystanders) = prepare(&installed, "generated-requests").await;
     println!("seed {SEED}");
     let mut report = Report::default();
-    let outcome = bystanders::fuzz(&target, &mut bystanders, 400, 8, &mut report).await;
+    let output = bystanders::fuzz(&target, &mut bystanders, 400, 8, &mut report).await;
     println!("{report}");
-    outcome.unwrap();
+    output.unwrap();
     unharmed(&installed, "generated-requests", &mut bystanders).await;
 }
 

@@ -4,7 +4,8 @@ use pinniped_e2e::walkthrough::DECISION;
 use serde_json::{Value, json};
 
 use super::{
-    CREDENTIAL_ID, ORIGINAL_USER, ask, audited, credential_id, get, service_account, token_of, who_am_i, with,
+    CREDENTIAL_ID, ORIGINAL_USER, audited, credential_id, get, send_request, service_account, token_of,
+    who_am_i, with,
 };
 use crate::installed::{self, Credentials, PROXY_ACCOUNT};
 
@@ -14,13 +15,14 @@ const COLLECTOR: &str = "system:serviceaccount:kube-system:generic-garbage-colle
 async fn a_regular_user_may_not_impersonate() {
     let Some(installed) = installed::shared("a regular user impersonates").await else { return };
     let user = Credentials::from(installed.certificate("nested-regular", None));
-    let answer =
-        ask(&installed, &user, with(get("/api/v1/namespaces"), &[("impersonate-user", "other")])).await;
+    let response =
+        send_request(&installed, &user, with(get("/api/v1/namespaces"), &[("impersonate-user", "other")]))
+            .await;
     let wanted = format!(
         "namespaces is forbidden: User \"nested-regular\" cannot impersonate-on:user-info:list resource \
          \"namespaces\" in API group \"\" at the cluster scope: {DECISION}"
     );
-    assert_eq!(answer.message(), (403, wanted));
+    assert_eq!(response.message(), (403, wanted));
 }
 
 #[tokio::test]
@@ -39,8 +41,8 @@ async fn an_editor_may_impersonate_a_service_account_without_extras_and_the_orig
     let credentials = Credentials::from(pair);
 
     let acting = [("impersonate-user", COLLECTOR), ("user-agent", "nested-editor/1")];
-    let answer = ask(&installed, &credentials, with(who_am_i(), &acting)).await;
-    assert_eq!(answer.status, 201, "{answer:?}");
+    let response = send_request(&installed, &credentials, with(who_am_i(), &acting)).await;
+    assert_eq!(response.status, 201, "{response:?}");
     let groups =
         json!(["system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"]);
     let original = format!(
@@ -48,7 +50,7 @@ async fn an_editor_may_impersonate_a_service_account_without_extras_and_the_orig
          \"extra\":{{\"{CREDENTIAL_ID}\":[\"{id}\"]}}}}"
     );
     let target = json!({"username": COLLECTOR, "groups": groups, "extra": {ORIGINAL_USER: [original]}});
-    assert_eq!(answer.json()["status"]["kubernetesUserInfo"]["user"], target);
+    assert_eq!(response.json()["status"]["kubernetesUserInfo"]["user"], target);
 
     // All three identities are in the API server's audit log.
     let event = audited(&installed, "nested-editor/1").await;
@@ -56,12 +58,12 @@ async fn an_editor_may_impersonate_a_service_account_without_extras_and_the_orig
     assert_eq!(event["impersonatedUser"], target);
 
     let acting = [("impersonate-user", COLLECTOR), ("impersonate-extra-some-fancy-key", "v")];
-    let answer = ask(&installed, &credentials, with(who_am_i(), &acting)).await;
+    let response = send_request(&installed, &credentials, with(who_am_i(), &acting)).await;
     let wanted = format!(
         "userextras.authentication.k8s.io \"v\" is forbidden: User \"{editor}\" cannot impersonate resource \
          \"userextras/some-fancy-key\" in API group \"authentication.k8s.io\" at the cluster scope: {DECISION}"
     );
-    assert_eq!(answer.message(), (403, wanted));
+    assert_eq!(response.message(), (403, wanted));
 }
 
 #[tokio::test]
@@ -70,22 +72,22 @@ async fn a_service_account_needs_permission_to_impersonate_another() {
     let (without, _) = service_account(&installed, "nested-sa-without").await;
     let token = Credentials::token(&token_of(&installed, "nested-sa-without", json!({})).await);
     let other = "system:serviceaccount:nested-sa-without:default";
-    let answer = ask(&installed, &token, with(who_am_i(), &[("impersonate-user", other)])).await;
+    let response = send_request(&installed, &token, with(who_am_i(), &[("impersonate-user", other)])).await;
     let wanted = format!(
         "whoamirequests.identity.concierge.pinniped.dev is forbidden: User \"{without}\" cannot \
          impersonate-on:serviceaccount:create resource \"whoamirequests\" in API group \
          \"identity.concierge.pinniped.dev\" at the cluster scope: {DECISION}"
     );
-    assert_eq!(answer.message(), (403, wanted));
+    assert_eq!(response.message(), (403, wanted));
 
     let (granted, uid) = service_account(&installed, "nested-sa").await;
     let rules = json!([{"apiGroups": [""], "resources": ["serviceaccounts"], "verbs": ["impersonate"]}]);
     installed.allow(&granted, rules).await;
     let token = Credentials::token(&token_of(&installed, "nested-sa", json!({})).await);
     let other = "system:serviceaccount:nested-sa:default";
-    let answer = ask(&installed, &token, with(who_am_i(), &[("impersonate-user", other)])).await;
-    assert_eq!(answer.status, 201, "{answer:?}");
-    let user = &answer.json()["status"]["kubernetesUserInfo"]["user"];
+    let response = send_request(&installed, &token, with(who_am_i(), &[("impersonate-user", other)])).await;
+    assert_eq!(response.status, 201, "{response:?}");
+    let user = &response.json()["status"]["kubernetesUserInfo"]["user"];
     assert_eq!(user["username"], json!(other));
     let original: Value = serde_json::from_str(user["extra"][ORIGINAL_USER][0].as_str().unwrap()).unwrap();
     assert_eq!((&original["username"], &original["uid"]), (&json!(granted), &json!(uid)));
@@ -107,8 +109,8 @@ async fn an_administrator_may_impersonate_any_user_with_groups_extras_and_uid() 
         ("Impersonate-UID", "0x0042"),
         ("User-Agent", "nested-admin/1"),
     ];
-    let answer = ask(&installed, &admin, with(who_am_i(), &acting)).await;
-    assert_eq!(answer.status, 201, "{answer:?}");
+    let response = send_request(&installed, &admin, with(who_am_i(), &acting)).await;
+    assert_eq!(response.status, 201, "{response:?}");
     let event = audited(&installed, "nested-admin/1").await;
     assert_eq!(event["user"]["username"], PROXY_ACCOUNT);
     let target = &event["impersonatedUser"];
@@ -134,20 +136,22 @@ async fn invalid_impersonation_targets_are_refused_with_the_known_bodies() {
     for key in ["x.impersonation-proxy.concierge.pinniped.dev", "party~~time"] {
         let extra = format!("impersonate-extra-{key}");
         let acting = [("impersonate-user", "other"), (extra.as_str(), "v")];
-        let answer = ask(&installed, &admin, with(who_am_i(), &acting)).await;
-        assert_eq!((answer.status, answer.body.as_str()), (500, internal.as_str()), "{key}");
+        let response = send_request(&installed, &admin, with(who_am_i(), &acting)).await;
+        assert_eq!((response.status, response.body.as_str()), (500, internal.as_str()), "{key}");
     }
 
-    let answer =
-        ask(&installed, &admin, with(get("/api/v1/namespaces"), &[("impersonate-uid", "007")])).await;
+    let response =
+        send_request(&installed, &admin, with(get("/api/v1/namespaces"), &[("impersonate-uid", "007")]))
+            .await;
     let message = r#"requested &user.DefaultInfo{Name:"", UID:"007", Groups:[]string(nil), Extra:map[string][]string(nil)} without impersonating a user name"#;
     assert_eq!(
-        answer.json(),
+        response.json(),
         json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message,
             "reason": "BadRequest", "code": 400})
     );
 
-    let answer =
-        ask(&installed, &admin, with(get("/api/v1/namespaces"), &[("impersonate-something", "x")])).await;
-    assert_eq!(answer.message(), (500, "Internal error occurred: invalid impersonation".to_owned()));
+    let response =
+        send_request(&installed, &admin, with(get("/api/v1/namespaces"), &[("impersonate-something", "x")]))
+            .await;
+    assert_eq!(response.message(), (500, "Internal error occurred: invalid impersonation".to_owned()));
 }

@@ -3,7 +3,7 @@
 use pinniped_test_support::certs::Pair;
 use serde_json::{Value, json};
 
-use super::{Connection, ORIGINAL_USER, Protocol, ask, audited, get, with};
+use super::{Connection, ORIGINAL_USER, Protocol, audited, get, send_request, with};
 use crate::installed::{self, Credentials, Installed, PROXY_ACCOUNT};
 
 /// Returns the certificate of the cluster's front proxy.
@@ -31,16 +31,18 @@ async fn five_thousand_groups_and_a_long_extra_reach_the_api_server_in_order() {
     let Some(installed) = installed::shared("five thousand groups").await else { return };
     let groups = groups(5_000);
     let long = "x".repeat(200_000);
-    let mut said = vec![("x-remote-user", "large-user"), ("user-agent", "large-front/1")];
-    said.extend(groups.iter().map(|group| ("x-remote-group", group.as_str())));
-    said.push(("x-remote-extra-example.com%2flong", &long));
-    let answer = ask(&installed, &front_proxy(&installed), with(get("/api/v1/namespaces"), &said)).await;
-    assert_eq!(answer.status, 403, "{}", answer.body);
+    let mut printed = vec![("x-remote-user", "large-user"), ("user-agent", "large-front/1")];
+    printed.extend(groups.iter().map(|group| ("x-remote-group", group.as_str())));
+    printed.push(("x-remote-extra-example.com%2flong", &long));
+    let response =
+        send_request(&installed, &front_proxy(&installed), with(get("/api/v1/namespaces"), &printed)).await;
+    assert_eq!(response.status, 403, "{}", response.body);
     // The proxy's own review has refused it. Members of system:masters need no review.
-    said[1].1 = "large-front/2";
-    said.push(("x-remote-group", "system:masters"));
-    let answer = ask(&installed, &front_proxy(&installed), with(get("/api/v1/namespaces"), &said)).await;
-    assert_eq!(answer.status, 200, "{}", answer.body);
+    printed[1].1 = "large-front/2";
+    printed.push(("x-remote-group", "system:masters"));
+    let response =
+        send_request(&installed, &front_proxy(&installed), with(get("/api/v1/namespaces"), &printed)).await;
+    assert_eq!(response.status, 200, "{}", response.body);
     let event = audited(&installed, "large-front/2").await;
     assert_eq!(event["user"]["username"], PROXY_ACCOUNT);
     let seen = &event["impersonatedUser"];
@@ -60,9 +62,9 @@ async fn five_thousand_groups_can_be_impersonated_with_permission() {
     acting.extend(groups.iter().map(|group| ("impersonate-group", group.as_str())));
     let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
     let who_am_i = super::post("/apis/authentication.k8s.io/v1/selfsubjectreviews", &body);
-    let answer = ask(&installed, &admin, with(who_am_i, &acting)).await;
-    assert_eq!(answer.status, 201, "{}", answer.body);
-    let user = &answer.json()["status"]["userInfo"];
+    let response = send_request(&installed, &admin, with(who_am_i, &acting)).await;
+    assert_eq!(response.status, 201, "{}", response.body);
+    let user = &response.json()["status"]["userInfo"];
     assert!(user["groups"] == and_authenticated(groups));
     assert!(user["extra"][ORIGINAL_USER][0].as_str().unwrap().contains("\"large-admin\""));
 }
@@ -72,7 +74,7 @@ async fn many_groups_reach_the_api_server_over_http1_too() {
     let Some(installed) = installed::shared("many groups over HTTP/1.1").await else { return };
     let mut groups = groups(1_500);
     groups.push("system:masters".to_owned());
-    let mut said = vec![
+    let mut printed = vec![
         ("x-remote-user", "large-http1"),
         ("user-agent", "large-http1/1"),
         ("connection", "Upgrade"),
@@ -81,11 +83,11 @@ async fn many_groups_reach_the_api_server_over_http1_too() {
         ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
         ("sec-websocket-protocol", "v5.channel.k8s.io"),
     ];
-    said.extend(groups.iter().map(|group| ("x-remote-group", group.as_str())));
+    printed.extend(groups.iter().map(|group| ("x-remote-group", group.as_str())));
     let path = "/api/v1/namespaces/default/pods/none/exec?command=true&stdout=true";
     let mut connection = Connection::open(&installed, Protocol::Http1, &front_proxy(&installed)).await;
-    let answer = connection.ask(with(get(path), &said)).await;
-    assert_eq!(answer.message(), (404, "pods \"none\" not found".to_owned()));
+    let response = connection.send_request(with(get(path), &printed)).await;
+    assert_eq!(response.message(), (404, "pods \"none\" not found".to_owned()));
     let seen = audited(&installed, "large-http1/1").await["impersonatedUser"].clone();
     assert!(seen["groups"] == and_authenticated(groups));
 }

@@ -27,12 +27,12 @@ async fn a_granted_or_revoked_permission_takes_effect_within_the_ten_seconds_of_
     };
     let mut taken = connect("rights-taken").await;
     let mut given = connect("rights-given").await;
-    assert_eq!(taken.ask(get(path)).await.status, 200);
+    assert_eq!(taken.send_request(get(path)).await.status, 200);
     let refused = |user: &str| {
         let text = "cannot list resource \"configmaps\" in API group \"\" in the namespace \"default\"";
         (403, format!("configmaps is forbidden: User \"{user}\" {text}: {DECISION}"))
     };
-    assert_eq!(given.ask(get(path)).await.message(), refused("rights-given"));
+    assert_eq!(given.send_request(get(path)).await.message(), refused("rights-given"));
 
     installed.allow("rights-given", rules).await;
     let bindings = Api::<ClusterRoleBinding>::all(installed.admin().await);
@@ -40,13 +40,13 @@ async fn a_granted_or_revoked_permission_takes_effect_within_the_ten_seconds_of_
     removed.unwrap();
 
     let becomes_given = wait::until(CACHED, "the given right to count", async || {
-        (given.ask(get(path)).await.status == 200).then_some(())
+        (given.send_request(get(path)).await.status == 200).then_some(())
     });
     // The proxy and the API server decide a moment apart, so at first the refusal may lack the
     // proxy's text.
     let becomes_taken = wait::until(CACHED, "the taken right to count", async || {
-        let answer = taken.ask(get(path)).await;
-        (answer.status == 403 && answer.message() == refused("rights-taken")).then_some(())
+        let response = taken.send_request(get(path)).await;
+        (response.status == 403 && response.message() == refused("rights-taken")).then_some(())
     });
     let (given, taken) = tokio::join!(becomes_given, becomes_taken);
     given.unwrap();

@@ -71,9 +71,10 @@ async fn a_watch_has_no_deadline_even_when_its_request_has_a_timeout() {
     is_added(&events.next().await, "late");
 
     // For a short request the parameter is parsed and must be a duration.
-    let answer = connection.ask(get("/api/v1/namespaces/watch-deadline/configmaps?timeout=abc")).await;
+    let response =
+        connection.send_request(get("/api/v1/namespaces/watch-deadline/configmaps?timeout=abc")).await;
     let wanted = "invalid timeout specified in the request URL - time: invalid duration \"abc\"";
-    assert_eq!(answer.message(), (400, wanted.to_owned()));
+    assert_eq!(response.message(), (400, wanted.to_owned()));
 }
 
 #[tokio::test]
@@ -89,16 +90,16 @@ async fn many_watches_share_one_connection_of_the_client() {
         all.push(Lines::of(connection.send(get(&watch("watch-many", "for-all", ""))).await));
     }
     create(&installed, "watch-many", "for-all").await;
-    let mut answers: FuturesUnordered<_> = all.iter_mut().map(Lines::next).collect();
+    let mut responses: FuturesUnordered<_> = all.iter_mut().map(Lines::next).collect();
     let mut count = 0;
-    while let Some(event) = answers.next().await {
+    while let Some(event) = responses.next().await {
         is_added(&event, "for-all");
         count += 1;
     }
     assert_eq!(count, COUNT);
-    drop(answers);
+    drop(responses);
     // Short requests still succeed at the same time.
-    assert_eq!(connection.ask(get("/api/v1/namespaces/watch-many/configmaps")).await.status, 200);
+    assert_eq!(connection.send_request(get("/api/v1/namespaces/watch-many/configmaps")).await.status, 200);
 }
 
 /// Returns the payload of the next WebSocket data frame.
@@ -126,7 +127,7 @@ async fn watch_over_websocket(
     user: &Credentials,
     path: &str,
     more_headers: &str,
-) -> wire::RawAnswer<TlsStream<TcpStream>> {
+) -> wire::RawResponse<TlsStream<TcpStream>> {
     let stream = tls(installed, &[b"http/1.1"], user.certificate.as_ref()).await;
     let request = format!(
         "GET {path} HTTP/1.1\r\nHost: {EXTERNAL_NAME}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
@@ -150,22 +151,22 @@ async fn a_service_account_may_watch_over_websocket_with_its_token_as_a_subproto
     };
     let nobody = Credentials::none();
     let more = header(&token, ", mine") + "User-Agent: subprotocol/1\r\n";
-    let mut answer = watch_over_websocket(&installed, &nobody, &path, &more).await;
-    assert_eq!(answer.status, 101, "{}", answer.head);
+    let mut response = watch_over_websocket(&installed, &nobody, &path, &more).await;
+    assert_eq!(response.status, 101, "{}", response.head);
     create(&installed, "watch-token", "framed").await;
-    let mut bytes = (&answer.rest[..]).chain(&mut answer.stream);
+    let mut bytes = (&response.rest[..]).chain(&mut response.stream);
     let frame = tokio::time::timeout(SOON, read_frame(&mut bytes)).await.unwrap();
     is_added(&serde_json::from_slice(&frame).unwrap(), "framed");
-    drop(answer);
+    drop(response);
     let event = audited(&installed, "subprotocol/1").await;
     assert_eq!((&event["user"]["username"], &event["impersonatedUser"]), (&json!(account), &Value::Null));
 
     let broken = URL_SAFE_NO_PAD.encode("not a token");
-    let answer = watch_over_websocket(&installed, &nobody, &path, &header(&broken, ", mine")).await;
-    assert_eq!(answer.status, 401, "{}", answer.head);
+    let response = watch_over_websocket(&installed, &nobody, &path, &header(&broken, ", mine")).await;
+    assert_eq!(response.status, 401, "{}", response.head);
     // The client must offer a second protocol, because the server selects one besides the token.
-    let answer = watch_over_websocket(&installed, &nobody, &path, &header(&token, "")).await;
-    assert_eq!(answer.status, 401, "{}", answer.head);
+    let response = watch_over_websocket(&installed, &nobody, &path, &header(&token, "")).await;
+    assert_eq!(response.status, 401, "{}", response.head);
 }
 
 #[tokio::test]
@@ -173,12 +174,12 @@ async fn a_watch_over_websocket_works() {
     let Some(installed) = installed::shared("a watch over WebSocket").await else { return };
     let user = prepare(&installed, "watch-websocket").await;
     let path = watch("watch-websocket", "framed", "");
-    let mut answer = watch_over_websocket(&installed, &user, &path, "").await;
-    assert_eq!(answer.status, 101, "{}", answer.head);
-    assert!(answer.head.contains("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="), "the key's answer: {}", answer.head);
-    assert!(answer.head.to_lowercase().contains("x-content-type-options: nosniff"), "{}", answer.head);
+    let mut response = watch_over_websocket(&installed, &user, &path, "").await;
+    assert_eq!(response.status, 101, "{}", response.head);
+    assert!(response.head.contains("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="), "the key's answer: {}", response.head);
+    assert!(response.head.to_lowercase().contains("x-content-type-options: nosniff"), "{}", response.head);
     create(&installed, "watch-websocket", "framed").await;
-    let mut bytes = (&answer.rest[..]).chain(&mut answer.stream);
+    let mut bytes = (&response.rest[..]).chain(&mut response.stream);
     let frame = tokio::time::timeout(SOON, read_frame(&mut bytes)).await.unwrap();
     is_added(&serde_json::from_slice(&frame).unwrap(), "framed");
 }

@@ -33,8 +33,9 @@ impl Trust {
 }
 
 async fn name_of(connection: &mut Connection, headers: &[(&str, &str)]) -> Option<Value> {
-    let answer = connection.ask(with(who_am_i(), headers)).await;
-    (answer.status == 201).then(|| answer.json()["status"]["kubernetesUserInfo"]["user"]["username"].clone())
+    let response = connection.send_request(with(who_am_i(), headers)).await;
+    (response.status == 201)
+        .then(|| response.json()["status"]["kubernetesUserInfo"]["user"]["username"].clone())
 }
 
 #[tokio::test]
@@ -44,7 +45,7 @@ async fn an_added_or_removed_client_ca_applies_to_the_next_request_on_open_conne
     let other = Authority::new("another-client-ca").unwrap();
     let pair = other.client("trust-user", None).unwrap();
     let mut connection = Connection::open(&installed, Protocol::Http2, &pair.into()).await;
-    assert_eq!(connection.ask(get("/version")).await.status, 401);
+    assert_eq!(connection.send_request(get("/version")).await.status, 401);
 
     let before = trust.read("client-ca-file").await;
     trust.write("client-ca-file", &format!("{before}{}", other.certificate_pem)).await;
@@ -56,7 +57,7 @@ async fn an_added_or_removed_client_ca_applies_to_the_next_request_on_open_conne
 
     trust.write("client-ca-file", &before).await;
     wait::until(SOON, "the CA to count no longer", async || {
-        (connection.ask(get("/version")).await.status == 401).then_some(())
+        (connection.send_request(get("/version")).await.status == 401).then_some(())
     })
     .await
     .unwrap();
@@ -76,33 +77,33 @@ async fn header_names_of_the_front_proxy_follow_the_cluster() {
     for (key, _) in keys {
         before.push((key, trust.read(key).await));
     }
-    let said = [
+    let printed = [
         ("x-trust-user", "trust-front"),
         ("x-trust-group", "g"),
         ("x-trust-extra-k", "v"),
         ("user-agent", "trust-front/1"),
     ];
     let mut connection = Connection::open(&installed, Protocol::Http2, &front_proxy(&installed)).await;
-    assert_eq!(name_of(&mut connection, &said).await, None);
+    assert_eq!(name_of(&mut connection, &printed).await, None);
     for (key, value) in keys {
         trust.write(key, value).await;
     }
     let named = wait::until(SOON, "the new header names to count", async || {
-        let user = name_of(&mut connection, &said).await?;
+        let user = name_of(&mut connection, &printed).await?;
         let group = [("x-trust-user", "u"), ("x-trust-group", "g"), ("x-trust-extra-k", "v")];
-        let answer = connection.ask(with(who_am_i(), &group)).await.json();
-        let seen = &answer["status"]["kubernetesUserInfo"]["user"];
+        let response = connection.send_request(with(who_am_i(), &group)).await.json();
+        let seen = &response["status"]["kubernetesUserInfo"]["user"];
         (seen["groups"][0] == "g" && seen["extra"]["k"][0] == "v").then_some(user)
     });
     assert_eq!(named.await.unwrap(), "trust-front");
     // A user cannot set this header, and it is not forwarded.
-    let answer = {
+    let response = {
         let pair = installed.certificate("trust-client", None);
         let mut client = Connection::open(&installed, Protocol::Http2, &pair.into()).await;
-        let said = [("x-trust-user", "root"), ("user-agent", "trust-client/1")];
-        name_of(&mut client, &said).await
+        let printed = [("x-trust-user", "root"), ("user-agent", "trust-client/1")];
+        name_of(&mut client, &printed).await
     };
-    assert_eq!(answer.unwrap(), "trust-client");
+    assert_eq!(response.unwrap(), "trust-client");
     let event = audited(&installed, "trust-client/1").await;
     assert_eq!(event["impersonatedUser"]["username"], "trust-client");
 
@@ -110,7 +111,7 @@ async fn header_names_of_the_front_proxy_follow_the_cluster() {
         trust.write(key, &value).await;
     }
     wait::until(Duration::from_secs(30), "the old header names to be all", async || {
-        name_of(&mut connection, &said).await.is_none().then_some(())
+        name_of(&mut connection, &printed).await.is_none().then_some(())
     })
     .await
     .unwrap();

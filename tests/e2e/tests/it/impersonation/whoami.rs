@@ -8,15 +8,15 @@ use pinniped_test_support::wait;
 use serde_json::{Value, json};
 
 use super::{
-    CREDENTIAL_ID, ask, audited, create_webhook_user, credential_id, get, log_in, post, service_account,
-    token_of, who_am_i, with,
+    CREDENTIAL_ID, audited, create_webhook_user, credential_id, get, log_in, post, send_request,
+    service_account, token_of, who_am_i, with,
 };
 use crate::installed::{self, Credentials, Installed, SOON};
 
 async fn user_of(installed: &Installed, credentials: &Credentials) -> Value {
-    let answer = ask(installed, credentials, who_am_i()).await;
-    assert_eq!(answer.status, 201, "{answer:?}");
-    answer.json()["status"]["kubernetesUserInfo"]["user"].clone()
+    let response = send_request(installed, credentials, who_am_i()).await;
+    assert_eq!(response.status, 201, "{response:?}");
+    response.json()["status"]["kubernetesUserInfo"]["user"].clone()
 }
 
 #[tokio::test]
@@ -84,9 +84,9 @@ async fn a_bound_service_account_token_names_account_and_pod_and_a_wrong_audienc
     assert!(id.starts_with("JTI="), "{user}");
 
     let token = token_of(&installed, "bound-token", json!({"audiences": ["somebody-else"]})).await;
-    let answer = ask(&installed, &Credentials::token(&token), who_am_i()).await;
-    assert_eq!(answer.status, 401);
-    assert_eq!(answer.body, UNAUTHORIZED);
+    let response = send_request(&installed, &Credentials::token(&token), who_am_i()).await;
+    assert_eq!(response.status, 401);
+    assert_eq!(response.body, UNAUTHORIZED);
 }
 
 #[tokio::test]
@@ -106,8 +106,8 @@ async fn service_account_tokens_are_forwarded_so_that_the_csr_api_records_the_ui
         "spec": {"request": request, "signerName": "example.com/nobody", "usages": ["client auth"]}});
     let request = post("/apis/certificates.k8s.io/v1/certificatesigningrequests", &body);
     let request = with(request, &[("user-agent", "passed-through/1")]);
-    let answer = ask(&installed, &Credentials::token(&token), request).await;
-    assert_eq!(answer.status, 201, "{answer:?}");
+    let response = send_request(&installed, &Credentials::token(&token), request).await;
+    assert_eq!(response.status, 201, "{response:?}");
 
     let requests = Api::<CertificateSigningRequest>::all(installed.admin().await);
     let spec = requests.get("csr-of-an-account").await.unwrap().spec;
@@ -124,8 +124,8 @@ async fn service_account_tokens_are_forwarded_so_that_the_csr_api_records_the_ui
 async fn an_invalid_token_is_rejected_also_for_requests_that_anonymous_users_may_send() {
     let Some(installed) = installed::shared("bad tokens").await else { return };
     for path in ["/healthz", "/api/v1/pods"] {
-        let answer = ask(&installed, &Credentials::token("not-a-token"), get(path)).await;
-        assert_eq!((answer.status, answer.body.as_str()), (401, UNAUTHORIZED));
+        let response = send_request(&installed, &Credentials::token("not-a-token"), get(path)).await;
+        assert_eq!((response.status, response.body.as_str()), (401, UNAUTHORIZED));
     }
 }
 

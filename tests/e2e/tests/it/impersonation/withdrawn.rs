@@ -16,9 +16,9 @@ use pinniped_test_support::wait;
 use serde_json::json;
 
 use super::whoami::UNAUTHORIZED;
-use super::{Connection, Protocol, ask, create_webhook_user, get, log_in, who_am_i};
+use super::{Connection, Protocol, create_webhook_user, get, log_in, send_request, who_am_i};
 use crate::installed::{self, PROXY_ACCOUNT, SOON};
-use crate::stopped;
+use crate::shutdown;
 
 #[tokio::test]
 async fn without_its_own_permission_to_impersonate_the_proxy_returns_the_api_servers_refusal() {
@@ -29,7 +29,7 @@ async fn without_its_own_permission_to_impersonate_the_proxy_returns_the_api_ser
     let pair = installed.certificate(user, None);
     let mut connection = Connection::open(&installed, Protocol::Http2, &pair.into()).await;
     let path = "/api/v1/namespaces/default/configmaps";
-    assert_eq!(connection.ask(get(path)).await.status, 200);
+    assert_eq!(connection.send_request(get(path)).await.status, 200);
 
     let name = "pinniped-concierge-impersonation-proxy";
     let bindings = Api::<ClusterRoleBinding>::all(installed.admin().await);
@@ -40,7 +40,7 @@ async fn without_its_own_permission_to_impersonate_the_proxy_returns_the_api_ser
          \"\" at the cluster scope"
     );
     let refused = wait::until_ok(SOON, "the refusal of the API server", async || {
-        let message = connection.ask(get(path)).await;
+        let message = connection.send_request(get(path)).await;
         anyhow::ensure!(message.status == 403 && message.message().1 == wanted, "{message:?}");
         Ok(())
     });
@@ -51,7 +51,7 @@ async fn without_its_own_permission_to_impersonate_the_proxy_returns_the_api_ser
     binding.metadata.uid = None;
     bindings.create(&PostParams::default(), &binding).await.unwrap();
     wait::until(SOON, "the right to be back", async || {
-        (connection.ask(get(path)).await.status == 200).then_some(())
+        (connection.send_request(get(path)).await.status == 200).then_some(())
     })
     .await
     .unwrap();
@@ -75,11 +75,11 @@ async fn a_proxy_whose_service_account_is_deleted_is_not_ready_until_the_account
     // For each pod: the proxy's response, and the readiness of the token and of the pod.
     let pods_answer = async |served: u16, ready: u16| {
         for ip in &addresses {
-            let answer = stopped::get(*ip, 8444, path, Some(&pair)).await?;
-            ensure!(answer == served, "the proxy on {ip} answers {answer}");
+            let response = shutdown::get(*ip, 8444, path, Some(&pair)).await?;
+            ensure!(response == served, "the proxy on {ip} answers {response}");
             for check in ["/readyz/token", "/readyz"] {
-                let answer = stopped::get(*ip, 10250, check, Some(&admin)).await?;
-                ensure!(answer == ready, "{check} on {ip} answers {answer}");
+                let response = shutdown::get(*ip, 10250, check, Some(&admin)).await?;
+                ensure!(response == ready, "{check} on {ip} answers {response}");
             }
         }
         Ok(())
@@ -109,14 +109,14 @@ async fn a_new_signer_invalidates_old_credentials_at_the_next_request_and_new_lo
     let login = wait::until_ok(SOON, "the user to be known", async || log_in(&installed, user).await);
     let old = login.await.unwrap();
     let mut connection = Connection::open(&installed, Protocol::Http2, &old).await;
-    assert_eq!(connection.ask(who_am_i()).await.status, 201);
+    assert_eq!(connection.send_request(who_am_i()).await.status, 201);
 
     let secrets = Api::<Secret>::namespaced(installed.admin().await, CONCIERGE);
     let name = "pinniped-concierge-impersonation-proxy-signer-ca-certificate";
     secrets.delete(name, &DeleteParams::default()).await.unwrap();
     let refused = wait::until(SOON, "the old credential to be refused", async || {
-        let answer = connection.ask(who_am_i()).await;
-        (answer.status == 401).then_some(answer.body)
+        let response = connection.send_request(who_am_i()).await;
+        (response.status == 401).then_some(response.body)
     });
     assert_eq!(refused.await.unwrap(), UNAUTHORIZED);
 
@@ -124,13 +124,13 @@ async fn a_new_signer_invalidates_old_credentials_at_the_next_request_and_new_lo
     wait::until_ok(SOON, "logins to work everywhere", async || {
         let new = log_in(&installed, user).await?;
         for _ in 0..4 {
-            let answer = ask(&installed, &new, who_am_i()).await;
-            anyhow::ensure!(answer.status == 201, "{answer:?}");
+            let response = send_request(&installed, &new, who_am_i()).await;
+            anyhow::ensure!(response.status == 201, "{response:?}");
         }
         Ok(())
     })
     .await
     .unwrap();
     let certificate = installed.certificate("rotation-other", None).into();
-    assert_eq!(ask(&installed, &certificate, who_am_i()).await.status, 201, "of the cluster's CA");
+    assert_eq!(send_request(&installed, &certificate, who_am_i()).await.status, 201, "of the cluster's CA");
 }

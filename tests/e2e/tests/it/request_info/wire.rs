@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A complete response.
 #[derive(Debug, Default)]
-pub(super) struct Answer {
+pub(super) struct ReceivedResponse {
     pub(super) status: u16,
     pub(super) content_type: String,
     pub(super) audit_id: String,
@@ -38,22 +38,22 @@ impl Client {
     }
 
     /// Sends these bytes and reads one response. The response to `HEAD` has no body.
-    pub(super) async fn send(&mut self, request: &[u8], is_head: bool) -> anyhow::Result<Answer> {
+    pub(super) async fn send(&mut self, request: &[u8], is_head: bool) -> anyhow::Result<ReceivedResponse> {
         let exchange = async {
             let mut stream = match self.connection.take() {
                 Some(stream) => stream,
                 None => self.connect().await?,
             };
             stream.write_all(request).await.context("could not write")?;
-            let answer = read_answer(&mut stream, &mut self.buffer, is_head).await?;
-            if !answer.closes {
+            let response = read_response(&mut stream, &mut self.buffer, is_head).await?;
+            if !response.closes {
                 self.connection = Some(stream);
             } else {
                 self.buffer.clear();
             }
-            Ok(answer)
+            Ok(response)
         };
-        tokio::time::timeout(PATIENCE, exchange).await.context("no answer in time")?
+        tokio::time::timeout(PATIENCE, exchange).await.context("no response in time")?
     }
 
     async fn connect(&self) -> anyhow::Result<TlsStream<TcpStream>> {
@@ -63,30 +63,30 @@ impl Client {
     }
 }
 
-async fn read_answer(
+async fn read_response(
     stream: &mut TlsStream<TcpStream>,
     buffer: &mut Vec<u8>,
     is_head: bool,
-) -> anyhow::Result<Answer> {
+) -> anyhow::Result<ReceivedResponse> {
     let head_end = read_until(stream, buffer, b"\r\n\r\n").await?;
     let head = String::from_utf8_lossy(&buffer[..head_end]).into_owned();
     buffer.drain(..head_end);
     let mut lines = head.split("\r\n");
     let status = lines.next().and_then(|line| line.split(' ').nth(1)).context("no status line")?.parse()?;
-    let mut answer = Answer { status, ..Answer::default() };
+    let mut response = ReceivedResponse { status, ..ReceivedResponse::default() };
     let (mut length, mut chunked) = (None, false);
     for (name, value) in lines.filter_map(|line| line.split_once(": ")) {
         match name.to_ascii_lowercase().as_str() {
             "content-length" => length = Some(value.parse::<usize>()?),
             "transfer-encoding" => chunked = value == "chunked",
-            "content-type" => answer.content_type = value.to_owned(),
-            "audit-id" => answer.audit_id = value.to_owned(),
-            "connection" => answer.closes = value.eq_ignore_ascii_case("close"),
+            "content-type" => response.content_type = value.to_owned(),
+            "audit-id" => response.audit_id = value.to_owned(),
+            "connection" => response.closes = value.eq_ignore_ascii_case("close"),
             _ => {}
         }
     }
     if is_head || matches!(status, 204 | 304) {
-        return Ok(answer);
+        return Ok(response);
     }
     if chunked {
         loop {
@@ -94,20 +94,20 @@ async fn read_answer(
             let size = String::from_utf8_lossy(&buffer[..end]).trim().to_owned();
             buffer.drain(..end);
             let size = usize::from_str_radix(&size, 16)?;
-            answer.body.extend(take(stream, buffer, size).await?);
+            response.body.extend(take(stream, buffer, size).await?);
             anyhow::ensure!(take(stream, buffer, 2).await? == b"\r\n", "a chunk has no end");
             if size == 0 {
                 break;
             }
         }
     } else if let Some(length) = length {
-        answer.body = take(stream, buffer, length).await?;
+        response.body = take(stream, buffer, length).await?;
     } else {
-        answer.closes = true;
+        response.closes = true;
         stream.read_to_end(buffer).await.ok();
-        answer.body = std::mem::take(buffer);
+        response.body = std::mem::take(buffer);
     }
-    Ok(answer)
+    Ok(response)
 }
 
 async fn read_until(

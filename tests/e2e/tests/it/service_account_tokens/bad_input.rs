@@ -27,7 +27,7 @@ async fn unusual_names_are_impersonated_unchanged() {
     assert_ne!(account_of(&small).0, account_of(&large).0);
     tokens.who_am_i(&small).await;
     let headers = [("Impersonate-User".to_owned(), "Odd-Case".to_owned())];
-    let (code, message) = tokens.ask(&small.token, &headers, "/api/v1/pods").await;
+    let (code, message) = tokens.send_request(&small.token, &headers, "/api/v1/pods").await;
     assert_eq!(code, 403);
     assert!(message.as_str().unwrap().contains("cannot impersonate"), "{message}");
 }
@@ -98,17 +98,17 @@ async fn a_definition_without_the_strategy_disables_it_and_is_logged() {
     let served = wait::until_ok(SOON, "the definition to be served", async || {
         let args =
             ["patch", &resource, &name, "--subresource=status", "--type=merge", "--dry-run=server", "-p"];
-        let outcome = kubectl.run(&[&args[..], &[&entry.to_string()]].concat()).await?;
-        anyhow::ensure!(outcome.stderr.contains("Unsupported value"), "{}{}", outcome.stdout, outcome.stderr);
+        let output = kubectl.run(&[&args[..], &[&entry.to_string()]].concat()).await?;
+        anyhow::ensure!(output.stderr.contains("Unsupported value"), "{}{}", output.stdout, output.stderr);
         Ok(())
     });
     served.await.unwrap();
     tokens.configure(json!({"mode": "enabled", "namespace": tokens.users()})).await;
     let wanted = "does not have the strategy ServiceAccountToken";
-    let said = wait::until(SOON, "a log line", async || {
+    let printed = wait::until(SOON, "a log line", async || {
         tokens.own.pods.logs(tokens.own.app).contains(wanted).then_some(())
     });
-    tokens.own.check(said.await);
+    tokens.own.check(printed.await);
     assert_eq!(tokens.entry().await.unwrap(), None);
     let line = tokens.refused(&json!({"username": "old-definition"}), TOKEN).await;
     assert_eq!(line["err"], "service account tokens are not enabled");

@@ -48,8 +48,8 @@ async fn disabling_removes_everything_within_a_minute_and_tokens_stop_working() 
     assert!(began.elapsed() < Duration::from_secs(60));
     assert_eq!(left(&tokens).await, 0);
     let revoked = wait::until_ok(SOON, "the token to stop working", async || {
-        let (code, answer) = tokens.ask(&login.token, &login.headers(), SELF_REVIEW).await;
-        anyhow::ensure!(code == 401, "{code} {answer}");
+        let (code, response) = tokens.send_request(&login.token, &login.headers(), SELF_REVIEW).await;
+        anyhow::ensure!(code == 401, "{code} {response}");
         Ok(())
     });
     tokens.own.check(revoked.await);

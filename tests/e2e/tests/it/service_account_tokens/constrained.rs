@@ -37,11 +37,11 @@ async fn roles_use_constrained_impersonation_where_the_api_server_supports_it() 
     assert_eq!((&me["username"], &me["uid"]), (&json!("constrained-user"), &json!("u")));
     assert_eq!(me["extra"]["acme.io/k"], json!(["x"]));
     for target in ["/version", "/api/v1/nodes", "/apis"] {
-        let (code, answer) = tokens.ask(&login.token, &login.headers(), target).await;
+        let (code, response) = tokens.send_request(&login.token, &login.headers(), target).await;
         // This user may not impersonate nodes; the refusal names the user.
         assert!(
-            code == 200 || answer.to_string().contains("User \\\"constrained-user\\\" cannot"),
-            "{answer}"
+            code == 200 || response.to_string().contains("User \\\"constrained-user\\\" cannot"),
+            "{response}"
         );
     }
     let event = tokens.own.world.control_plane().await_audit_event("the request of the user", |event| {
@@ -52,7 +52,7 @@ async fn roles_use_constrained_impersonation_where_the_api_server_supports_it() 
     assert_eq!(event["authenticationMetadata"]["impersonationConstraint"], "impersonate:user-info");
 
     let other = [("Impersonate-User".to_owned(), "other".to_owned())];
-    let (code, message) = tokens.ask(&login.token, &other, "/api/v1/pods").await;
+    let (code, message) = tokens.send_request(&login.token, &other, "/api/v1/pods").await;
     assert_eq!(code, 403);
     let denied = "cannot impersonate:user-info resource \"users\" in API group \"authentication.k8s.io\"";
     assert!(message.as_str().unwrap().contains(denied), "{message}");

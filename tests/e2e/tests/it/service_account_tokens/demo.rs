@@ -22,10 +22,10 @@ async fn the_demo_prints_the_user_and_an_audit_event_with_both_identities() {
         .env("TMPDIR", folders.path())
         .stdin(Stdio::null());
     let output = tokio::process::Command::from(demo).kill_on_drop(true).output().await.unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{printed}\n{}", String::from_utf8_lossy(&output.stderr));
 
-    let (before, after) = said.split_once("== Who am I?").expect("it asks who it is");
+    let (before, after) = printed.split_once("== Who am I?").expect("it asks who it is");
     for way in
         ["$ kubectl get pods -A --kubeconfig ", "$ pinniped kubectl -- get pods -A", "$ pinniped proxy "]
     {

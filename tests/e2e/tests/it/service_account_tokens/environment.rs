@@ -12,7 +12,7 @@ use tokio::sync::OnceCell;
 
 use super::webhook::{Webhook, token_of};
 use crate::installed::SOON;
-use crate::own::{Own, manifest, with_proxy};
+use crate::separate_concierge::{SeparateConcierge, manifest, with_proxy};
 
 /// The opt-in manifest.
 pub(crate) const MANIFEST: &str = "install-pinniped-concierge-service-account-tokens.yaml";
@@ -24,16 +24,16 @@ static SHARED: OnceCell<Option<Tokens>> = OnceCell::const_new();
 
 /// An installation with its own webhook.
 pub(crate) struct Tokens {
-    pub(crate) own: Own,
+    pub(crate) own: SeparateConcierge,
     webhook: Webhook,
 }
 
 /// Access of a test to the shared installation.
-pub(crate) struct Hold {
+pub(crate) struct InstallationGuard {
     tokens: &'static Tokens,
 }
 
-impl Deref for Hold {
+impl Deref for InstallationGuard {
     type Target = Tokens;
 
     fn deref(&self) -> &Tokens {
@@ -41,7 +41,7 @@ impl Deref for Hold {
     }
 }
 
-impl Drop for Hold {
+impl Drop for InstallationGuard {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("{}", self.tokens.own.pods.log_tails(self.tokens.own.app, 30));
@@ -51,7 +51,7 @@ impl Drop for Hold {
 
 /// Returns the shared installation, or `None` where this machine cannot run it; the skip is
 /// recorded.
-pub(crate) async fn shared() -> Option<Hold> {
+pub(crate) async fn shared() -> Option<InstallationGuard> {
     let tokens = SHARED
         .get_or_init(|| async {
             let tokens = Tokens::install("token-users", 3, true).await?;
@@ -59,7 +59,7 @@ pub(crate) async fn shared() -> Option<Hold> {
             Some(tokens)
         })
         .await;
-    tokens.as_ref().map(|tokens| Hold { tokens })
+    tokens.as_ref().map(|tokens| InstallationGuard { tokens })
 }
 
 /// The response to a login.
@@ -106,7 +106,7 @@ impl Tokens {
                 .replace("replicas: 1", &format!("replicas: {replicas}"))
                 .replace("      url: null", &format!("      url: {server}"))
         };
-        let own = Own::install(app, &[], edit).await?;
+        let own = SeparateConcierge::install(app, &[], edit).await?;
         let webhook = Webhook::start().unwrap();
         let tokens = Self { own, webhook };
         if opt_in {
@@ -222,12 +222,12 @@ impl Tokens {
         }
         let path = format!("/apis/login.concierge.{}/v1alpha1/tokencredentialrequests", self.own.suffix);
         let client = client(AuthInfo::default(), self).await;
-        let mut asked = Request::post(path).header("content-type", "application/json");
+        let mut requested = Request::post(path).header("content-type", "application/json");
         if !audit_id.is_empty() {
-            asked = asked.header("audit-id", audit_id);
+            requested = requested.header("audit-id", audit_id);
         }
-        let answer: Value = client.request(asked.body(request.to_string().into_bytes())?).await?;
-        Ok(answer["status"].clone())
+        let response: Value = client.request(requested.body(request.to_string().into_bytes())?).await?;
+        Ok(response["status"].clone())
     }
 
     /// Logs in and requests a token.
@@ -267,7 +267,12 @@ impl Tokens {
 
     /// Sends a request to the API server with a token and further headers; returns the code, and
     /// the body or the message.
-    pub(crate) async fn ask(&self, token: &str, headers: &[(String, String)], target: &str) -> (u16, Value) {
+    pub(crate) async fn send_request(
+        &self,
+        token: &str,
+        headers: &[(String, String)],
+        target: &str,
+    ) -> (u16, Value) {
         let auth = AuthInfo { token: Some(token.to_owned().into()), ..AuthInfo::default() };
         let client = client(auth, self).await;
         let (method, body) = match target {
@@ -284,7 +289,7 @@ impl Tokens {
         let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
         let request = request.header("content-type", "application/json").body(body).unwrap();
         match client.request::<Value>(request).await {
-            Ok(answer) => (200, answer),
+            Ok(response) => (200, response),
             Err(kube::Error::Api(status)) => (status.code, Value::from(status.message.clone())),
             Err(error) => panic!("{target}: {error}"),
         }
@@ -292,9 +297,9 @@ impl Tokens {
 
     /// Returns the user that the API server authenticates when this login impersonates its user.
     pub(crate) async fn who_am_i(&self, login: &Login) -> Value {
-        let (code, answer) = self.ask(&login.token, &login.headers(), SELF_REVIEW).await;
-        assert_eq!(code, 200, "{answer}");
-        answer["status"]["userInfo"].clone()
+        let (code, response) = self.send_request(&login.token, &login.headers(), SELF_REVIEW).await;
+        assert_eq!(code, 200, "{response}");
+        response["status"]["userInfo"].clone()
     }
 
     /// Returns the number of objects of a kind for an identity, given by its name, or for all

@@ -19,7 +19,7 @@ fn user(name: &str, groups: &[&str]) -> Value {
 async fn denied(tokens: &Tokens, login: &Login, change: impl FnOnce(&mut Vec<(String, String)>)) -> String {
     let mut headers = login.headers();
     change(&mut headers);
-    let (code, message) = tokens.ask(&login.token, &headers, PODS).await;
+    let (code, message) = tokens.send_request(&login.token, &headers, PODS).await;
     assert_eq!(code, 403, "{message}");
     message.as_str().unwrap().to_owned()
 }
@@ -95,7 +95,7 @@ async fn a_token_can_impersonate_its_own_user_only() {
     }
 
     // Without headers the token authenticates its service account, which has no permissions.
-    let (code, message) = tokens.ask(&login.token, &[], PODS).await;
+    let (code, message) = tokens.send_request(&login.token, &[], PODS).await;
     assert_eq!(code, 403);
     assert!(message.as_str().unwrap().contains(&format!("User \"{account}\" cannot list")), "{message}");
 }
@@ -174,8 +174,9 @@ async fn two_logins_share_their_objects_and_each_can_be_revoked_alone() {
     let users = tokens.users();
     tokens.own.world.kubectl().output(&["delete", "secret", "-n", &users, &secret]).await.unwrap();
     let revoked = wait::until_ok(SOON, "the token to be revoked", async || {
-        let (code, answer) = tokens.ask(&one.token, &one.headers(), super::environment::SELF_REVIEW).await;
-        anyhow::ensure!(code == 401, "{code} {answer}");
+        let (code, response) =
+            tokens.send_request(&one.token, &one.headers(), super::environment::SELF_REVIEW).await;
+        anyhow::ensure!(code == 401, "{code} {response}");
         Ok(())
     });
     revoked.await.unwrap();

@@ -3,8 +3,8 @@
 use pinniped_e2e::walkthrough::CONCIERGE;
 use pinniped_test_support::wait;
 
+use crate::howto_page;
 use crate::installed::{self, Installed, SOON};
-use crate::page;
 
 const PAGE: &str = "docs/howto/managed-clusters.md";
 
@@ -12,15 +12,18 @@ const PAGE: &str = "docs/howto/managed-clusters.md";
 #[tokio::test]
 async fn the_page_enables_tokens_and_disables_them() {
     let Some(installed) = installed::alone("the page about managed clusters").await else { return };
-    let blocks = page::of(PAGE);
+    let blocks = howto_page::of(PAGE);
     assert!(blocks.len() >= 8, "{} has only {} blocks", PAGE, blocks.len());
-    let outcome = page::run(&installed, "managed-clusters", &blocks).await;
+    let output = howto_page::run(&installed, "managed-clusters", &blocks).await;
     as_it_was(&installed).await;
-    let said = outcome.unwrap();
-    let users = said.lines().filter(|line| line.starts_with("Username ") && line.ends_with(" pinny"));
-    assert_eq!(users.count(), 3, "each way is the user's: {said}");
-    assert!(said.contains("ServiceAccountToken Success service account token exchange is ready"), "{said}");
-    assert!(said.contains(" deleted"), "{said}");
+    let printed = output.unwrap();
+    let users = printed.lines().filter(|line| line.starts_with("Username ") && line.ends_with(" pinny"));
+    assert_eq!(users.count(), 3, "each way is the user's: {printed}");
+    assert!(
+        printed.contains("ServiceAccountToken Success service account token exchange is ready"),
+        "{printed}"
+    );
+    assert!(printed.contains(" deleted"), "{printed}");
     let world = installed.world();
     let left = world.kubectl().run(&["get", "namespace", "pinniped-concierge-users"]).await.unwrap();
     assert!(left.stderr.contains("not found"), "{left:?}");
@@ -40,8 +43,8 @@ async fn as_it_was(installed: &Installed) {
     let deployment = ["deployment/pinniped-concierge", "-n", CONCIERGE];
     kubectl.output(&[&["rollout", "restart"][..], &deployment].concat()).await.unwrap();
     kubectl.output(&[&["rollout", "status"][..], &deployment, &["--timeout=60s"]].concat()).await.unwrap();
-    let answers = wait::until_ok(SOON, "the proxy to answer", async || {
+    let responses = wait::until_ok(SOON, "the proxy to answer", async || {
         Ok(tokio::net::TcpStream::connect((installed.address, 443)).await?)
     });
-    answers.await.unwrap();
+    responses.await.unwrap();
 }

@@ -38,10 +38,10 @@ async fn a_static_tokens_kubeconfig_works_at_once_and_for_its_user_only() {
     kubeconfig(&tokens, &home, &[&format!("--static-token={}", token_of(&user))]).await;
 
     let get = ["get", "pods", "--all-namespaces"];
-    let outcome = home.kubectl(world, &get, &[]).await;
-    assert_eq!((outcome.code, outcome.stderr), (1, forbidden("kubeconfig-pinny")));
-    let outcome = home.kubectl(world, &["auth", "whoami", "-o", "json"], &[]).await.success().unwrap();
-    let me: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    let output = home.kubectl(world, &get, &[]).await;
+    assert_eq!((output.code, output.stderr), (1, forbidden("kubeconfig-pinny")));
+    let output = home.kubectl(world, &["auth", "whoami", "-o", "json"], &[]).await.success().unwrap();
+    let me: Value = serde_json::from_str(&output.stdout).unwrap();
     let me = &me["status"]["userInfo"];
     assert_eq!((&me["username"], &me["uid"]), (&json!("kubeconfig-pinny"), &json!("u-1")));
     assert_eq!(me["groups"], json!(["kubeconfig-testers", "system:authenticated"]));
@@ -60,12 +60,12 @@ async fn a_static_tokens_kubeconfig_works_at_once_and_for_its_user_only() {
     );
 
     // The user has no permission to impersonate others.
-    let outcome = home.kubectl(world, &[&get[..], &["--as", "other"]].concat(), &[]).await;
-    assert_eq!(outcome.code, 1);
+    let output = home.kubectl(world, &[&get[..], &["--as", "other"]].concat(), &[]).await;
+    assert_eq!(output.code, 1);
     assert!(
-        outcome.stderr.contains("\"other\" is forbidden: User \"system:serviceaccount:"),
+        output.stderr.contains("\"other\" is forbidden: User \"system:serviceaccount:"),
         "{}",
-        outcome.stderr
+        output.stderr
     );
 
     // Bindings of the user's group take effect.
@@ -92,19 +92,19 @@ async fn an_identity_is_recorded_at_the_first_use_and_whenever_it_changes() {
     let recorded = format!("Error: identity recorded in {}; please re-run the command\n", file.display());
     let changed =
         "Error: your identity or group membership changed; kubeconfig updated, please re-run\n".to_owned();
-    for (groups, told, entry) in [
+    for (groups, reported, entry) in [
         (&["a"][..], recorded, "as-groups:\n    - a\n"),
         (&["a", "b"], changed, "as-groups:\n    - a\n    - b\n"),
     ] {
         let token = with(groups);
         let env = [("USER_TOKEN", token.as_str())];
-        let outcome = home.kubectl(world, &get, &env).await;
-        assert!(outcome.code != 0 && outcome.stderr.starts_with(&told), "{}", outcome.stderr);
-        assert!(!outcome.stderr.contains("system:serviceaccount"), "{}", outcome.stderr);
+        let output = home.kubectl(world, &get, &env).await;
+        assert!(output.code != 0 && output.stderr.starts_with(&reported), "{}", output.stderr);
+        assert!(!output.stderr.contains("system:serviceaccount"), "{}", output.stderr);
         let text = std::fs::read_to_string(&file).unwrap();
         assert!(text.contains("as: kubeconfig-carol\n") && text.contains(entry), "{text}");
-        let outcome = home.kubectl(world, &get, &env).await;
-        assert_eq!(outcome.stderr, forbidden("kubeconfig-carol"));
+        let output = home.kubectl(world, &get, &env).await;
+        assert_eq!(output.stderr, forbidden("kubeconfig-carol"));
     }
 
     // Where the file is not writable, flags have the same effect.
@@ -112,10 +112,10 @@ async fn an_identity_is_recorded_at_the_first_use_and_whenever_it_changes() {
     permissions.set_readonly(true);
     std::fs::set_permissions(&file, permissions).unwrap();
     let token = with(&["c"]);
-    let outcome = home.kubectl(world, &get, &[("USER_TOKEN", &token)]).await;
-    let said = outcome.stderr.lines().next().unwrap();
-    assert!(said.contains(&format!("{} is read-only", file.display())), "{said}");
-    let (before, flags) = said.split_once(" in its environment and with these flags: ").unwrap();
+    let output = home.kubectl(world, &get, &[("USER_TOKEN", &token)]).await;
+    let printed = output.stderr.lines().next().unwrap();
+    assert!(printed.contains(&format!("{} is read-only", file.display())), "{printed}");
+    let (before, flags) = printed.split_once(" in its environment and with these flags: ").unwrap();
     let (_, digest) = before.rsplit_once('=').unwrap();
     let args: Vec<&str> = get.into_iter().chain(flags.split(' ')).collect();
     let env = [("USER_TOKEN", token.as_str()), ("PINNIPED_EXPECTED_IDENTITY", digest)];
@@ -132,10 +132,10 @@ async fn concurrent_kubectls_leave_one_complete_kubeconfig() {
     let env = [("USER_TOKEN", token.as_str())];
     let get = ["get", "pods", "--all-namespaces"];
     let runs = futures::future::join_all((0..4).map(|_| home.kubectl(world, &get, &env))).await;
-    for outcome in runs {
+    for output in runs {
         // A later process read the file that another one had written.
-        let told = outcome.stderr.contains("please re-run the command");
-        assert!(told || outcome.stderr == forbidden("kubeconfig-many"), "{}", outcome.stderr);
+        let reported = output.stderr.contains("please re-run the command");
+        assert!(reported || output.stderr == forbidden("kubeconfig-many"), "{}", output.stderr);
     }
     let text = std::fs::read_to_string(home.kubeconfig()).unwrap();
     assert_eq!(text.matches("--expected-identity=").count(), 1, "{text}");
@@ -151,8 +151,8 @@ async fn names_of_all_kinds_arrive_unchanged() {
         let home = Home::new();
         let user = json!({"username": format!("kubeconfig {name}"), "groups": ["a b/c", "größe", "true"]});
         kubeconfig(&tokens, &home, &[&format!("--static-token={}", token_of(&user))]).await;
-        let outcome = home.kubectl(world, &["auth", "whoami", "-o", "json"], &[]).await.success().unwrap();
-        let me: Value = serde_json::from_str(&outcome.stdout).unwrap();
+        let output = home.kubectl(world, &["auth", "whoami", "-o", "json"], &[]).await.success().unwrap();
+        let me: Value = serde_json::from_str(&output.stdout).unwrap();
         assert_eq!(me["status"]["userInfo"]["username"], user["username"]);
         assert_eq!(
             me["status"]["userInfo"]["groups"],

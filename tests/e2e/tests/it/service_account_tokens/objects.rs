@@ -118,9 +118,9 @@ async fn a_role_with_additional_permissions_is_restored_or_removed() {
     // contains them.
     let again = wait::until_ok(3 * SOON, "a login that works again", async || {
         let login = tokens.log_in(&json!({"username": "objects-group"})).await;
-        let (code, answer) =
-            tokens.ask(&login.token, &login.headers(), super::environment::SELF_REVIEW).await;
-        anyhow::ensure!(code == 200, "{answer}");
+        let (code, response) =
+            tokens.send_request(&login.token, &login.headers(), super::environment::SELF_REVIEW).await;
+        anyhow::ensure!(code == 200, "{response}");
         Ok(())
     });
     again.await.unwrap();
@@ -235,6 +235,6 @@ async fn the_permissions_belong_to_a_third_account_and_not_to_the_other_two() {
     for resource in ["secrets", "serviceaccounts", "pods"] {
         assert!(!may(&writer, &["create", resource, "-n", app]).await, "{resource}");
     }
-    let manifest = crate::own::manifest("x", "y.z", MANIFEST);
+    let manifest = crate::separate_concierge::manifest("x", "y.z", MANIFEST);
     assert!(!manifest.contains("[escalate") && !manifest.contains("bind]"));
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use pinniped_concierge_api::login::ImpersonatedUser;
 use pinniped_concierge_domain::identity_digest::IdentityDigest;
-use pinniped_test_support::kubectl::{Kubectl, Outcome, run};
+use pinniped_test_support::kubectl::{CommandOutput, Kubectl, run};
 use pinniped_test_support::{tools, wait};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
@@ -150,24 +150,24 @@ async fn a_request_without_permission_gets_the_api_servers_own_refusal() {
     let Some(tokens) = shared().await else { return };
     let proxy = Proxy::start(&tokens, &json!({"username": NAME, "groups": []})).await;
     let kubectl = proxy.kubectl(&tokens);
-    let refused = |outcome: &Outcome| {
+    let refused = |output: &CommandOutput| {
         let wanted = format!(
             "Error from server (Forbidden): secrets is forbidden: User \"{NAME}\" cannot list resource \"secrets\" in API \
              group \"\" in the namespace \"default\"\n"
         );
-        assert_eq!(outcome.code, 1);
-        assert!(outcome.stderr.ends_with(&wanted), "{}", outcome.stderr);
+        assert_eq!(output.code, 1);
+        assert!(output.stderr.ends_with(&wanted), "{}", output.stderr);
     };
     let list = ["get", "secrets", "-n", "default"];
-    let outcome = kubectl.run(&list).await.unwrap();
-    refused(&outcome);
-    assert_eq!(outcome.stderr.lines().count(), 1, "{}", outcome.stderr);
+    let output = kubectl.run(&list).await.unwrap();
+    refused(&output);
+    assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
     // Impersonation headers of the client have no effect, and are reported.
-    let outcome =
+    let output =
         kubectl.run(&[&list[..], &["--as", "admin", "--as-group", "system:masters"]].concat()).await.unwrap();
-    refused(&outcome);
+    refused(&output);
     let warning = "Warning: pinniped proxy ignores impersonation (such as --as): every request is made as the user who logged in";
-    assert!(outcome.stderr.contains(warning), "{}", outcome.stderr);
+    assert!(output.stderr.contains(warning), "{}", output.stderr);
 }
 
 #[tokio::test]
@@ -195,9 +195,9 @@ async fn a_login_that_was_revoked_is_replaced_by_the_next_one() {
 
     // The API server caches a token for ten seconds before it rejects it; the user can continue.
     let replaced = wait::until_ok(SOON, "another login", async || {
-        let answer = kubectl.run(&whoami).await?;
+        let response = kubectl.run(&whoami).await?;
         let now = admin.output(&listing).await?;
-        anyhow::ensure!(!now.is_empty() && now != first, "{} {}", answer.stdout, answer.stderr);
+        anyhow::ensure!(!now.is_empty() && now != first, "{} {}", response.stdout, response.stderr);
         Ok(())
     });
     tokens.own.check(replaced.await);

@@ -77,15 +77,15 @@ async fn serve(listener: TcpListener, acceptor: TlsAcceptor) {
 
 async fn review(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
     let body = request.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-    let asked: Value = serde_json::from_slice(&body).unwrap_or_default();
-    let token = asked["spec"]["token"].as_str().unwrap_or_default();
+    let requested: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let token = requested["spec"]["token"].as_str().unwrap_or_default();
     let user = STANDARD.decode(token).ok().and_then(|text| serde_json::from_slice::<Value>(&text).ok());
     let status = match user {
         Some(user) => json!({"authenticated": true, "user": user}),
         None => json!({"authenticated": false}),
     };
-    let answer = json!({"apiVersion": asked["apiVersion"], "kind": "TokenReview", "status": status});
-    let mut response = Response::new(Full::new(Bytes::from(answer.to_string())));
+    let content = json!({"apiVersion": requested["apiVersion"], "kind": "TokenReview", "status": status});
+    let mut response = Response::new(Full::new(Bytes::from(content.to_string())));
     response.headers_mut().insert("content-type", http::HeaderValue::from_static("application/json"));
     Ok(response)
 }

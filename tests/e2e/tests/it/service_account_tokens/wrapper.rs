@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use pinniped_test_support::kubectl::{Outcome, run};
+use pinniped_test_support::kubectl::{CommandOutput, run};
 use pinniped_test_support::{tools, wait};
 use serde_json::json;
 
@@ -31,7 +31,7 @@ fn left_in(dir: &Path) -> usize {
     names.filter(|name| name.to_string_lossy().starts_with("pinniped-kubectl-")).count()
 }
 
-async fn place(tokens: &Tokens, name: &str, delivery: &str) -> (Home, tempfile::TempDir) {
+async fn environment(tokens: &Tokens, name: &str, delivery: &str) -> (Home, tempfile::TempDir) {
     let home = Home::new();
     let token = token_of(&json!({"username": name, "uid": "u", "groups": ["wrapper-testers"]}));
     let flags = [&format!("--static-token={token}"), &format!("--impersonation-delivery={delivery}")];
@@ -42,14 +42,14 @@ async fn place(tokens: &Tokens, name: &str, delivery: &str) -> (Home, tempfile::
 #[tokio::test]
 async fn kubectl_is_authenticated_through_the_wrapper_only() {
     let Some(tokens) = shared().await else { return };
-    let (home, dir) = place(&tokens, "wrapper-pinny", "wrapper").await;
+    let (home, dir) = environment(&tokens, "wrapper-pinny", "wrapper").await;
     let before = std::fs::read_to_string(home.kubeconfig()).unwrap();
     let get = ["get", "pods", "--all-namespaces"];
-    let outcome = run(wrapped(&tokens, &home, dir.path(), &get), None).await.unwrap();
-    assert_eq!((outcome.code, outcome.stderr), (1, forbidden("wrapper-pinny")));
+    let output = run(wrapped(&tokens, &home, dir.path(), &get), None).await.unwrap();
+    assert_eq!((output.code, output.stderr), (1, forbidden("wrapper-pinny")));
     let whoami = ["auth", "whoami", "-o", "jsonpath={.status.userInfo.username} {.status.userInfo.groups}"];
-    let outcome = run(wrapped(&tokens, &home, dir.path(), &whoami), None).await.unwrap().success().unwrap();
-    assert_eq!(outcome.stdout, "wrapper-pinny [\"wrapper-testers\",\"system:authenticated\"]");
+    let output = run(wrapped(&tokens, &home, dir.path(), &whoami), None).await.unwrap().success().unwrap();
+    assert_eq!(output.stdout, "wrapper-pinny [\"wrapper-testers\",\"system:authenticated\"]");
     assert_eq!(left_in(dir.path()), 0);
     assert_eq!(std::fs::read_to_string(home.kubeconfig()).unwrap(), before);
 
@@ -62,7 +62,7 @@ async fn kubectl_is_authenticated_through_the_wrapper_only() {
 #[tokio::test]
 async fn a_signal_to_the_wrapper_terminates_the_watch() {
     let Some(tokens) = shared().await else { return };
-    let (home, dir) = place(&tokens, "wrapper-watcher", "wrapper").await;
+    let (home, dir) = environment(&tokens, "wrapper-watcher", "wrapper").await;
     let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
         "metadata": {"name": "wrapper-testers"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
@@ -110,18 +110,18 @@ async fn an_old_kubectl_works_or_fails_and_never_sends_the_token_without_headers
         return;
     };
     let old = Path::new(&debian).join("kubectl");
-    let outcome = async |home: &Home| -> Outcome {
+    let run_kubectl = async |home: &Home| -> CommandOutput {
         let mut command = Command::new(&old);
         home.settle(&mut command);
         command.args(["get", "pods", "--all-namespaces", "--kubeconfig"]).arg(home.kubeconfig());
         run(command, None).await.unwrap()
     };
-    let (home, _dir) = place(&tokens, "wrapper-old", "kubeconfig").await;
-    assert_eq!(outcome(&home).await.stderr, forbidden("wrapper-old"));
+    let (home, _dir) = environment(&tokens, "wrapper-old", "kubeconfig").await;
+    assert_eq!(run_kubectl(&home).await.stderr, forbidden("wrapper-old"));
     for delivery in ["wrapper", "proxy", "exec-headers"] {
-        let (home, _dir) = place(&tokens, "wrapper-old", delivery).await;
-        let outcome = outcome(&home).await;
-        assert!(outcome.code != 0 && outcome.stderr.contains(REFUSED), "{delivery}: {}", outcome.stderr);
-        assert!(!outcome.stderr.contains("system:serviceaccount"), "{delivery}: {}", outcome.stderr);
+        let (home, _dir) = environment(&tokens, "wrapper-old", delivery).await;
+        let output = run_kubectl(&home).await;
+        assert!(output.code != 0 && output.stderr.contains(REFUSED), "{delivery}: {}", output.stderr);
+        assert!(!output.stderr.contains("system:serviceaccount"), "{delivery}: {}", output.stderr);
     }
 }

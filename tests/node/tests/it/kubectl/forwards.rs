@@ -7,9 +7,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
+use super::interactive::noise;
 use super::session::{Session, Shown, Version};
-use super::talks::noise;
-use crate::open::Open;
+use crate::background::Open;
 
 /// The duration of upstream's test.
 const LONG: Duration = Duration::from_secs(70);
@@ -54,10 +54,10 @@ fn protocol(version: Version) -> &'static str {
 
 /// Returns the local port of a `port-forward`.
 async fn port(open: &Open) -> anyhow::Result<u16> {
-    let said = open.says(" -> 7\n").await?;
-    let line = said.lines().find_map(|line| line.strip_prefix("Forwarding from 127.0.0.1:"));
+    let output = open.await_output(" -> 7\n").await?;
+    let line = output.lines().find_map(|line| line.strip_prefix("Forwarding from 127.0.0.1:"));
     let port = line.and_then(|rest| rest.split(' ').next()?.parse().ok());
-    port.with_context(|| format!("no port in {said:?}"))
+    port.with_context(|| format!("no port in {output:?}"))
 }
 
 /// Waits for the time to pass and not for a condition, because the connection is idle.

@@ -4,7 +4,7 @@ use futures::future::LocalBoxFuture;
 use serde_json::json;
 
 use super::session::{Route, Session, Shown, Version};
-use super::{forwards, talks};
+use super::{forwards, interactive};
 
 /// A command, and its expected output with each kubectl that it applies to, directly and through
 /// the proxy.
@@ -17,7 +17,7 @@ pub(super) struct Row {
     act: Act,
     input: Input,
     code: i32,
-    says: &'static [&'static str],
+    contains: &'static [&'static str],
     compared: Compared,
 }
 
@@ -25,7 +25,7 @@ enum Act {
     /// One command that runs to completion.
     Run(&'static [&'static str]),
     /// A function, for interactive rows.
-    Story(for<'a> fn(&'a Session<'a>) -> LocalBoxFuture<'a, anyhow::Result<Shown>>),
+    Interactive(for<'a> fn(&'a Session<'a>) -> LocalBoxFuture<'a, anyhow::Result<Shown>>),
 }
 
 /// The standard input of a command.
@@ -57,7 +57,7 @@ const fn row(name: &'static str, act: Act) -> Row {
         act,
         input: Input::Nothing,
         code: 0,
-        says: &[],
+        contains: &[],
         compared: Compared::Outputs,
     }
 }
@@ -79,8 +79,8 @@ impl Row {
         Self { code, ..self }
     }
 
-    const fn says(self, says: &'static [&'static str]) -> Self {
-        Self { says, ..self }
+    const fn contains(self, contains: &'static [&'static str]) -> Self {
+        Self { contains, ..self }
     }
 
     const fn compared(self, compared: Compared) -> Self {
@@ -101,12 +101,12 @@ impl Row {
     pub(super) async fn run(&self, session: &Session<'_>) -> anyhow::Result<Shown> {
         match self.act {
             Act::Run(args) => session.run(args, self.input.text().as_deref()).await,
-            Act::Story(story) => story(session).await,
+            Act::Interactive(run) => run(session).await,
         }
     }
 
     /// Returns the problem, if any.
-    pub(super) fn verdict(&self, direct: &Shown, proxied: &Shown) -> Option<String> {
+    pub(super) fn problem(&self, direct: &Shown, proxied: &Shown) -> Option<String> {
         for (way, shown) in [("directly", direct), ("through the proxy", proxied)] {
             let lacks = |text: &&&str| !shown.stdout.contains(**text) && !shown.stderr.contains(**text);
             if shown.code != self.code {
@@ -115,7 +115,7 @@ impl Row {
                     shown.code, self.code
                 ));
             }
-            if let Some(text) = self.says.iter().find(lacks) {
+            if let Some(text) = self.contains.iter().find(lacks) {
                 return Some(format!("{way} it does not say {text:?}: {shown:?}"));
             }
         }
@@ -175,119 +175,129 @@ const SOON: &str = "--timeout=60s";
 
 /// The rows, in order.
 pub(super) static MATRIX: &[Row] = &[
-    row("port-forward, idle and busy", Act::Story(|session| Box::pin(forwards::stay_open(session)))).long(),
+    row("port-forward, idle and busy", Act::Interactive(|session| Box::pin(forwards::stay_open(session))))
+        .long(),
     // Versions and users.
-    run("version", &["version"]).says(&["Server Version", "v1.36."]),
-    run("version --client of today", &["version", "--client"]).only(Version::Today).says(&["v1.36."]),
-    run("version --client of old", &["version", "--client"]).only(Version::Old).says(&["v1.20.2"]),
-    run("auth can-i", &["auth", "can-i", "create", "pods", "--subresource=exec"]).says(&["yes"]),
+    run("version", &["version"]).contains(&["Server Version", "v1.36."]),
+    run("version --client of today", &["version", "--client"]).only(Version::Today).contains(&["v1.36."]),
+    run("version --client of old", &["version", "--client"]).only(Version::Old).contains(&["v1.20.2"]),
+    run("auth can-i", &["auth", "can-i", "create", "pods", "--subresource=exec"]).contains(&["yes"]),
     run("auth can-i of somebody else", &["auth", "can-i", "list", "secrets", "--as=nobody-at-all"])
         .code(1)
-        .says(&["no"]),
-    run("auth can-i --list", &["auth", "can-i", "--list"]).says(&["*.*"]).compared(Compared::Nothing),
+        .contains(&["no"]),
+    run("auth can-i --list", &["auth", "can-i", "--list"]).contains(&["*.*"]).compared(Compared::Nothing),
     run("auth whoami", &["auth", "whoami", "-o", "jsonpath={.kind}"])
         .only(Version::Today)
-        .says(&["SelfSubjectReview"]),
+        .contains(&["SelfSubjectReview"]),
     // Read commands.
-    run("get", &["get", "pods"]).says(&["NAME", "target   2/2     Running"]),
+    run("get", &["get", "pods"]).contains(&["NAME", "target   2/2     Running"]),
     run("get -o jsonpath", &["get", "pod", "target", "-o", "jsonpath={.spec.containers[*].name}"])
-        .says(&["main listener"]),
+        .contains(&["main listener"]),
     run("get in chunks", &["get", "pods,configmaps", "--chunk-size=1", "-o", "name"])
-        .says(&["pod/target", "configmap/kube-root-ca.crt"]),
-    run("get what is not there", &["get", "configmap", "absent"]).code(1).says(&["(NotFound)"]),
+        .contains(&["pod/target", "configmap/kube-root-ca.crt"]),
+    run("get what is not there", &["get", "configmap", "absent"]).code(1).contains(&["(NotFound)"]),
     run("get of a kind that is not there", &["get", "unheardofs"])
         .code(1)
-        .says(&["the server doesn't have a resource type"]),
+        .contains(&["the server doesn't have a resource type"]),
     run("get --raw", &["get", "--raw", "/api/v1/namespaces/NAMESPACE/pods/target:8080/proxy/index.html"])
-        .says(&["served"]),
-    row("get --watch", Act::Story(|session| Box::pin(talks::watch(session)))).says(&["configmap/seen"]),
-    run("describe", &["describe", "configmap", "kube-root-ca.crt"]).says(&["BEGIN CERTIFICATE"]),
-    run("explain", &["explain", "pod.spec.containers.stdin"]).says(&["stdin"]),
-    run("wait", &["wait", "--for=condition=Ready", "pod/target", SOON]).says(&["pod/target condition met"]),
+        .contains(&["served"]),
+    row("get --watch", Act::Interactive(|session| Box::pin(interactive::watch(session))))
+        .contains(&["configmap/seen"]),
+    run("describe", &["describe", "configmap", "kube-root-ca.crt"]).contains(&["BEGIN CERTIFICATE"]),
+    run("explain", &["explain", "pod.spec.containers.stdin"]).contains(&["stdin"]),
+    run("wait", &["wait", "--for=condition=Ready", "pod/target", SOON])
+        .contains(&["pod/target condition met"]),
     // Write commands.
     run("create", &["create", "configmap", "created", "--from-literal=key=value"])
-        .says(&["configmap/created created"]),
-    run("create what is there", &["create", "configmap", "created"]).code(1).says(&["already exists"]),
-    run("apply", &["apply", "-f", "-"]).reads(Input::Text(ONE)).says(&["configmap/applied created"]),
-    run("apply again", &["apply", "-f", "-"]).reads(Input::Text(ONE)).says(&["configmap/applied unchanged"]),
+        .contains(&["configmap/created created"]),
+    run("create what is there", &["create", "configmap", "created"]).code(1).contains(&["already exists"]),
+    run("apply", &["apply", "-f", "-"]).reads(Input::Text(ONE)).contains(&["configmap/applied created"]),
+    run("apply again", &["apply", "-f", "-"])
+        .reads(Input::Text(ONE))
+        .contains(&["configmap/applied unchanged"]),
     run("apply changed", &["apply", "-f", "-"])
         .reads(Input::Text(TWO))
-        .says(&["configmap/applied configured"]),
+        .contains(&["configmap/applied configured"]),
     run("apply --dry-run=server", &["apply", "--dry-run=server", "-f", "-"])
         .reads(Input::Text(ONE))
-        .says(&["configmap/applied configured (server dry run)"]),
+        .contains(&["configmap/applied configured (server dry run)"]),
     run("apply with a warning", &["apply", "--dry-run=server", "-f", "-"])
         .reads(Input::Text(WARNED))
-        .says(&["Warning: ", "critical-pod"]),
+        .contains(&["Warning: ", "critical-pod"]),
     run("apply --server-side", &["apply", "--server-side", "--field-manager=me", "-f", "-"])
         .reads(Input::Text(MINE))
-        .says(&["configmap/owned serverside-applied"]),
+        .contains(&["configmap/owned serverside-applied"]),
     run("apply --server-side in conflict", &["apply", "--server-side", "--field-manager=you", "-f", "-"])
         .reads(Input::Text(YOURS))
         .code(1)
-        .says(&["conflict", "\"me\"", ".data.key"]),
+        .contains(&["conflict", "\"me\"", ".data.key"]),
     run(
         "apply --server-side --force-conflicts",
         &["apply", "--server-side", "--field-manager=you", "--force-conflicts", "-f", "-"],
     )
     .reads(Input::Text(YOURS))
-    .says(&["configmap/owned serverside-applied"]),
+    .contains(&["configmap/owned serverside-applied"]),
     run("apply --server-side of much", &["apply", "--server-side", "-f", "-"])
         .reads(Input::BigConfigMap)
-        .says(&["configmap/big serverside-applied"]),
+        .contains(&["configmap/big serverside-applied"]),
     run("get much", &["get", "configmap", "big", "-o", "jsonpath={.data.big}"]),
     run("patch", &["patch", "configmap", "created", "--type=json", "-p", PATCH])
-        .says(&["configmap/created patched"]),
-    run("label", &["label", "configmap", "created", "of=mine"]).says(&["configmap/created labeled"]),
-    run("delete", &["delete", "configmap", "applied"]).says(&["configmap \"applied\" deleted"]),
-    run("delete by label", &["delete", "configmaps", "-l", "of=mine"]).says(&["\"created\" deleted"]),
-    run("delete what is not there", &["delete", "configmap", "applied"]).code(1).says(&["(NotFound)"]),
+        .contains(&["configmap/created patched"]),
+    run("label", &["label", "configmap", "created", "of=mine"]).contains(&["configmap/created labeled"]),
+    run("delete", &["delete", "configmap", "applied"]).contains(&["configmap \"applied\" deleted"]),
+    run("delete by label", &["delete", "configmaps", "-l", "of=mine"]).contains(&["\"created\" deleted"]),
+    run("delete what is not there", &["delete", "configmap", "applied"]).code(1).contains(&["(NotFound)"]),
     // Commands that connect to pods.
-    run("logs", &["logs", "target", "-c", "main", "--tail=1"]).says(&["ready"]),
-    row("logs --follow", Act::Story(|session| Box::pin(talks::follow_logs(session)))).says(&["last"]),
-    run("exec", &["exec", "target", "-c", "main", "--", "sh", "-c", BOTH_STREAMS]).code(3).says(&[
+    run("logs", &["logs", "target", "-c", "main", "--tail=1"]).contains(&["ready"]),
+    row("logs --follow", Act::Interactive(|session| Box::pin(interactive::follow_logs(session))))
+        .contains(&["last"]),
+    run("exec", &["exec", "target", "-c", "main", "--", "sh", "-c", BOTH_STREAMS]).code(3).contains(&[
         "out",
         "err",
         "command terminated with exit code 3",
     ]),
     run("exec by WebSocket", &["-v=8", "exec", "target", "-c", "main", "--", "echo", "done"])
         .only(Version::Today)
-        .says(&["done\n", "Sec-Websocket-Protocol: v5.channel.k8s.io"])
+        .contains(&["done\n", "Sec-Websocket-Protocol: v5.channel.k8s.io"])
         .compared(Compared::Stdout),
     run("exec by SPDY", &["-v=8", "exec", "target", "-c", "main", "--", "echo", "done"])
         .only(Version::Old)
-        .says(&["done\n", "101 Switching Protocols", "X-Stream-Protocol-Version: v4.channel.k8s.io"])
+        .contains(&["done\n", "101 Switching Protocols", "X-Stream-Protocol-Version: v4.channel.k8s.io"])
         .compared(Compared::Stdout),
     run("exec in no such container", &["exec", "target", "-c", "absent", "--", "true"])
         .code(1)
-        .says(&["container absent"])
+        .contains(&["container absent"])
         .compared(Compared::Stdout),
     run("exec with input", &["exec", "-i", "target", "-c", "main", "--", "sha256sum"])
         .reads(Input::Long)
-        .says(&["  -\n"]),
+        .contains(&["  -\n"]),
     run("exec that repeats its input", &["exec", "-i", "target", "-c", "main", "--", "cat"])
         .reads(Input::Long),
-    row("exec with a terminal", Act::Story(|session| Box::pin(talks::terminal(session)))).code(7),
-    row("cp there and back", Act::Story(|session| Box::pin(talks::copy(session)))),
-    row("attach until input ends", Act::Story(|session| Box::pin(talks::attach(session))))
-        .says(&["heard one", "heard two"])
+    row("exec with a terminal", Act::Interactive(|session| Box::pin(interactive::terminal(session)))).code(7),
+    row("cp there and back", Act::Interactive(|session| Box::pin(interactive::copy(session)))),
+    row("attach until input ends", Act::Interactive(|session| Box::pin(interactive::attach(session))))
+        .contains(&["heard one", "heard two"])
         .compared(Compared::Stdout),
-    row("run -i --rm", Act::Story(|session| Box::pin(talks::run(session))))
-        .says(&["hello\n", "pod \"passing\" deleted"])
+    row("run -i --rm", Act::Interactive(|session| Box::pin(interactive::run(session))))
+        .contains(&["hello\n", "pod \"passing\" deleted"])
         .compared(Compared::Stdout),
-    row("debug with an ephemeral container", Act::Story(|session| Box::pin(talks::debug_in_place(session))))
-        .only(Version::Today)
-        .says(&["told hello"])
-        .compared(Compared::Stdout),
+    row(
+        "debug with an ephemeral container",
+        Act::Interactive(|session| Box::pin(interactive::debug_in_place(session))),
+    )
+    .only(Version::Today)
+    .contains(&["told hello"])
+    .compared(Compared::Stdout),
     // The old kubectl uses an API that no longer exists.
     run("debug with an ephemeral container, old", &["debug", "target", IMAGE_FLAG, "-c", "debugger"])
         .only(Version::Old)
         .code(1)
-        .says(&["EphemeralContainers in version \"v1\" cannot be handled as a Pod"]),
-    row("debug --copy-to", Act::Story(|session| Box::pin(talks::debug_a_copy(session))))
-        .says(&["told hello"])
+        .contains(&["EphemeralContainers in version \"v1\" cannot be handled as a Pod"]),
+    row("debug --copy-to", Act::Interactive(|session| Box::pin(interactive::debug_a_copy(session))))
+        .contains(&["told hello"])
         .compared(Compared::Stdout),
-    row("proxy", Act::Story(|session| Box::pin(talks::proxy(session)))).says(&["200", "served"]),
+    row("proxy", Act::Interactive(|session| Box::pin(interactive::proxy(session))))
+        .contains(&["200", "served"]),
 ];
 
 #[test]
@@ -298,8 +308,8 @@ fn a_row_is_checked_by_exit_code_expected_text_and_compared_output() {
         stderr: stderr.to_owned(),
     };
     let good = shown(3, "out", "err");
-    let row = run("name", &[]).code(3).says(&["out", "err"]);
-    assert_eq!(row.verdict(&good, &good), None);
+    let row = run("name", &[]).code(3).contains(&["out", "err"]);
+    assert_eq!(row.problem(&good, &good), None);
     let table = [
         (shown(0, "out", "err"), "through the proxy it ends with 0 instead of 3"),
         (shown(3, "ou", "err"), "through the proxy it does not say \"out\""),
@@ -307,13 +317,13 @@ fn a_row_is_checked_by_exit_code_expected_text_and_compared_output() {
         (shown(3, "out, but more", "err"), "directly Shown"),
     ];
     for (bad, wanted) in &table {
-        let why = row.verdict(&good, bad).unwrap();
+        let why = row.problem(&good, bad).unwrap();
         assert!(why.starts_with(wanted), "{why}");
     }
     let row = row.compared(Compared::Stdout);
-    assert_eq!(row.verdict(&good, &table[2].0), None);
-    assert!(row.verdict(&good, &table[3].0).is_some());
+    assert_eq!(row.problem(&good, &table[2].0), None);
+    assert!(row.problem(&good, &table[3].0).is_some());
     let row = row.compared(Compared::Nothing);
-    assert_eq!(row.verdict(&good, &table[3].0), None);
-    assert!(row.verdict(&table[0].0, &good).unwrap().starts_with("directly it ends with 0"));
+    assert_eq!(row.problem(&good, &table[3].0), None);
+    assert!(row.problem(&table[0].0, &good).unwrap().starts_with("directly it ends with 0"));
 }

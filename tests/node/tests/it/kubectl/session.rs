@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use pinniped_e2e::environment::{OnNode, Place as _, Step};
+use pinniped_e2e::environment::{Environment as _, OnNode, Step};
 use pinniped_e2e::walkthrough::Walk;
 use pinniped_node::Node;
 use pinniped_test_support::kubectl::Kubectl;
 
-use crate::open::{Ended, Open};
+use crate::background::{Ended, Open};
 
 /// The version of kubectl.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub(super) struct Session<'p> {
     pub(super) route: Route,
     pub(super) namespace: String,
     pub(super) node: &'static Node,
-    place: &'p OnNode<'p>,
+    environment: &'p OnNode<'p>,
     home: &'p Path,
     kubectl: PathBuf,
     kubeconfig: PathBuf,
@@ -62,7 +62,7 @@ pub(super) struct Session<'p> {
 impl<'p> Session<'p> {
     pub(super) fn new(
         node: &'static Node,
-        place: &'p OnNode<'p>,
+        environment: &'p OnNode<'p>,
         walk: &'p Walk<'_>,
         debian: &Path,
         version: Version,
@@ -80,7 +80,7 @@ impl<'p> Session<'p> {
             Version::Old => debian.join("kubectl"),
         };
         let namespace = format!("kubectl-{}-{way}", version.name().replace('.', "-"));
-        Self { version, route, namespace, node, place, home: walk.home(), kubectl, kubeconfig }
+        Self { version, route, namespace, node, environment, home: walk.home(), kubectl, kubeconfig }
     }
 
     /// Returns kubectl in the session's namespace. `NAMESPACE` in an argument is replaced by its
@@ -109,23 +109,27 @@ impl<'p> Session<'p> {
 
     /// Returns the path of a file or folder of this session.
     pub(super) fn path(&self, name: &str) -> PathBuf {
-        self.place.dir().join(format!("{}-{name}", self.namespace))
+        self.environment.dir().join(format!("{}-{name}", self.namespace))
     }
 
     /// Runs kubectl until it exits.
     pub(super) async fn run(&self, args: &[&str], input: Option<&str>) -> anyhow::Result<Shown> {
-        let outcome = Step::inside(self.place, self.command(args)).run(input).await?;
-        Ok(self.shown(outcome.code, &outcome.stdout, &outcome.stderr))
+        let output = Step::inside(self.environment, self.command(args)).run(input).await?;
+        Ok(self.shown(output.code, &output.stdout, &output.stderr))
     }
 
     /// Starts an interactive kubectl.
     pub(super) fn open(&self, name: &str, args: &[&str]) -> anyhow::Result<Open> {
-        Open::talk(self.place, &format!("{}-{name}", self.namespace), self.command(args))
+        Open::start_interactive(self.environment, &format!("{}-{name}", self.namespace), self.command(args))
     }
 
     /// Starts the command of [`Session::in_terminal`].
     pub(super) fn open_terminal(&self, name: &str, line: &str) -> anyhow::Result<Open> {
-        Open::talk(self.place, &format!("{}-{name}", self.namespace), self.in_terminal(line))
+        Open::start_interactive(
+            self.environment,
+            &format!("{}-{name}", self.namespace),
+            self.in_terminal(line),
+        )
     }
 
     /// Waits until an interactive kubectl exits and returns its output.

@@ -162,7 +162,8 @@ impl Decoder {
     }
 }
 
-/// Returns whether a connection may serve another request after a response that ends by itself.
+/// Returns whether a connection may serve another request after a response whose end is marked in
+/// the response.
 pub(super) fn allows_reuse(head: &Head) -> bool {
     let has = |token| head.special && has_token(head.response.headers(), &CONNECTION, token);
     match head.response.version() {
@@ -176,9 +177,9 @@ pub(super) fn allows_reuse(head: &Head) -> bool {
 pub(super) fn length(headers: &HeaderMap) -> Result<Option<u64>, Http1Error> {
     let mut length = None;
     for value in headers.get_all(CONTENT_LENGTH) {
-        for said in value.as_bytes().split(|byte| *byte == b',') {
-            let said = digits(said.trim_ascii()).ok_or(Http1Error::Length)?;
-            if *length.get_or_insert(said) != said {
+        for length_value in value.as_bytes().split(|byte| *byte == b',') {
+            let length_value = digits(length_value.trim_ascii()).ok_or(Http1Error::Length)?;
+            if *length.get_or_insert(length_value) != length_value {
                 return Err(Http1Error::Length);
             }
         }

@@ -239,9 +239,10 @@ mod tests {
             ("GET", Length::Known(1), "content-length: 1\r\n"),
             ("PUT", Length::Chunked, "transfer-encoding: chunked\r\n"),
         ];
-        for (method, length, said) in cases {
-            let wanted =
-                format!("{method} /a?b=%zz HTTP/1.1\r\nhost: a.local\r\nx-one: 1\r\nx-one: 2\r\n{said}\r\n");
+        for (method, length, expected) in cases {
+            let wanted = format!(
+                "{method} /a?b=%zz HTTP/1.1\r\nhost: a.local\r\nx-one: 1\r\nx-one: 2\r\n{expected}\r\n"
+            );
             assert_eq!(written(method, "/a?b=%zz", length), wanted);
         }
         assert!(written("OPTIONS", "*", Length::None).starts_with("OPTIONS * HTTP/1.1\r\n"));
@@ -344,11 +345,11 @@ mod tests {
         for round in 0..200 {
             let head = Bytes::from(format!("HTTP/1.1 200 OK\r\nsame: s\r\nother: {round}\r\n\r\n"));
             let before = known.0.get(1).map(|field| field.value.clone());
-            let answer = super::read(&head, &mut known).unwrap().unwrap().response;
-            assert_eq!(answer.headers()["same"], "s");
-            assert_eq!(answer.headers()["other"], round.to_string());
+            let response = super::read(&head, &mut known).unwrap().unwrap().response;
+            assert_eq!(response.headers()["same"], "s");
+            assert_eq!(response.headers()["other"], round.to_string());
             copies += usize::from(before != Some(known.0[1].value.clone()));
-            drop(answer);
+            drop(response);
             assert!(head.is_unique(), "{round}");
         }
         assert_eq!(known.0[0].value, "s");

@@ -21,19 +21,19 @@ fn issue(ca: &CertificateAuthority, host: &str, lifetime: Duration) -> IssuedPai
     ca.issue_server(&[host.to_owned()], &[], &Validity::starting(now(), lifetime)).unwrap()
 }
 
-fn shown(pair: &IssuedPair) -> Shown {
+fn shown(pair: &IssuedPair) -> PresentedTls {
     let leaf = Certificate::parse_pem(pair.certificate_pem.as_bytes()).unwrap();
-    Shown { chain: vec![leaf.der], asks_for_client_certificate: true }
+    PresentedTls { chain: vec![leaf.der], requests_client_certificate: true }
 }
 
 /// Returns an installation that advertises this bundle, with this result of the endpoint probe.
-fn advertising(bundle: &str, endpoint: EndpointLook) -> Observed {
+fn advertising(bundle: &str, endpoint: EndpointProbe) -> Observed {
     let strategy = listening(&format!("https://{HOST}"), &gobase64::encode(bundle.as_bytes()));
     Observed { endpoint: Some(endpoint), ..observed(json!({"mode": "enabled"}), &[strategy]) }
 }
 
-fn looked(shown: Shown) -> EndpointLook {
-    EndpointLook::Shown { shown, system: None }
+fn probed(shown: PresentedTls) -> EndpointProbe {
+    EndpointProbe::Connected { shown, system: None }
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn a_certificate_that_clients_accept_is_fine() {
     let leaf = issue(&ca, HOST, 90 * DAY);
     let wildcard = issue(&ca, "*.example.com", 90 * DAY);
     for pair in [leaf, wildcard] {
-        let findings = judge_endpoint(&advertising(ca.certificate_pem(), looked(shown(&pair))), now());
+        let findings = check_endpoint(&advertising(ca.certificate_pem(), probed(shown(&pair))), now());
         assert_eq!(findings.len(), 1);
         assert!(
             matches!(&findings[0], Finding::Fine(text) if text.contains("clients accept")),
@@ -59,34 +59,35 @@ fn certificates_that_clients_refuse_are_reported() {
     let of_another_host = issue(&ca, "other.example.com", 90 * DAY);
     let bundle = ca.certificate_pem();
     let later = |days: u32| now() + DAY * days;
-    let terminated = Shown { asks_for_client_certificate: false, ..shown(&good) };
+    let terminated = PresentedTls { requests_client_certificate: false, ..shown(&good) };
     let garbage =
-        Shown { chain: vec![CertificateDer::from(vec![1, 2, 3])], asks_for_client_certificate: true };
-    let untrusted = EndpointLook::Shown { shown: shown(&good), system: Some("unknown authority".into()) };
+        PresentedTls { chain: vec![CertificateDer::from(vec![1, 2, 3])], requests_client_certificate: true };
+    let untrusted =
+        EndpointProbe::Connected { shown: shown(&good), system: Some("unknown authority".into()) };
     let rows: Vec<(Observed, Timestamp, &str)> = vec![
         (
-            advertising(bundle, looked(shown(&of_another_host))),
+            advertising(bundle, probed(shown(&of_another_host))),
             now(),
             "is for [other.example.com], not for proxy.example.com",
         ),
-        (advertising(bundle, looked(shown(&good))), later(84), "expires at"),
-        (advertising(bundle, looked(shown(&good))), later(91), "expired at"),
-        (advertising(bundle, looked(shown(&good))), now() - DAY, "is not valid before"),
-        (advertising(other.certificate_pem(), looked(shown(&good))), now(), "what clients are told to trust"),
-        (advertising("no PEM", looked(shown(&good))), now(), "what clients are told to trust"),
-        (advertising("", untrusted), now(), "to trust: unknown authority"),
-        (advertising(bundle, looked(terminated)), now(), "does not ask for a client certificate"),
-        (advertising(bundle, looked(garbage)), now(), "shows no usable certificate"),
-        (advertising(bundle, EndpointLook::Unreachable("refused".into())), now(), "nothing answers"),
+        (advertising(bundle, probed(shown(&good))), later(84), "expires at"),
+        (advertising(bundle, probed(shown(&good))), later(91), "expired at"),
+        (advertising(bundle, probed(shown(&good))), now() - DAY, "is not valid before"),
+        (advertising(other.certificate_pem(), probed(shown(&good))), now(), "the advertised CA bundle"),
+        (advertising("no PEM", probed(shown(&good))), now(), "the advertised CA bundle"),
+        (advertising("", untrusted), now(), "CA bundle: unknown authority"),
+        (advertising(bundle, probed(terminated)), now(), "does not request a client certificate"),
+        (advertising(bundle, probed(garbage)), now(), "presents no usable certificate"),
+        (advertising(bundle, EndpointProbe::Unreachable("refused".into())), now(), "no server responds"),
         (
-            advertising(bundle, EndpointLook::NoCertificate("alert".into())),
+            advertising(bundle, EndpointProbe::NoCertificate("alert".into())),
             now(),
-            "shows no certificate: alert",
+            "presents no certificate: alert",
         ),
-        (advertising(bundle, EndpointLook::Malformed("x".into())), now(), "no URL that clients can use"),
+        (advertising(bundle, EndpointProbe::Malformed("x".into())), now(), "no URL that clients can use"),
     ];
     for (observed, now, wanted) in rows {
-        let found = problems(judge_endpoint(&observed, now));
+        let found = problems(check_endpoint(&observed, now));
         let [(what, remedy)] = found.as_slice() else { panic!("{wanted}: {found:?}") };
         assert!(what.contains(wanted) && !remedy.is_empty(), "{what}");
     }
@@ -95,22 +96,22 @@ fn certificates_that_clients_refuse_are_reported() {
 #[test]
 fn without_a_bundle_the_system_roots_decide() {
     let good = issue(&authority(), HOST, 90 * DAY);
-    assert_eq!(problems(judge_endpoint(&advertising("", looked(shown(&good))), now())), []);
+    assert_eq!(problems(check_endpoint(&advertising("", probed(shown(&good))), now())), []);
 }
 
 #[test]
 fn a_certificate_that_differs_from_the_secret_is_reported() {
     let ca = authority();
     let (served, stored) = (issue(&ca, HOST, 90 * DAY), issue(&ca, HOST, 90 * DAY));
-    let mut observed = advertising(ca.certificate_pem(), looked(shown(&served)));
+    let mut observed = advertising(ca.certificate_pem(), probed(shown(&served)));
     let with = |pair: &IssuedPair| {
         let values = [("tls.crt", pair.certificate_pem.as_str()), ("tls.key", pair.private_key_pem.as_str())];
         Some(secret("x", &values))
     };
     observed.secret = with(&stored);
-    assert!(problems(judge_endpoint(&observed, now()))[0].0.contains("another one"));
+    assert!(problems(check_endpoint(&observed, now()))[0].0.contains("another one"));
     observed.secret = with(&served);
-    assert_eq!(problems(judge_endpoint(&observed, now())), []);
+    assert_eq!(problems(check_endpoint(&observed, now())), []);
 }
 
 #[test]
@@ -120,18 +121,18 @@ fn a_secret_is_checked_by_its_content() {
     let of = |cert: &str, key: &str| Some(secret("x", &[("tls.crt", cert), ("tls.key", key)]));
     let key = leaf.private_key_pem.as_str();
     let ca_key = ca.private_key_pem();
-    let absent = |look| Some(SecretLook { secret: look, ..secret("x", &[]) });
-    for (case, look, wanted) in [
+    let absent = |observed_secret| Some(ObservedSecret { secret: observed_secret, ..secret("x", &[]) });
+    for (case, observed_secret, wanted) in [
         ("good", of(&leaf.certificate_pem, key), None),
         ("empty", of("", ""), Some("secret concierge/x cannot be served: tls: failed to find any PEM data")),
         ("another's key", of(&leaf.certificate_pem, other.private_key_pem.as_str()), Some("does not match")),
         ("a CA", of(ca.certificate_pem(), ca_key.as_str()), Some("the certificate is a CA's")),
-        ("missing", absent(Look::Missing), Some("secret concierge/x does not exist")),
-        ("hidden", absent(Look::Hidden("forbidden".into())), None),
+        ("missing", absent(ReadResult::Missing), Some("secret concierge/x does not exist")),
+        ("hidden", absent(ReadResult::Hidden("forbidden".into())), None),
         ("none is named", None, None),
     ] {
-        let observed = Observed { secret: look, ..observed(json!({"mode": "enabled"}), &[]) };
-        let found = problems(judge_secret(&observed));
+        let observed = Observed { secret: observed_secret, ..observed(json!({"mode": "enabled"}), &[]) };
+        let found = problems(check_secret(&observed));
         assert_eq!(found.len(), usize::from(wanted.is_some()), "{case}: {found:?}");
         assert!(wanted.is_none_or(|wanted| found[0].0.contains(wanted)), "{case}: {found:?}");
     }
@@ -146,18 +147,19 @@ fn a_missing_delegation_is_reported_with_the_object_to_create() {
         serde_json::from_value(json!({"metadata": {"name": "d"}, "spec": spec})).unwrap()
     };
     for (delegations, wanted) in [
-        (Look::Found(vec![object(json!(["concierge"]))]), None),
-        (Look::Found(vec![object(json!(["*"]))]), None),
-        (Look::Found(vec![]), Some("to namespace concierge is missing")),
-        (Look::Found(vec![object(json!(["other"]))]), Some("is missing")),
-        (Look::Found(vec![object(json!(["*", "other"]))]), Some("beside other names does nothing")),
-        (Look::Missing, Some("does not serve the kind TLSCertificateDelegation")),
-        (Look::Hidden("forbidden".into()), None),
+        (ReadResult::Found(vec![object(json!(["concierge"]))]), None),
+        (ReadResult::Found(vec![object(json!(["*"]))]), None),
+        (ReadResult::Found(vec![]), Some("to namespace concierge is missing")),
+        (ReadResult::Found(vec![object(json!(["other"]))]), Some("is missing")),
+        (ReadResult::Found(vec![object(json!(["*", "other"]))]), Some("beside other names does nothing")),
+        (ReadResult::Missing, Some("does not serve the kind TLSCertificateDelegation")),
+        (ReadResult::Hidden("forbidden".into()), None),
     ] {
         let values = [("tls.crt", leaf.certificate_pem.as_str()), ("tls.key", leaf.private_key_pem.as_str())];
-        let look = SecretLook { delegations: Some(delegations), ..secret("certs/w", &values) };
-        let observed = Observed { secret: Some(look), ..observed(json!({"mode": "enabled"}), &[]) };
-        let found = problems(judge_secret(&observed));
+        let observed_secret = ObservedSecret { delegations: Some(delegations), ..secret("certs/w", &values) };
+        let observed =
+            Observed { secret: Some(observed_secret), ..observed(json!({"mode": "enabled"}), &[]) };
+        let found = problems(check_secret(&observed));
         assert_eq!(found.len(), usize::from(wanted.is_some()), "{found:?}");
         if let Some(wanted) = wanted {
             assert!(found[0].0.contains(wanted), "{found:?}");

@@ -14,12 +14,12 @@ fn strategies_that_work_or_are_switched_off_are_fine() {
     let no_key = strategy(KEY, "Error", "CouldNotFetchKey", "no pods");
     let listens = strategy(PROXY, "Success", "Listening", "ready");
     for strategies in [vec![works.clone(), off.clone()], vec![no_key.clone(), listens], vec![works]] {
-        assert_eq!(problems(judge(&observed(json!({"mode": "auto"}), &strategies))), []);
+        assert_eq!(problems(check(&observed(json!({"mode": "auto"}), &strategies))), []);
     }
     // Without another working strategy it is a problem.
-    let found = problems(judge(&observed(json!({"mode": "auto"}), &[no_key, off])));
+    let found = problems(check(&observed(json!({"mode": "auto"}), &[no_key, off])));
     assert_eq!(found.len(), 2, "{found:?}");
-    assert!(found[0].0.contains("fails: no pods") && found[1].0.contains("nobody can log in"), "{found:?}");
+    assert!(found[0].0.contains("fails: no pods") && found[1].0.contains("users cannot log in"), "{found:?}");
 }
 
 /// The columns are a message of the proxy and a part of the remedy.
@@ -68,10 +68,10 @@ fn each_message_has_a_remedy() {
         (format!("{load}: invalid LoadBalancerIP \"x\""), "IP address"),
         ("could not load CredentialIssuer: spec.impersonationProxy is nil".into(), "mode"),
         ("waiting for load balancer Service to be assigned IP or hostname".into(), "without load balancers"),
-        ("could not load CA: tls: x: delete secret \"y\"".into(), "handed out again"),
+        ("could not load CA: tls: x: delete secret \"y\"".into(), "distributed again"),
         ("something new".into(), "kubectl logs --namespace concierge"),
     ] {
-        let found = problems(judge(&observed(
+        let found = problems(check(&observed(
             json!({"mode": "enabled"}),
             &[
                 strategy(KEY, "Success", "FetchedKey", "k"),
@@ -86,7 +86,7 @@ fn each_message_has_a_remedy() {
 
 #[test]
 fn an_installation_without_a_running_controller_is_a_problem() {
-    let found = problems(judge(&observed(json!({"mode": "auto"}), &[])));
+    let found = problems(check(&observed(json!({"mode": "auto"}), &[])));
     assert_eq!(found.len(), 1);
     assert!(found[0].0.contains("has no status") && found[0].1.contains("get pods --namespace concierge"));
 }
@@ -100,31 +100,39 @@ fn the_condition_the_api_and_the_authenticators_are_reported() {
             "lastTransitionTime": "2026-11-21T10:00:00Z"}]);
         let status = observed.issuer.status.as_mut().unwrap();
         status.conditions = serde_json::from_value(condition).unwrap();
-        judge(&observed)
+        check(&observed)
     };
     assert_eq!(problems(condition("True")), []);
     assert_eq!(problems(condition("Unknown")), []);
     assert_eq!(problems(condition("False"))[0].0, "ServingCertificateValid is False: m");
 
-    let api = |look| judge(&Observed { api_trouble: look, ..good.clone() });
-    assert!(problems(api(Look::Found("no endpoints".into())))[0].0.ends_with("not available: no endpoints"));
-    assert!(problems(api(Look::Missing))[0].0.ends_with("does not exist"));
-    assert_eq!(problems(api(Look::Hidden("forbidden".into()))), []);
+    let api = |result| check(&Observed { api_trouble: result, ..good.clone() });
+    assert!(
+        problems(api(ReadResult::Found("no endpoints".into())))[0].0.ends_with("not available: no endpoints")
+    );
+    assert!(problems(api(ReadResult::Missing))[0].0.ends_with("does not exist"));
+    assert_eq!(problems(api(ReadResult::Hidden("forbidden".into()))), []);
 
-    let authenticators = |look| judge(&Observed { authenticators: look, ..good.clone() });
+    let authenticators = |result| check(&Observed { authenticators: result, ..good.clone() });
     let unready = vec![("webhookauthenticator.x/y".to_owned(), "no route".to_owned())];
-    for (look, wanted) in [
-        (Look::Found(Authenticators::default()), Some("there is no authenticator: nobody can log in")),
+    for (result, wanted) in [
         (
-            Look::Found(Authenticators { count: 2, unready }),
+            ReadResult::Found(Authenticators::default()),
+            Some("there is no authenticator, so users cannot log in"),
+        ),
+        (
+            ReadResult::Found(Authenticators { count: 2, unready }),
             Some("webhookauthenticator.x/y is not ready: no route"),
         ),
-        (Look::Hidden("forbidden".into()), None),
-        (Look::Failed("no route".into()), None),
+        (ReadResult::Hidden("forbidden".into()), None),
+        (ReadResult::Failed("no route".into()), None),
     ] {
-        let found = problems(authenticators(look));
+        let found = problems(authenticators(result));
         assert_eq!(found.first().map(|(what, _)| what.as_str()), wanted);
     }
-    let hidden = authenticators(Look::Hidden("forbidden".into()));
-    assert!(hidden.contains(&Finding::unseen("authenticators", "forbidden")), "what may not be seen is said");
+    let hidden = authenticators(ReadResult::Hidden("forbidden".into()));
+    assert!(
+        hidden.contains(&Finding::unseen("authenticators", "forbidden")),
+        "a read without permission is reported"
+    );
 }

@@ -2,14 +2,14 @@ use pinniped_pki::{CertificateAuthority, Validity};
 use serde_json::json;
 
 use super::super::fixtures::{listening, observed, problems, strategy};
-use super::super::observed::{ServiceLook, Unreadable};
+use super::super::observed::{ObservedService, Unreadable};
 use super::*;
 
 const ENDPOINT: &str = "https://proxy.example.com";
 
-fn service(type_: &str, ready: Look<usize>) -> ServiceLook {
+fn service(type_: &str, ready: ReadResult<usize>) -> ObservedService {
     let service = json!({"metadata": {"name": "s"}, "spec": {"type": type_}});
-    ServiceLook { service: serde_json::from_value(service).unwrap(), ready }
+    ObservedService { service: serde_json::from_value(service).unwrap(), ready }
 }
 
 #[test]
@@ -17,31 +17,35 @@ fn the_configured_service_must_exist_and_have_ready_endpoints() {
     let proxy = |type_: &str| json!({"mode": "enabled", "service": {"type": type_}});
     let forbidden = || "forbidden".to_owned();
     let rows = [
-        (proxy("ClusterIP"), Look::Found(vec![service("ClusterIP", Look::Found(2))]), None),
-        (proxy("ClusterIP"), Look::Found(vec![]), Some("Service of type ClusterIP does not exist")),
+        (proxy("ClusterIP"), ReadResult::Found(vec![service("ClusterIP", ReadResult::Found(2))]), None),
+        (proxy("ClusterIP"), ReadResult::Found(vec![]), Some("Service of type ClusterIP does not exist")),
         (
             json!({"mode": "enabled"}),
-            Look::Found(vec![service("ClusterIP", Look::Found(2))]),
+            ReadResult::Found(vec![service("ClusterIP", ReadResult::Found(2))]),
             Some("Service of type LoadBalancer does not exist"),
         ),
         (
             proxy("LoadBalancer"),
-            Look::Found(vec![service("LoadBalancer", Look::Found(0))]),
-            Some("no ready pod stands behind service s"),
+            ReadResult::Found(vec![service("LoadBalancer", ReadResult::Found(0))]),
+            Some("no ready endpoint exists for service s"),
         ),
-        (proxy("ClusterIP"), Look::Found(vec![service("ClusterIP", Look::Hidden(forbidden()))]), None),
-        (proxy("ClusterIP"), Look::Hidden(forbidden()), None),
-        (proxy("None"), Look::Found(vec![]), None),
+        (
+            proxy("ClusterIP"),
+            ReadResult::Found(vec![service("ClusterIP", ReadResult::Hidden(forbidden()))]),
+            None,
+        ),
+        (proxy("ClusterIP"), ReadResult::Hidden(forbidden()), None),
+        (proxy("None"), ReadResult::Found(vec![]), None),
     ];
     for (proxy, services, wanted) in rows {
         let listens = listening(ENDPOINT, "");
         let observed = Observed { services, ..observed(proxy.clone(), &[listens]) };
-        let found = problems(judge_services(&observed));
+        let found = problems(check_services(&observed));
         assert_eq!(found.len(), usize::from(wanted.is_some()), "{proxy}: {found:?}");
         assert!(wanted.is_none_or(|wanted| found[0].0.contains(wanted)), "{proxy}: {found:?}");
     }
     let off = strategy("ImpersonationProxy", "Error", "Disabled", "off");
-    assert_eq!(judge_services(&observed(proxy("ClusterIP"), &[off])), []);
+    assert_eq!(check_services(&observed(proxy("ClusterIP"), &[off])), []);
 }
 
 #[test]
@@ -72,7 +76,7 @@ fn a_kubeconfig_must_refer_to_the_proxy_and_trust_its_advertised_ca() {
     ] {
         let listens = listening(ENDPOINT, &gobase64::encode(advertised.as_bytes()));
         let observed = Observed { entries: vec![entry], ..observed(json!({"mode": "enabled"}), &[listens]) };
-        let found = problems(judge_kubeconfigs(&observed));
+        let found = problems(check_kubeconfigs(&observed));
         assert_eq!(found.len(), usize::from(wanted.is_some()), "{case}: {found:?}");
         assert!(wanted.is_none_or(|wanted| found[0].0.contains(wanted)), "{case}: {found:?}");
     }

@@ -318,7 +318,7 @@ async fn a_valid_object_becomes_ready_with_a_single_write() {
     assert_eq!(fixture.names(), ["a", "b"]);
     written.iter().for_each(|object| fixture.set(object));
     server.stop().await;
-    fixture.controller.reconcile().await.expect("nothing is dialed, though the server is gone");
+    fixture.controller.reconcile().await.expect("nothing is dialed, although the server is stopped");
     assert_eq!(fixture.written(), []);
 }
 

@@ -118,7 +118,7 @@ async fn an_unreadable_status_is_an_error() {
         let mut socket = upgrade(stream, "v4.channel.k8s.io").await;
         send(&mut socket, STATUS, b"secret").await;
     });
-    assert_eq!(result.await.unwrap_err().to_string(), "outcome of the command could not be read");
+    assert_eq!(result.await.unwrap_err().to_string(), "result of the command could not be read");
 }
 
 #[tokio::test]
@@ -128,7 +128,10 @@ async fn a_pod_deleted_during_the_command_is_an_error() {
         send(&mut socket, STDOUT, b"{").await;
         socket.close(None).await.unwrap();
     });
-    assert_eq!(closed.await.unwrap_err().to_string(), "connection to the pod ended before the command did");
+    assert_eq!(
+        closed.await.unwrap_err().to_string(),
+        "connection to the pod closed before the command terminated"
+    );
     let cut = run(|stream| async {
         let mut socket = upgrade(stream, "v5.channel.k8s.io").await;
         send(&mut socket, STDOUT, b"{").await;
@@ -153,9 +156,9 @@ async fn an_endless_output_is_cut_off() {
 #[tokio::test]
 async fn a_silent_agent_does_not_block_the_controller() {
     let result = run_with_deadline(Duration::from_secs(1), |stream| upgrade(stream, "v5.channel.k8s.io"));
-    assert_eq!(result.await.unwrap_err().to_string(), "command did not end within 1 seconds");
+    assert_eq!(result.await.unwrap_err().to_string(), "command did not terminate within 1 seconds");
     let result = run_with_deadline(Duration::from_secs(1), |stream| async { stream });
-    assert_eq!(result.await.unwrap_err().to_string(), "command did not end within 1 seconds");
+    assert_eq!(result.await.unwrap_err().to_string(), "command did not terminate within 1 seconds");
 }
 
 #[tokio::test]

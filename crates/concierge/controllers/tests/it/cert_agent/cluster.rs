@@ -232,7 +232,7 @@ impl Install {
     }
 
     /// Waits until the strategy has this message and advertises this address of the API server.
-    pub(crate) async fn says_at(
+    pub(crate) async fn await_log_at(
         &self,
         message: &str,
         server: &str,

@@ -11,7 +11,7 @@ const SHORT_RSA: (&str, &str) = (include_str!("short-rsa.crt"), include_str!("sh
 async fn certificates_in_unusual_secrets_are_served_or_refused_with_a_reason() -> anyhow::Result<()> {
     let mut proxy = enabled("None", HOST);
     proxy["tls"] = json!({"secretName": "mine"});
-    let mut story = Story::new("odd", proxy).await?;
+    let mut scenario = Scenario::new("odd", proxy).await?;
     let ca = authority("external")?;
     let ca_pem = ca.certificate_pem();
     let (pair, second) = (issue(&ca, &[HOST])?, issue(&ca, &["second.example.com"])?);
@@ -31,25 +31,25 @@ async fn certificates_in_unusual_secrets_are_served_or_refused_with_a_reason() -
     ];
     for (what, type_, [certificate, key, ca_crt]) in rows {
         let values = [("tls.crt", certificate.as_str()), ("tls.key", &key), ("ca.crt", &ca_crt)];
-        story.put("mine", type_, &values).await?;
-        story.serves(what, &certificate).await?;
+        scenario.put("mine", type_, &values).await?;
+        scenario.serves(what, &certificate).await?;
         let verbatim =
             |entry: &CredentialIssuerStrategy| bundle(entry).is_ok_and(|pem| pem == ca_crt.as_bytes());
-        story.expect(what, &[], verbatim).await?;
-        story.condition(what, "True", "").await?;
-        assert_eq!(story.pod.metrics.certificate_valid(), Some(true), "{what}");
+        scenario.expect(what, &[], verbatim).await?;
+        scenario.condition(what, "True", "").await?;
+        assert_eq!(scenario.pod.metrics.certificate_valid(), Some(true), "{what}");
     }
 
     // A key that is too short cannot be served, and the reason is reported.
     let values = [("tls.crt", SHORT_RSA.0), ("tls.key", SHORT_RSA.1)];
-    story.put("mine", "Opaque", &values).await?;
+    scenario.put("mine", "Opaque", &values).await?;
     let message = "could not parse TLS cert PEM data from Secret: impersonation-proxy-serving-cert: attempt to set \
                    invalid key pair: tls: failed to parse private key";
-    story.error("RSA 1024", &[], &format!("{LOAD_FAILED}{message}")).await?;
+    scenario.error("RSA 1024", &[], &format!("{LOAD_FAILED}{message}")).await?;
     let weak = "certificate in secret \"mine\" has a weak key or signature: RSA key of 1024 bits";
-    story.condition("RSA 1024", "False", weak).await?;
-    assert_eq!(story.pod.metrics.certificate_valid(), Some(false));
-    story.end().await;
+    scenario.condition("RSA 1024", "False", weak).await?;
+    assert_eq!(scenario.pod.metrics.certificate_valid(), Some(false));
+    scenario.end().await;
     Ok(())
 }
 
@@ -57,26 +57,26 @@ async fn certificates_in_unusual_secrets_are_served_or_refused_with_a_reason() -
 async fn certificates_that_change_ten_times_a_second_end_with_the_last_one() -> anyhow::Result<()> {
     let mut proxy = enabled("None", HOST);
     proxy["tls"] = json!({"secretName": "mine"});
-    let story = Story::new("flapping", proxy).await?;
+    let scenario = Scenario::new("flapping", proxy).await?;
     let ca = authority("external")?;
     let pairs = [issue(&ca, &[HOST])?, issue(&ca, &["other.example.com"])?, issue(&ca, &[HOST])?];
     let mut interval = tokio::time::interval(Duration::from_millis(100));
     for round in 0..50 {
         interval.tick().await;
-        story.put_pair("mine", &pairs[round % 3], ca.certificate_pem()).await?;
+        scenario.put_pair("mine", &pairs[round % 3], ca.certificate_pem()).await?;
     }
     let last = &pairs[2];
-    story.put_pair("mine", last, ca.certificate_pem()).await?;
-    story.serves("the last one", &last.certificate_pem).await?;
-    story.condition("the last one", "True", "").await?;
-    story.install.strategy("Listening", |entry| endpoint(entry).is_some()).await?;
-    assert_eq!(story.written()?, [""; 0], "Secrets and Services of the Concierge do not change");
-    let status_writes = story
+    scenario.put_pair("mine", last, ca.certificate_pem()).await?;
+    scenario.serves("the last one", &last.certificate_pem).await?;
+    scenario.condition("the last one", "True", "").await?;
+    scenario.install.strategy("Listening", |entry| endpoint(entry).is_some()).await?;
+    assert_eq!(scenario.written()?, [""; 0], "Secrets and Services of the Concierge do not change");
+    let status_writes = scenario
         .control_plane
         .audit_events()?
         .iter()
         .filter(|event| {
-            event["impersonatedUser"]["username"] == *story.install.account
+            event["impersonatedUser"]["username"] == *scenario.install.account
                 && event["objectRef"]["resource"] == "credentialissuers"
                 && event["objectRef"]["subresource"] == "status"
         })
@@ -84,7 +84,7 @@ async fn certificates_that_change_ten_times_a_second_end_with_the_last_one() -> 
     // At most one write per change, and a few more for the first entries of other strategies and
     // for conflicts.
     assert!(status_writes <= 70, "{status_writes} status writes");
-    story.end().await;
+    scenario.end().await;
     Ok(())
 }
 
@@ -92,7 +92,7 @@ async fn certificates_that_change_ten_times_a_second_end_with_the_last_one() -> 
 async fn certificates_with_a_huge_bundle_are_served_and_the_status_reports_the_size() -> anyhow::Result<()> {
     let mut proxy = enabled("None", HOST);
     proxy["tls"] = json!({"secretName": "mine"});
-    let mut story = Story::new("huge", proxy).await?;
+    let mut scenario = Scenario::new("huge", proxy).await?;
     let ca = authority("external")?;
     let pair = issue(&ca, &[HOST])?;
     let filler = |bytes: usize| {
@@ -106,24 +106,24 @@ async fn certificates_with_a_huge_bundle_are_served_and_the_status_reports_the_s
     };
     // The maximum size of a Secret.
     let huge = filler(1000 * 1024);
-    story.put_pair("mine", &pair, &huge).await?;
-    story.serves("huge", &pair.certificate_pem).await?;
+    scenario.put_pair("mine", &pair, &huge).await?;
+    scenario.serves("huge", &pair.certificate_pem).await?;
     let verbatim = |entry: &CredentialIssuerStrategy| bundle(entry).is_ok_and(|pem| pem == huge.as_bytes());
-    story.expect("huge", &[], verbatim).await?;
-    story.condition("huge", "True", "").await?;
+    scenario.expect("huge", &[], verbatim).await?;
+    scenario.condition("huge", "True", "").await?;
 
     // The spec has the bundle twice, which exceeds the maximum size of an object.
-    story.put_pair("mine", &pair, "").await?;
-    story.expect("none", &[], |entry| bundle(entry).is_ok_and(|pem| pem.is_empty())).await?;
+    scenario.put_pair("mine", &pair, "").await?;
+    scenario.expect("none", &[], |entry| bundle(entry).is_ok_and(|pem| pem.is_empty())).await?;
     let data = STANDARD.encode(filler(700 * 1024));
-    story.tls(json!({"secretName": "mine", "certificateAuthorityData": data})).await?;
-    let refused = story
+    scenario.tls(json!({"secretName": "mine", "certificateAuthorityData": data})).await?;
+    let refused = scenario
         .install
         .strategy("too large", |entry| entry.message.starts_with("the CA bundle to advertise is too large"))
         .await?;
     assert_eq!(refused.reason, StrategyReason::ErrorDuringSetup);
-    story.condition("too large", "True", "").await?;
-    story.serves("too large", &pair.certificate_pem).await?;
-    story.end().await;
+    scenario.condition("too large", "True", "").await?;
+    scenario.serves("too large", &pair.certificate_pem).await?;
+    scenario.end().await;
     Ok(())
 }

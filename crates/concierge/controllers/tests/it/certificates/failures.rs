@@ -96,45 +96,45 @@ async fn certificates_that_may_not_be_written_are_an_error_until_they_may() -> a
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn certificates_that_may_not_be_deleted_are_an_error_until_they_may() -> anyhow::Result<()> {
-    let mut story = Story::new("undeletable", enabled("None", HOST)).await?;
-    story.ready("at first", &["create CA", "create TLS"], &format!("https://{HOST}")).await?;
-    let before = story.served();
-    let refusal = Refusal::new(&story.install, "DELETE", "concierge-tls").await?;
+    let mut scenario = Scenario::new("undeletable", enabled("None", HOST)).await?;
+    scenario.ready("at first", &["create CA", "create TLS"], &format!("https://{HOST}")).await?;
+    let before = scenario.served();
+    let refusal = Refusal::new(&scenario.install, "DELETE", "concierge-tls").await?;
     let params = DeleteParams { dry_run: true, ..DeleteParams::default() };
     wait::until(PATIENCE, "the policy to be in effect", async || {
-        story.install.secrets().delete("concierge-tls", &params).await.is_err().then_some(())
+        scenario.install.secrets().delete("concierge-tls", &params).await.is_err().then_some(())
     })
     .await?;
-    story.install.configure(json!({"externalEndpoint": "other.example.com"})).await?;
-    story.install.strategy("refused", has_refusal).await?;
-    assert_eq!(story.served(), before, "the served certificate does not change");
+    scenario.install.configure(json!({"externalEndpoint": "other.example.com"})).await?;
+    scenario.install.strategy("refused", has_refusal).await?;
+    assert_eq!(scenario.served(), before, "the served certificate does not change");
 
     // An external certificate is served nevertheless; only the cleanup fails and is reported.
     let ca = authority("external")?;
     let pair = issue(&ca, &["other.example.com"])?;
-    story.put_pair("mine", &pair, ca.certificate_pem()).await?;
-    story.tls(json!({"secretName": "mine"})).await?;
+    scenario.put_pair("mine", &pair, ca.certificate_pem()).await?;
+    scenario.tls(json!({"secretName": "mine"})).await?;
     let prefix = "unable to remove generated TLS secret with name concierge-tls: ";
-    story.install.strategy("refused", |entry| entry.message.starts_with(prefix)).await?;
-    story.serves("external", &pair.certificate_pem).await?;
+    scenario.install.strategy("refused", |entry| entry.message.starts_with(prefix)).await?;
+    scenario.serves("external", &pair.certificate_pem).await?;
     refusal.end().await?;
-    story.install.strategy("allowed", |entry| endpoint(entry).is_some()).await?;
-    story.absent("concierge-tls").await?;
-    story.end().await;
+    scenario.install.strategy("allowed", |entry| endpoint(entry).is_some()).await?;
+    scenario.absent("concierge-tls").await?;
+    scenario.end().await;
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn certificates_that_block_a_write_make_the_strategy_pending() -> anyhow::Result<()> {
-    let mut story = Story::new("in-the-way", enabled("None", HOST)).await?;
-    story.ready("at first", &["create CA", "create TLS"], &format!("https://{HOST}")).await?;
+    let mut scenario = Scenario::new("in-the-way", enabled("None", HOST)).await?;
+    scenario.ready("at first", &["create CA", "create TLS"], &format!("https://{HOST}")).await?;
     // A finalizer keeps the old Secret under the name of the new one.
     let finalizers = |names: Value| merge(json!({"metadata": {"finalizers": names}}));
     let (params, keep) = finalizers(json!(["example.com/keep"]));
-    story.install.secrets().patch("concierge-tls", &params, &keep).await?;
-    story.install.configure(json!({"externalEndpoint": "other.example.com"})).await?;
+    scenario.install.secrets().patch("concierge-tls", &params, &keep).await?;
+    scenario.install.configure(json!({"externalEndpoint": "other.example.com"})).await?;
     let waiting =
-        story.install.strategy("already exists", |entry| entry.reason == StrategyReason::Pending).await?;
+        scenario.install.strategy("already exists", |entry| entry.reason == StrategyReason::Pending).await?;
     let texts = [
         "secrets \"concierge-tls\" already exists",
         "object is being deleted: secrets \"concierge-tls\" already exists",
@@ -142,70 +142,70 @@ async fn certificates_that_block_a_write_make_the_strategy_pending() -> anyhow::
     assert!(texts.contains(&waiting.message.as_str()), "{}", waiting.message);
     assert!(waiting.frontend.is_none());
     let (params, let_go) = finalizers(json!(null));
-    story.install.secrets().patch("concierge-tls", &params, &let_go).await?;
-    story.install.strategy("free", |entry| endpoint(entry) == Some("https://other.example.com")).await?;
-    story.end().await;
+    scenario.install.secrets().patch("concierge-tls", &params, &let_go).await?;
+    scenario.install.strategy("free", |entry| endpoint(entry) == Some("https://other.example.com")).await?;
+    scenario.end().await;
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn certificates_are_served_while_the_status_may_not_be_written() -> anyhow::Result<()> {
-    let mut story = Story::new("status", enabled("None", HOST)).await?;
-    story.ready("at first", &["create CA", "create TLS"], &format!("https://{HOST}")).await?;
-    let before = story.served();
-    let group = format!("config.concierge.{}", story.install.suffix);
+    let mut scenario = Scenario::new("status", enabled("None", HOST)).await?;
+    scenario.ready("at first", &["create CA", "create TLS"], &format!("https://{HOST}")).await?;
+    let before = scenario.served();
+    let group = format!("config.concierge.{}", scenario.install.suffix);
     let resources = ["credentialissuers/status"];
     let refusal =
-        Refusal::of(&story.install, "UPDATE", "status", (&group, "v1alpha1", &resources), "true").await?;
+        Refusal::of(&scenario.install, "UPDATE", "status", (&group, "v1alpha1", &resources), "true").await?;
     let (params, patch) = merge(json!({"status": {"strategies": []}}));
     let params = PatchParams { dry_run: true, ..params };
     wait::until(PATIENCE, "the policy to be in effect", async || {
-        let issuers = story.install.issuers();
+        let issuers = scenario.install.issuers();
         issuers.patch_status("concierge-config", &params, &patch).await.is_err().then_some(())
     })
     .await?;
-    story.install.configure(json!({"externalEndpoint": "other.example.com"})).await?;
+    scenario.install.configure(json!({"externalEndpoint": "other.example.com"})).await?;
     wait::until(PATIENCE, "another certificate to be served", async || {
-        (story.served() != before).then_some(())
+        (scenario.served() != before).then_some(())
     })
     .await?;
-    let strategies = story.install.strategies().await?;
+    let strategies = scenario.install.strategies().await?;
     assert!(
         strategies.iter().any(|entry| endpoint(entry) == Some("https://proxy.example.com")),
         "{strategies:?}"
     );
     refusal.end().await?;
-    story.ready("allowed", &["delete TLS", "create TLS"], "https://other.example.com").await?;
-    story.end().await;
+    scenario.ready("allowed", &["delete TLS", "create TLS"], "https://other.example.com").await?;
+    scenario.end().await;
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn certificates_are_served_while_the_signer_is_invalid_and_the_old_one_keeps_signing()
 -> anyhow::Result<()> {
-    let mut story = Story::new("signer", enabled("None", HOST)).await?;
+    let mut scenario = Scenario::new("signer", enabled("None", HOST)).await?;
     let ready = format!("https://{HOST}");
-    story.ready("at first", &["create CA", "create TLS"], &ready).await?;
-    let (served, signer) = (story.served(), story.pod.signer.current().context("no signer")?);
-    let good = story.install.secret("concierge-signer", |_| true).await?;
+    scenario.ready("at first", &["create CA", "create TLS"], &ready).await?;
+    let (served, signer) = (scenario.served(), scenario.pod.signer.current().context("no signer")?);
+    let good = scenario.install.secret("concierge-signer", |_| true).await?;
     let (params, bad) = merge(json!({"data": {"caCertificatePrivateKey": STANDARD.encode("x")}}));
-    story.install.secrets().patch("concierge-signer", &params, &bad).await?;
+    scenario.install.secrets().patch("concierge-signer", &params, &bad).await?;
     let message = "could not set the impersonator's credential signing secret: impersonation-proxy-signing-cert: attempt \
                    to set invalid key pair: tls: failed to find any PEM data in key input";
-    story.error("bad", &[], message).await?;
-    assert_eq!(story.served(), served);
-    let still = story.pod.signer.current().context("no signer")?;
+    scenario.error("bad", &[], message).await?;
+    assert_eq!(scenario.served(), served);
+    let still = scenario.pod.signer.current().context("no signer")?;
     assert_eq!(still.certificate_pem(), signer.certificate_pem());
 
     // The same after a restart: the proxy serves, and no signer is loaded.
-    story.pod.controllers.shutdown().await;
-    story.pod = story.install.pod("pod-2");
-    story.serves("a new pod", &served.context("nothing was served")?).await?;
-    assert!(story.pod.signer.current().is_none());
+    scenario.pod.controllers.shutdown().await;
+    scenario.pod = scenario.install.pod("pod-2");
+    scenario.serves("a new pod", &served.context("nothing was served")?).await?;
+    assert!(scenario.pod.signer.current().is_none());
     let (params, mended) = merge(json!({ "data": good.data }));
-    story.install.secrets().patch("concierge-signer", &params, &mended).await?;
-    story.ready("mended", &[], &ready).await?;
-    assert!(story.pod.signer.current().is_some());
-    story.end().await;
+    scenario.install.secrets().patch("concierge-signer", &params, &mended).await?;
+    scenario.ready("mended", &[], &ready).await?;
+    assert!(scenario.pod.signer.current().is_some());
+    scenario.end().await;
     Ok(())
 }

@@ -80,11 +80,11 @@ async fn certificates_have_the_log_lines_of_each_situation() -> anyhow::Result<(
     let lines = Lines::default();
     // With a single subscriber, tracing caches the interest of the thread that reaches a callsite
     // first, which may be a thread of another test without a subscriber. With two subscribers it
-    // asks each of them.
+    // queries each of them.
     let _second = tracing::Dispatch::new(Lines::default());
     let _guard = tracing::subscriber::set_default(lines.clone());
     let mut proxy = enabled("LoadBalancer", HOST);
-    let story = Story::new("lines", proxy.clone()).await?;
+    let scenario = Scenario::new("lines", proxy.clone()).await?;
     let generates = [
         "INFO starting impersonation proxy",
         "INFO creating service for impersonation proxy",
@@ -95,7 +95,7 @@ async fn certificates_have_the_log_lines_of_each_situation() -> anyhow::Result<(
     ];
     lines.are("it generates certificates", &generates).await?;
 
-    story.tls(json!({"secretName": "mine"})).await?;
+    scenario.tls(json!({"secretName": "mine"})).await?;
     let using = "INFO configuring the impersonation proxy to use an externally provided TLS secret";
     let found = "INFO found externally provided TLS secret for the impersonation proxy";
     let unhandled = |text: &str| {
@@ -108,7 +108,7 @@ async fn certificates_have_the_log_lines_of_each_situation() -> anyhow::Result<(
     ];
     lines.are("the Secret is not found", &missing).await?;
 
-    story.put("mine", "Opaque", &[("tls.crt", "x"), ("tls.key", "x")]).await?;
+    scenario.put("mine", "Opaque", &[("tls.crt", "x"), ("tls.key", "x")]).await?;
     let text = "could not parse TLS cert PEM data from Secret: impersonation-proxy-serving-cert: attempt to set \
                 invalid key pair: tls: failed to find any PEM data in certificate input";
     let loading = "INFO loading TLS certificates for impersonation proxy";
@@ -119,37 +119,37 @@ async fn certificates_have_the_log_lines_of_each_situation() -> anyhow::Result<(
 
     let ca = authority("external")?;
     let pair = issue(&ca, &[HOST])?;
-    story.put_pair("mine", &pair, "x").await?;
+    scenario.put_pair("mine", &pair, "x").await?;
     let ca_crt =
         "INFO found a ca.crt field in the externally provided TLS secret for the impersonation proxy";
     let warning = format!("WARN {error}: data is not a certificate");
     let text = format!("{LOAD_FAILED}unable to read provided ca.crt: data is not a certificate");
     lines.are("ca.crt is bad", &[loading, ca_crt, &warning, &unhandled(&text)]).await?;
 
-    story.put_pair("mine", &pair, ca.certificate_pem()).await?;
+    scenario.put_pair("mine", &pair, ca.certificate_pem()).await?;
     let deleting = "INFO deleting TLS serving certificate for impersonation proxy";
     lines.are("all is well, and it cleans up", &[ca_crt, deleting]).await?;
 
-    story.tls(json!({"secretName": "mine", "certificateAuthorityData": "x!"})).await?;
+    scenario.tls(json!({"secretName": "mine", "certificateAuthorityData": "x!"})).await?;
     let text = "could not decode impersonationSpec.TLS.certificateAuthorityData: illegal base64 data at input byte 1";
     lines.are("the spec's bundle is bad", &[&unhandled(text)]).await?;
 
     let other = issue(&ca, &["other.example.com"])?;
-    story.put_pair("mine", &other, ca.certificate_pem()).await?;
-    story.tls(json!({"secretName": "mine"})).await?;
-    let told = ["WARN externally provided TLS certificate may not work for clients"];
-    lines.are("another host", &told).await?;
+    scenario.put_pair("mine", &other, ca.certificate_pem()).await?;
+    scenario.tls(json!({"secretName": "mine"})).await?;
+    let reported = ["WARN externally provided TLS certificate may not work for clients"];
+    lines.are("another host", &reported).await?;
 
-    story.install.configure(json!({"mode": "disabled"})).await?;
+    scenario.install.configure(json!({"mode": "disabled"})).await?;
     let stops = ["INFO stopping impersonation proxy", "INFO deleting load balancer for impersonation proxy"];
     lines.are("it is switched off", &stops).await?;
 
     // Enabled with an external certificate, as in upstream's release post.
-    story.put_pair("yours", &pair, ca.certificate_pem()).await?;
+    scenario.put_pair("yours", &pair, ca.certificate_pem()).await?;
     let data = STANDARD.encode(ca.certificate_pem());
     proxy["service"] = json!({"type": "ClusterIP"});
     proxy["tls"] = json!({"secretName": "yours", "certificateAuthorityData": data});
-    story.install.configure(proxy).await?;
+    scenario.install.configure(proxy).await?;
     let external = [
         "INFO starting impersonation proxy",
         "INFO creating service for impersonation proxy",
@@ -162,8 +162,8 @@ async fn certificates_have_the_log_lines_of_each_situation() -> anyhow::Result<(
         "INFO loading credential signing certificate for impersonation proxy",
     ];
     lines.are("an external certificate", &external).await?;
-    story.install.configure(json!({"mode": "disabled"})).await?;
+    scenario.install.configure(json!({"mode": "disabled"})).await?;
     lines.are("and off", &["INFO deleting cluster ip for impersonation proxy"]).await?;
-    story.end().await;
+    scenario.end().await;
     Ok(())
 }

@@ -16,10 +16,10 @@ async fn certificates_are_served_behind_a_service_whose_fields_can_be_set_and_re
     proxy["service"]["loadBalancerSourceRanges"] = ranges.clone();
     proxy["service"]["externalTrafficPolicy"] = json!("Local");
     proxy["service"]["ipFamilyPolicy"] = json!("PreferDualStack");
-    let mut story = Story::new("fields", proxy).await?;
+    let mut scenario = Scenario::new("fields", proxy).await?;
     let ready = format!("https://{HOST}");
-    story.ready("all of them", &["create LB", "create CA", "create TLS"], &ready).await?;
-    let service = story.install.services().get("concierge-lb").await?;
+    scenario.ready("all of them", &["create LB", "create CA", "create TLS"], &ready).await?;
+    let service = scenario.install.services().get("concierge-lb").await?;
     let spec = service.spec.clone().unwrap_or_default();
     assert_eq!(spec.load_balancer_class.as_deref(), Some("example.com/internal"));
     assert_eq!(json!(spec.load_balancer_source_ranges), ranges);
@@ -30,14 +30,14 @@ async fn certificates_are_served_behind_a_service_whose_fields_can_be_set_and_re
     // Changed and removed, except for the class, which is immutable.
     let service_is = async |what: &str, is_so: &dyn Fn(&ServiceSpec) -> bool| {
         wait::until_ok(PATIENCE, what.to_owned(), async || {
-            let service = story.install.services().get("concierge-lb").await?;
+            let service = scenario.install.services().get("concierge-lb").await?;
             let spec = service.spec.unwrap_or_default();
             anyhow::ensure!(is_so(&spec), "{spec:?}");
             Ok(())
         })
         .await
     };
-    story.install.configure(json!({"service": {"loadBalancerSourceRanges": ["10.0.0.0/8"]}})).await?;
+    scenario.install.configure(json!({"service": {"loadBalancerSourceRanges": ["10.0.0.0/8"]}})).await?;
     service_is("one range", &|spec| {
         json!(spec.load_balancer_source_ranges) == json!(["10.0.0.0/8"])
             && spec.external_traffic_policy.as_deref() == Some("Local")
@@ -45,7 +45,7 @@ async fn certificates_are_served_behind_a_service_whose_fields_can_be_set_and_re
     .await?;
     let none =
         json!({"loadBalancerSourceRanges": null, "externalTrafficPolicy": null, "ipFamilyPolicy": null});
-    story.install.configure(json!({"service": none})).await?;
+    scenario.install.configure(json!({"service": none})).await?;
     service_is("none of them", &|spec| {
         spec.load_balancer_source_ranges.as_ref().is_none_or(Vec::is_empty)
             && spec.external_traffic_policy.as_deref() == Some("Cluster")
@@ -54,10 +54,10 @@ async fn certificates_are_served_behind_a_service_whose_fields_can_be_set_and_re
     .await?;
     let fixed = "could not change the loadBalancerClass of service \"concierge-lb\", which is fixed once it was \
                  created: delete the Service to have it created anew";
-    story.install.configure(json!({"service": {"loadBalancerClass": "example.com/other"}})).await?;
-    story.error("another class", &["patch LB", "patch LB"], fixed).await?;
-    story.install.services().delete("concierge-lb", &DeleteParams::default()).await?;
-    story.ready("a new Service", &["create LB"], &ready).await?;
+    scenario.install.configure(json!({"service": {"loadBalancerClass": "example.com/other"}})).await?;
+    scenario.error("another class", &["patch LB", "patch LB"], fixed).await?;
+    scenario.install.services().delete("concierge-lb", &DeleteParams::default()).await?;
+    scenario.ready("a new Service", &["create LB"], &ready).await?;
 
     // Values that the schema and the API server reject.
     for (service, text) in [
@@ -66,20 +66,20 @@ async fn certificates_are_served_behind_a_service_whose_fields_can_be_set_and_re
         (json!({"loadBalancerClass": ""}), "should be at least 1 chars long"),
         (json!({"loadBalancerSourceRanges": "10.0.0.0/8"}), "must be of type array"),
     ] {
-        let refused = story.install.configure(json!({ "service": service })).await.expect_err(text);
+        let refused = scenario.install.configure(json!({ "service": service })).await.expect_err(text);
         assert!(refused.to_string().contains(text), "{refused}");
     }
-    story.install.configure(json!({"service": {"loadBalancerSourceRanges": ["10.0.0.0"]}})).await?;
+    scenario.install.configure(json!({"service": {"loadBalancerSourceRanges": ["10.0.0.0"]}})).await?;
     let text = "could not load CredentialIssuer spec.impersonationProxy: invalid LoadBalancerSourceRanges \"10.0.0.0\"";
-    story.error("no range", &[], text).await?;
+    scenario.error("no range", &[], text).await?;
     let dual = json!({"loadBalancerSourceRanges": null, "ipFamilyPolicy": "RequireDualStack"});
-    story.install.configure(json!({ "service": dual })).await?;
-    story
+    scenario.install.configure(json!({ "service": dual })).await?;
+    scenario
         .install
         .strategy("no second address family here", |entry| {
             entry.reason == StrategyReason::ErrorDuringSetup && entry.message.contains("ipFamilyPolicy")
         })
         .await?;
-    story.end().await;
+    scenario.end().await;
     Ok(())
 }

@@ -82,58 +82,58 @@ async fn certificates_of_an_older_version_are_used_unchanged() -> anyhow::Result
     let (ca, tls, service) = objects_of_old_version(&install).await?;
     let strategies = install.strategies().await?;
     let pod = install.pod("pod-1");
-    let mut story = Story { control_plane, install, pod, writes: Vec::new() };
+    let mut scenario = Scenario { control_plane, install, pod, writes: Vec::new() };
 
     // Nothing changes except that the Service gets its bookkeeping annotations; no administrator
     // has to act.
     let served = String::from_utf8_lossy(bytes(&tls, "tls.crt")).into_owned();
-    story.serves("the old certificate", &served).await?;
-    let bundle = story.ready("taken over", &["patch ClusterIP"], &format!("https://{HOST}")).await?;
+    scenario.serves("the old certificate", &served).await?;
+    let bundle = scenario.ready("taken over", &["patch ClusterIP"], &format!("https://{HOST}")).await?;
     assert_eq!(bundle, bytes(&ca, "ca.crt"));
-    let now = |name: &'static str| story.install.secret(name, |_| true);
+    let now = |name: &'static str| scenario.install.secret(name, |_| true);
     for (name, old) in [("concierge-ca", &ca), ("concierge-tls", &tls)] {
         let now = now(name).await?;
         assert_eq!((now.uid(), now.resource_version()), (old.uid(), old.resource_version()), "{name}");
     }
-    let after = story.install.services().get("concierge-cip").await?;
+    let after = scenario.install.services().get("concierge-cip").await?;
     assert_eq!(after.uid(), service.uid());
     assert_eq!(after.annotations().get("somebody/else").map(String::as_str), Some("1"));
     let books = "credentialissuer.pinniped.dev/label-keys";
     assert_eq!(after.annotations().get(books).map(String::as_str), Some(r#"["app","more"]"#));
-    let entry = &story.install.strategies().await?[1];
+    let entry = &scenario.install.strategies().await?[1];
     assert_eq!(Some(entry), strategies.get(1), "the entry is the same, its time too");
-    assert!(conditions(&story.install).await?.is_empty());
+    assert!(conditions(&scenario.install).await?.is_empty());
 
     // To an external certificate and back: the bundle is the same as before, so old kubeconfigs
     // work again.
     let external = authority("external")?;
     let pair = issue(&external, &[HOST])?;
-    story.put_pair("mine", &pair, external.certificate_pem()).await?;
-    story.tls(json!({"secretName": "mine"})).await?;
-    story
+    scenario.put_pair("mine", &pair, external.certificate_pem()).await?;
+    scenario.tls(json!({"secretName": "mine"})).await?;
+    scenario
         .expect("external", &["delete TLS"], |entry| {
             super::bundle(entry).is_ok_and(|pem| pem == external.certificate_pem().as_bytes())
         })
         .await?;
-    story.serves("external", &pair.certificate_pem).await?;
-    story.tls(Value::Null).await?;
-    story
+    scenario.serves("external", &pair.certificate_pem).await?;
+    scenario.tls(Value::Null).await?;
+    scenario
         .expect("back", &["create TLS"], |entry| {
             super::bundle(entry).is_ok_and(|pem| pem == bytes(&ca, "ca.crt"))
         })
         .await?;
-    let leaf = story.pod.serving.current().context("nothing is served")?;
+    let leaf = scenario.pod.serving.current().context("nothing is served")?;
     let roots = pinniped_pki::CaBundle::from_pem(bytes(&ca, "ca.crt"))?;
     pinniped_pki::chain::verify_server(&leaf.leaf().der, &[], &roots, Timestamp::now())?;
-    let same = story.install.secret("concierge-ca", |_| true).await?;
+    let same = scenario.install.secret("concierge-ca", |_| true).await?;
     assert_eq!(same.resource_version(), ca.resource_version());
 
-    story.install.configure(json!({"mode": "disabled"})).await?;
+    scenario.install.configure(json!({"mode": "disabled"})).await?;
     let off = |entry: &CredentialIssuerStrategy| entry.reason == StrategyReason::Disabled;
-    story.expect("disabled", &["delete ClusterIP", "delete TLS"], off).await?;
-    let same = story.install.secret("concierge-ca", |_| true).await?;
+    scenario.expect("disabled", &["delete ClusterIP", "delete TLS"], off).await?;
+    let same = scenario.install.secret("concierge-ca", |_| true).await?;
     assert_eq!(same.resource_version(), ca.resource_version());
-    story.end().await;
+    scenario.end().await;
     Ok(())
 }
 
@@ -153,25 +153,25 @@ async fn certificates_are_never_generated_if_the_first_applied_object_names_one(
         let mut events = install.secrets().watch(&params, &version).await?.boxed();
 
         let pod = install.pod("pod-1");
-        let mut story = Story { control_plane, install, pod, writes: Vec::new() };
+        let mut scenario = Scenario { control_plane, install, pod, writes: Vec::new() };
         if name == "certificates-fresh" {
             let missing = format!("{LOAD_FAILED}secret \"mine\" not found");
-            story.error("the Secret is still to come", &["create LB"], &missing).await?;
+            scenario.error("the Secret is still to come", &["create LB"], &missing).await?;
         } else {
             let off = |entry: &CredentialIssuerStrategy| entry.reason == StrategyReason::Disabled;
-            story.expect("disabled at first", &[], off).await?;
-            story.install.configure(with_tls.clone()).await?;
+            scenario.expect("disabled at first", &[], off).await?;
+            scenario.install.configure(with_tls.clone()).await?;
         }
         let ca = authority("external")?;
         let pair = issue(&ca, &[HOST])?;
-        story.put_pair("mine", &pair, ca.certificate_pem()).await?;
-        story.serves("external", &pair.certificate_pem).await?;
+        scenario.put_pair("mine", &pair, ca.certificate_pem()).await?;
+        scenario.serves("external", &pair.certificate_pem).await?;
         let writes: &[&str] = if name == "certificates-fresh" { &[] } else { &["create LB"] };
-        let bundle = story.ready("external", writes, &format!("https://{HOST}")).await?;
+        let bundle = scenario.ready("external", writes, &format!("https://{HOST}")).await?;
         assert_eq!(bundle, ca.certificate_pem().as_bytes());
 
         let end = serde_json::from_value(json!({"metadata": {"name": "the-end"}}))?;
-        story.install.secrets().create(&PostParams::default(), &end).await?;
+        scenario.install.secrets().create(&PostParams::default(), &end).await?;
         let mut names = Vec::new();
         let all = async {
             while let Some(event) = events.next().await {
@@ -190,7 +190,7 @@ async fn certificates_are_never_generated_if_the_first_applied_object_names_one(
             "{names:?}"
         );
         assert!(!names.iter().any(|name| name == "concierge-ca" || name == "concierge-tls"), "{names:?}");
-        story.end().await;
+        scenario.end().await;
     }
     Ok(())
 }

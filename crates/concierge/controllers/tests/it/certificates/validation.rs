@@ -11,7 +11,7 @@ use super::*;
 const OTHER_HOST: &str =
     "certificate in secret \"mine\" is valid for [other.example.com], not \"proxy.example.com\"";
 
-impl Story {
+impl Scenario {
     /// Returns the Events about the certificate, oldest first.
     async fn events(&self) -> anyhow::Result<Vec<Event>> {
         let uid = self.install.issuers().get("concierge-config").await?.uid();
@@ -38,61 +38,61 @@ impl Story {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn certificates_for_another_host_have_the_consequence_of_the_mode() -> anyhow::Result<()> {
-    let mut story = Story::new("modes", enabled("None", HOST)).await?;
+    let mut scenario = Scenario::new("modes", enabled("None", HOST)).await?;
     let ready = format!("https://{HOST}");
-    story.ready("generated", &["create CA", "create TLS"], &ready).await?;
-    let generated = story.served().context("nothing is served")?;
+    scenario.ready("generated", &["create CA", "create TLS"], &ready).await?;
+    let generated = scenario.served().context("nothing is served")?;
     let ca = authority("external")?;
     let (good, bad) = (issue(&ca, &[HOST])?, issue(&ca, &["other.example.com"])?);
-    story.put_pair("mine", &bad, ca.certificate_pem()).await?;
+    scenario.put_pair("mine", &bad, ca.certificate_pem()).await?;
 
     // Enforced: the generated certificate is kept in its Secret and in memory.
-    story.tls(json!({"secretName": "mine", "validation": "Enforce"})).await?;
-    story.error("enforced", &[], &format!("{VALIDATE_FAILED}{OTHER_HOST}")).await?;
-    let condition = story.condition("enforced", "False", OTHER_HOST).await?;
+    scenario.tls(json!({"secretName": "mine", "validation": "Enforce"})).await?;
+    scenario.error("enforced", &[], &format!("{VALIDATE_FAILED}{OTHER_HOST}")).await?;
+    let condition = scenario.condition("enforced", "False", OTHER_HOST).await?;
     assert_eq!(condition.reason, "Invalid");
-    let generation = story.install.issuers().get("concierge-config").await?.metadata.generation;
+    let generation = scenario.install.issuers().get("concierge-config").await?.metadata.generation;
     assert_eq!(condition.observed_generation, generation);
-    assert_eq!(story.served().as_deref(), Some(generated.as_str()));
-    assert_eq!(story.pod.metrics.certificate_valid(), Some(false));
-    story.await_events(&[OTHER_HOST]).await?;
-    let event = story.events().await?.remove(0);
+    assert_eq!(scenario.served().as_deref(), Some(generated.as_str()));
+    assert_eq!(scenario.pod.metrics.certificate_valid(), Some(false));
+    scenario.await_events(&[OTHER_HOST]).await?;
+    let event = scenario.events().await?.remove(0);
     assert_eq!((event.type_.as_deref(), event.reason.as_deref()), (Some("Warning"), Some("TLSValidation")));
     assert_eq!(event.involved_object.kind.as_deref(), Some("CredentialIssuer"));
 
     // By default the certificate is served, and the strategy does not report the failure.
-    story.tls(json!({"secretName": "mine"})).await?;
-    let bundle = story.ready("warn", &["delete TLS"], &ready).await?;
+    scenario.tls(json!({"secretName": "mine"})).await?;
+    let bundle = scenario.ready("warn", &["delete TLS"], &ready).await?;
     assert_eq!(bundle, ca.certificate_pem().as_bytes());
-    story.serves("warn", &bad.certificate_pem).await?;
-    let same = story.condition("warn", "False", OTHER_HOST).await?;
+    scenario.serves("warn", &bad.certificate_pem).await?;
+    let same = scenario.condition("warn", "False", OTHER_HOST).await?;
     assert_eq!(same.last_transition_time, condition.last_transition_time);
 
-    story.tls(json!({"secretName": "mine", "validation": "Off"})).await?;
+    scenario.tls(json!({"secretName": "mine", "validation": "Off"})).await?;
     let off = "spec.impersonationProxy.tls.validation is Off";
-    assert_eq!(story.condition("off", "Unknown", off).await?.reason, "NotChecked");
-    story.ready("off", &[], &ready).await?;
-    assert_eq!(story.pod.metrics.certificate_valid(), None);
+    assert_eq!(scenario.condition("off", "Unknown", off).await?.reason, "NotChecked");
+    scenario.ready("off", &[], &ready).await?;
+    assert_eq!(scenario.pod.metrics.certificate_valid(), None);
 
     // A valid one is enforced; then an invalid one replaces it in the Secret and is not loaded.
-    story.tls(json!({"secretName": "mine", "validation": "Enforce"})).await?;
-    story.install.strategy("enforced", |entry| entry.message.starts_with(VALIDATE_FAILED)).await?;
-    assert_eq!(story.served().as_deref(), Some(bad.certificate_pem.as_str()), "what is served stays");
-    story.put_pair("mine", &good, ca.certificate_pem()).await?;
-    story.ready("good", &[], &ready).await?;
-    story.serves("good", &good.certificate_pem).await?;
-    assert_eq!(story.condition("good", "True", "").await?.reason, "Valid");
-    story.put_pair("mine", &bad, ca.certificate_pem()).await?;
-    story.error("bad again", &[], &format!("{VALIDATE_FAILED}{OTHER_HOST}")).await?;
-    assert_eq!(story.served().as_deref(), Some(good.certificate_pem.as_str()));
+    scenario.tls(json!({"secretName": "mine", "validation": "Enforce"})).await?;
+    scenario.install.strategy("enforced", |entry| entry.message.starts_with(VALIDATE_FAILED)).await?;
+    assert_eq!(scenario.served().as_deref(), Some(bad.certificate_pem.as_str()), "what is served stays");
+    scenario.put_pair("mine", &good, ca.certificate_pem()).await?;
+    scenario.ready("good", &[], &ready).await?;
+    scenario.serves("good", &good.certificate_pem).await?;
+    assert_eq!(scenario.condition("good", "True", "").await?.reason, "Valid");
+    scenario.put_pair("mine", &bad, ca.certificate_pem()).await?;
+    scenario.error("bad again", &[], &format!("{VALIDATE_FAILED}{OTHER_HOST}")).await?;
+    assert_eq!(scenario.served().as_deref(), Some(good.certificate_pem.as_str()));
     // One Event for the first failure, and one for the repeated failure.
-    story.await_events(&[OTHER_HOST, OTHER_HOST]).await?;
+    scenario.await_events(&[OTHER_HOST, OTHER_HOST]).await?;
 
     // The endpoint changes to a host that the certificate covers.
-    story.install.configure(json!({"externalEndpoint": "other.example.com"})).await?;
-    story.ready("moved", &[], "https://other.example.com").await?;
-    story.serves("moved", &bad.certificate_pem).await?;
-    story.end().await;
+    scenario.install.configure(json!({"externalEndpoint": "other.example.com"})).await?;
+    scenario.ready("moved", &[], "https://other.example.com").await?;
+    scenario.serves("moved", &bad.certificate_pem).await?;
+    scenario.end().await;
     Ok(())
 }
 
@@ -100,7 +100,7 @@ async fn certificates_for_another_host_have_the_consequence_of_the_mode() -> any
 async fn certificates_must_pass_each_check() -> anyhow::Result<()> {
     let mut proxy = enabled("None", HOST);
     proxy["tls"] = json!({"secretName": "mine"});
-    let story = Story::new("checks", proxy).await?;
+    let scenario = Scenario::new("checks", proxy).await?;
     // Valid earlier than the certificates that it issues.
     let validity = Validity::starting(Timestamp::now() - PATIENCE * 200, PATIENCE * 100_000);
     let ca = CertificateAuthority::generate("external", &validity)?;
@@ -150,43 +150,43 @@ async fn certificates_must_pass_each_check() -> anyhow::Result<()> {
         ),
     ];
     for (what, pair, bundle, problem) in rows {
-        story.put_pair("mine", pair, &bundle).await?;
-        story.serves(what, &pair.certificate_pem).await?;
+        scenario.put_pair("mine", pair, &bundle).await?;
+        scenario.serves(what, &pair.certificate_pem).await?;
         let status = if problem.is_empty() { "True" } else { "False" };
-        story.condition(what, status, &problem).await?;
-        story.install.strategy(what, |entry| endpoint(entry).is_some()).await?;
-        assert_eq!(story.pod.metrics.certificate_valid(), Some(problem.is_empty()), "{what}");
+        scenario.condition(what, status, &problem).await?;
+        scenario.install.strategy(what, |entry| endpoint(entry).is_some()).await?;
+        assert_eq!(scenario.pod.metrics.certificate_valid(), Some(problem.is_empty()), "{what}");
     }
 
     // Addresses of a load balancer: the requested one and the assigned one.
     let service = json!({"type": "LoadBalancer", "loadBalancerIP": "5.6.7.8"});
-    story.install.configure(json!({"externalEndpoint": null, "service": service})).await?;
-    story.condition("no address", "Unknown", "the address for clients is not known yet").await?;
+    scenario.install.configure(json!({"externalEndpoint": null, "service": service})).await?;
+    scenario.condition("no address", "Unknown", "the address for clients is not known yet").await?;
     let (params, ingress) = merge(json!({"status": {"loadBalancer": {"ingress": [{"ip": "1.2.3.4"}]}}}));
-    story.install.services().patch_status("concierge-lb", &params, &ingress).await?;
+    scenario.install.services().patch_status("concierge-lb", &params, &ingress).await?;
     for (names, missing) in
         [(&["1.2.3.4", "5.6.7.8"][..], ""), (&["1.2.3.4"], "5.6.7.8"), (&["5.6.7.8"], "1.2.3.4")]
     {
         let pair = issue(&ca, names)?;
-        story.put_pair("mine", &pair, ca_pem).await?;
+        scenario.put_pair("mine", &pair, ca_pem).await?;
         let problem =
             format!("certificate in secret \"mine\" is valid for [{}], not \"{missing}\"", names.join(", "));
         let (status, message) = if missing.is_empty() { ("True", "") } else { ("False", problem.as_str()) };
-        story.condition("addresses", status, message).await?;
+        scenario.condition("addresses", status, message).await?;
     }
 
     // Addresses of a Service of type ClusterIP.
-    story.install.configure(json!({"service": {"type": "ClusterIP", "loadBalancerIP": null}})).await?;
+    scenario.install.configure(json!({"service": {"type": "ClusterIP", "loadBalancerIP": null}})).await?;
     let service = wait::until_ok(PATIENCE, "the Service", async || {
-        Ok(story.install.services().get("concierge-cip").await?)
+        Ok(scenario.install.services().get("concierge-cip").await?)
     })
     .await?;
     let ip = service.spec.and_then(|spec| spec.cluster_ip).context("no address")?;
     let problem = format!("certificate in secret \"mine\" is valid for [5.6.7.8], not \"{ip}\"");
-    story.condition("cluster IP", "False", &problem).await?;
-    story.put_pair("mine", &issue(&ca, &[&ip])?, ca_pem).await?;
-    story.condition("cluster IP", "True", "").await?;
-    story.end().await;
+    scenario.condition("cluster IP", "False", &problem).await?;
+    scenario.put_pair("mine", &issue(&ca, &[&ip])?, ca_pem).await?;
+    scenario.condition("cluster IP", "True", "").await?;
+    scenario.end().await;
     Ok(())
 }
 
@@ -204,18 +204,18 @@ fn for_clients() -> anyhow::Result<(IssuedPair, String)> {
 async fn certificates_change_their_state_as_time_passes() -> anyhow::Result<()> {
     let mut proxy = enabled("None", HOST);
     proxy["tls"] = json!({"secretName": "mine", "validation": "Enforce"});
-    let story = Story::new("time", proxy).await?;
+    let scenario = Scenario::new("time", proxy).await?;
     let ca = authority("external")?;
     wait::until(PATIENCE, "the pod to lead", async || {
-        let health = story.pod.controllers.impersonator().current();
-        (health.observed && story.pod.controllers.leadership().is_leader()).then_some(())
+        let health = scenario.pod.controllers.impersonator().current();
+        (health.observed && scenario.pod.controllers.leadership().is_leader()).then_some(())
     })
     .await?;
     // A busy machine may need longer for a pass than a state lasts, so that a state is never seen.
     // Then the next attempt has more time.
     let (mut seen, mut all) = (Vec::new(), Vec::new());
     for seconds in [6, 12, 24, 48] {
-        seen = states_of_a_short_lived_certificate(&story, &ca, Duration::from_secs(seconds)).await?;
+        seen = states_of_a_short_lived_certificate(&scenario, &ca, Duration::from_secs(seconds)).await?;
         all.extend(seen.clone());
         if seen.len() == 3 {
             break;
@@ -223,24 +223,24 @@ async fn certificates_change_their_state_as_time_passes() -> anyhow::Result<()> 
     }
     let [_, _, late] = &seen[..] else { anyhow::bail!("only {seen:?}") };
     let failed = format!("{VALIDATE_FAILED}{late}");
-    story.install.strategy("late", |entry| entry.message == failed).await?;
-    story.await_events(&all.iter().map(String::as_str).collect::<Vec<_>>()).await?;
-    story.end().await;
+    scenario.install.strategy("late", |entry| entry.message == failed).await?;
+    scenario.await_events(&all.iter().map(String::as_str).collect::<Vec<_>>()).await?;
+    scenario.end().await;
     Ok(())
 }
 
 /// Serves a certificate that is valid after `pause` and for the same time, and returns the messages
 /// of the conditions, in order, until it has expired. Nothing changes in between except the time.
 async fn states_of_a_short_lived_certificate(
-    story: &Story,
+    scenario: &Scenario,
     ca: &CertificateAuthority,
     pause: Duration,
 ) -> anyhow::Result<Vec<String>> {
     let begins = Timestamp::from_second(Timestamp::now().as_second())? + pause;
     let validity = Validity { not_before: begins, not_after: begins + pause };
     let pair = issue_for(ca, &[HOST], &validity)?;
-    let served_before = story.served();
-    story.put_pair("mine", &pair, ca.certificate_pem()).await?;
+    let served_before = scenario.served();
+    scenario.put_pair("mine", &pair, ca.certificate_pem()).await?;
     let states = [
         ("False", format!("certificate in secret \"mine\" is not valid before {}", validity.not_before)),
         ("True", format!("certificate in secret \"mine\" expires at {}", validity.not_after)),
@@ -251,7 +251,7 @@ async fn states_of_a_short_lived_certificate(
     while at < states.len() {
         // The state after the last seen one, or a later one.
         let found = wait::until_ok(pause * 2 + PATIENCE, "the next state", async || {
-            let conditions = conditions(&story.install).await?;
+            let conditions = conditions(&scenario.install).await?;
             let is_so = |state: &(&str, String)| {
                 let mut conditions = conditions.iter();
                 conditions.any(|found| found.status == state.0 && found.message == state.1)
@@ -261,13 +261,13 @@ async fn states_of_a_short_lived_certificate(
         .await?;
         seen.push(states[found].1.clone());
         match found {
-            0 => assert_eq!(story.served(), served_before, "enforced before its time"),
+            0 => assert_eq!(scenario.served(), served_before, "enforced before its time"),
             1 => {
-                story.serves("in time", &pair.certificate_pem).await?;
+                scenario.serves("in time", &pair.certificate_pem).await?;
                 let late = format!("{VALIDATE_FAILED}{}", states[2].1);
                 let in_time = |entry: &CredentialIssuerStrategy| endpoint(entry).is_some();
                 let entry =
-                    story.install.strategy("in time", |entry| in_time(entry) || entry.message == late);
+                    scenario.install.strategy("in time", |entry| in_time(entry) || entry.message == late);
                 if !in_time(&entry.await?) {
                     seen.pop();
                 }
@@ -300,24 +300,24 @@ async fn certificates_are_checked_under_upstreams_definition_too() -> anyhow::Re
     })
     .await?;
     let pod = install.pod("pod-1");
-    let story = Story { control_plane, install, pod, writes: Vec::new() };
+    let scenario = Scenario { control_plane, install, pod, writes: Vec::new() };
     let ca = authority("external")?;
     let pair = issue(&ca, &["other.example.com"])?;
-    story.put_pair("mine", &pair, ca.certificate_pem()).await?;
+    scenario.put_pair("mine", &pair, ca.certificate_pem()).await?;
     let mut proxy = enabled("None", HOST);
     proxy["tls"] = json!({"secretName": "mine", "validation": "Enforce"});
-    story.install.configure(proxy).await?;
-    story.install.strategy("Warn, as the field was pruned", |entry| endpoint(entry).is_some()).await?;
-    story.serves("Warn", &pair.certificate_pem).await?;
-    story.await_events(&[OTHER_HOST]).await?;
-    assert_eq!(story.pod.metrics.certificate_valid(), Some(false));
-    assert!(conditions(&story.install).await?.is_empty());
+    scenario.install.configure(proxy).await?;
+    scenario.install.strategy("Warn, as the field was pruned", |entry| endpoint(entry).is_some()).await?;
+    scenario.serves("Warn", &pair.certificate_pem).await?;
+    scenario.await_events(&[OTHER_HOST]).await?;
+    assert_eq!(scenario.pod.metrics.certificate_valid(), Some(false));
+    assert!(conditions(&scenario.install).await?.is_empty());
 
     // A condition that is dropped is not written in every pass.
     let status_writes = || -> anyhow::Result<usize> {
-        let events = story.control_plane.audit_events()?;
+        let events = scenario.control_plane.audit_events()?;
         let own = |event: &&Value| {
-            event["impersonatedUser"]["username"] == *story.install.account
+            event["impersonatedUser"]["username"] == *scenario.install.account
                 && event["objectRef"]["resource"] == "credentialissuers"
                 && event["objectRef"]["subresource"] == "status"
         };
@@ -326,34 +326,34 @@ async fn certificates_are_checked_under_upstreams_definition_too() -> anyhow::Re
     let before = status_writes()?;
     for round in 0..5 {
         let (params, patch) = merge(json!({"metadata": {"annotations": {"round": round.to_string()}}}));
-        story.install.secrets().patch("mine", &params, &patch).await?;
+        scenario.install.secrets().patch("mine", &params, &patch).await?;
     }
     // When this pass is over, the last of the triggered passes is over as well.
     let last = issue(&ca, &["other.example.com"])?;
-    story.put_pair("mine", &last, ca.certificate_pem()).await?;
-    story.serves("last", &last.certificate_pem).await?;
+    scenario.put_pair("mine", &last, ca.certificate_pem()).await?;
+    scenario.serves("last", &last.certificate_pem).await?;
     let more = status_writes()? - before;
     assert!(more <= 1, "{more} status writes");
 
     // Without a bundle the entry is rejected, and the message names the remedy.
-    story.put_pair("mine", &last, "").await?;
+    scenario.put_pair("mine", &last, "").await?;
     let remedy = "the installed CredentialIssuer CRD does not allow an empty certificateAuthorityData: apply the CRD of \
                   this release, or set spec.impersonationProxy.tls.certificateAuthorityData";
-    story.install.strategy("no bundle", |entry| entry.message == remedy).await?;
+    scenario.install.strategy("no bundle", |entry| entry.message == remedy).await?;
 
     // The definition of this release accepts the empty bundle and the condition.
-    control_plane.kubectl().apply(&crate::install::definition(&story.install.suffix)).await?;
+    control_plane.kubectl().apply(&crate::install::definition(&scenario.install.suffix)).await?;
     wait::until_ok(PATIENCE, "our definition to be served, and the proxy to be ready", async || {
         let (params, patch) =
             merge(json!({"metadata": {"annotations": {"x": Timestamp::now().to_string()}}}));
-        story.install.issuers().patch("concierge-config", &params, &patch).await?;
-        let strategies = story.install.strategies().await?;
+        scenario.install.issuers().patch("concierge-config", &params, &patch).await?;
+        let strategies = scenario.install.strategies().await?;
         let entry = strategies.iter().find(|entry| endpoint(entry).is_some()).context("not ready")?;
         anyhow::ensure!(bundle(entry)?.is_empty(), "a bundle");
         Ok(())
     })
     .await?;
-    story.condition("our definition", "False", OTHER_HOST).await?;
-    story.end().await;
+    scenario.condition("our definition", "False", OTHER_HOST).await?;
+    scenario.end().await;
     Ok(())
 }

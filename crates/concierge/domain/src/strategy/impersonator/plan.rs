@@ -112,7 +112,7 @@ pub enum Step {
     StartProxy,
     /// Stop the proxy in the background.
     StopProxy,
-    /// Drop the handle of a proxy that terminated by itself.
+    /// Drop the handle of a proxy that terminated unexpectedly.
     DropProxy,
     /// Create a Service.
     CreateService(ServiceType, Box<Service>),

@@ -1,5 +1,5 @@
 use pinniped_kube_request::identity::User;
-use pinniped_kube_request::impersonation::{Plan, TokenVerdict, UidImpersonation, plan};
+use pinniped_kube_request::impersonation::{BearerTokenReview, Plan, UidImpersonation, plan};
 
 use super::*;
 
@@ -31,7 +31,8 @@ fn headers_that_only_the_proxy_may_add_are_refused() {
 
 fn rewritten(uri: &str, headers: &[(&str, &str)]) -> Request<()> {
     let user = KnownUser::from(User { name: "u".to_owned(), ..User::default() });
-    let Plan::Impersonate(impersonation) = plan(&user, None, &TokenVerdict::None, UidImpersonation::Disabled)
+    let Plan::Impersonate(impersonation) =
+        plan(&user, None, &BearerTokenReview::None, UidImpersonation::Disabled)
     else {
         panic!("a plain user is impersonated");
     };

@@ -1,16 +1,16 @@
 //! Random headers, composed of relevant parts.
 
 use data_encoding::BASE64URL_NOPAD;
-use pinniped_test_support::chance::Chance;
+use pinniped_test_support::rng::Rng;
 
 use super::{Header, TOKENS};
 
 /// A generator of headers. Equal seeds give equal headers.
-pub(super) struct RandomHeaders(Chance);
+pub(super) struct RandomHeaders(Rng);
 
 impl RandomHeaders {
     pub(super) fn new(seed: u64) -> Self {
-        Self(Chance::new(seed))
+        Self(Rng::new(seed))
     }
 
     /// Returns the headers of one request.

@@ -159,7 +159,7 @@ fn hostile_nesting_and_aliases_are_refused() {
     // The stack size of a worker of the runtime.
     let worker = std::thread::Builder::new().stack_size(2 << 20);
     let bodies = [laughs.to_owned(), nested(100_000), nested(1_900), nested(900), block(1_900), block(900)];
-    let verdicts = worker.spawn(move || {
+    let decisions = worker.spawn(move || {
         bodies.map(|body| {
             let form = BodyForm::Yaml;
             let read: Result<Decoded<TokenCredentialRequest>, _> = decode(
@@ -172,8 +172,8 @@ fn hostile_nesting_and_aliases_are_refused() {
             read.map(|decoded| decoded.warnings.len()).map_err(|status| status.code)
         })
     });
-    let verdicts = verdicts.expect("a thread").join().expect("no overflow");
-    assert_eq!(verdicts, [Err(400); 6]);
+    let decisions = decisions.expect("a thread").join().expect("no overflow");
+    assert_eq!(decisions, [Err(400); 6]);
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn the_cost_of_long_names_is_proportional_to_their_length() {
         // With a path formatted for each value it would be gigabytes.
         assert!(formatted <= usual, "{formatted} bytes of names instead of {usual}");
         assert!(usual <= short.len(), "{usual} bytes of names for {} bytes", short.len());
-        assert!(!decoded.warnings.is_empty() && decoded.warnings.len() <= MOST_MISTAKES);
+        assert!(!decoded.warnings.is_empty() && decoded.warnings.len() <= MAX_WARNINGS);
         assert!(decoded.warnings.iter().all(|warning| warning.len() < LONGEST_PATH + 30));
         let error = read("pinniped.dev", &long, FieldValidation::Strict).expect_err("strict");
         assert!(error.len() < 50_000, "{}", error.len());

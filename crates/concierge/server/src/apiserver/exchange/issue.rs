@@ -180,7 +180,7 @@ impl Exchange {
             }
             None => {
                 let event = self.audit.event("TokenCredentialRequest Unexpected Error", audit_id, now);
-                failed(event, "no credential type that the client accepts is known", None, authenticator)
+                failed(event, "no credential type that the client accepts is supported", None, authenticator)
             }
         }
     }

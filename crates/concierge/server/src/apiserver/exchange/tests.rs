@@ -11,15 +11,15 @@ use pinniped_concierge_api::names::STORE_IMPERSONATION_SIGNER;
 use pinniped_kube_request::identity::User;
 
 use super::*;
-use crate::issuer::HolderIssuer;
+use crate::issuer::CertificateStoreIssuer;
 use crate::token_issuer::tests::Off;
 use crate::token_issuer::{IssuedToken, TokenIssuerError};
 
 const TOKEN: &str = "the-secret-token";
 
-struct Says(Result<Option<User>, AuthenticateError>);
+struct FixedResult(Result<Option<User>, AuthenticateError>);
 
-impl TokenAuthenticator for Says {
+impl TokenAuthenticator for FixedResult {
     fn authenticate<'a>(
         &'a self,
         token: &'a Token,
@@ -41,7 +41,7 @@ struct Case<'a> {
     suffix: &'a str,
     api_group: Option<&'a str>,
     name: &'a str,
-    says: Result<Option<User>, AuthenticateError>,
+    result: Result<Option<User>, AuthenticateError>,
     with_ca: bool,
     accepts: Vec<CredentialType>,
     tokens: Arc<dyn TokenIssuer>,
@@ -53,7 +53,7 @@ impl Default for Case<'_> {
             suffix: "pinniped.dev",
             api_group: Some("authentication.concierge.pinniped.dev"),
             name: "my-webhook",
-            says: Ok(Some(user("pinny"))),
+            result: Ok(Some(user("pinny"))),
             with_ca: true,
             accepts: Vec::new(),
             tokens: Arc::new(Off),
@@ -83,7 +83,7 @@ fn exchange(
     }
     let exchange = Exchange {
         registry,
-        issuers: vec![Arc::new(HolderIssuer::new(signer))],
+        issuers: vec![Arc::new(CertificateStoreIssuer::new(signer))],
         tokens: case.tokens,
         suffix,
         credential_lifetime: Duration::from_secs(300),
@@ -116,7 +116,7 @@ async fn run(case: Case<'_>) -> (TokenCredentialRequestStatus, Vec<String>) {
         let start = line.find(",\"message\":").expect("a message") + 11;
         sink.lock().expect("lock").push(line[start..].trim_end().trim_end_matches('}').to_owned());
     });
-    let authenticator = Arc::new(Says(case.says.clone()));
+    let authenticator = Arc::new(FixedResult(case.result.clone()));
     let (exchange, request) = exchange(case, authenticator, audit);
     let status = exchange.run(&request, &client("10.0.0.1"), "audit-1", now()).await.expect("a permit");
     let lines = lines.lock().expect("lock").clone();
@@ -207,23 +207,23 @@ async fn failures_are_equal_for_the_client_and_differ_in_the_audit_log() {
             unexpected("authenticator returned an error", "no such authenticator"),
         ),
         (
-            Case { says: Err(AuthenticateError::Failed("boom".to_owned())), ..Case::default() },
+            Case { result: Err(AuthenticateError::Failed("boom".to_owned())), ..Case::default() },
             unexpected("authenticator returned an error", "boom"),
         ),
         (
-            Case { says: Ok(None), ..Case::default() },
+            Case { result: Ok(None), ..Case::default() },
             r#""TokenCredentialRequest Authentication Failed","auditEvent":true,"auditID":"audit-1","reason":"auth rejected by authenticator","authenticator":"#.to_owned(),
         ),
         (
-            Case { says: Ok(Some(user(""))), ..Case::default() },
+            Case { result: Ok(Some(user(""))), ..Case::default() },
             unsupported(0, r#""empty username is not allowed""#),
         ),
         (
-            Case { says: Ok(Some(User { uid: "1".to_owned(), ..user("u") })), ..Case::default() },
+            Case { result: Ok(Some(User { uid: "1".to_owned(), ..user("u") })), ..Case::default() },
             unsupported(0, r#""UIDs are not supported""#),
         ),
         (
-            Case { says: Ok(Some(User { extra: extra("a.io/b=c"), ..user("u") })), ..Case::default() },
+            Case { result: Ok(Some(User { extra: extra("a.io/b=c"), ..user("u") })), ..Case::default() },
             unsupported(
                 1,
                 r#""authenticator returned illegal userInfo extra key(s): userInfo extra key \"a.io/b=c\": Invalid value: \"a.io/b=c\": Pinniped does not allow extra key names to contain equals sign""#,
@@ -288,10 +288,10 @@ impl TokenIssuer for Tokens {
     }
 }
 
-fn asking_for(accepts: &[&str], user: User) -> Case<'static> {
+fn requesting(accepts: &[&str], user: User) -> Case<'static> {
     Case {
         accepts: accepts.iter().map(|&type_| CredentialType::from(type_)).collect(),
-        says: Ok(Some(user)),
+        result: Ok(Some(user)),
         tokens: Arc::new(Tokens(Ok(()))),
         ..Case::default()
     }
@@ -300,7 +300,7 @@ fn asking_for(accepts: &[&str], user: User) -> Case<'static> {
 #[tokio::test]
 async fn a_requested_token_is_returned_with_the_user_to_impersonate() {
     let user = User { uid: "u-1".to_owned(), ..user("pinny") };
-    let (status, lines) = run(asking_for(&["ServiceAccountToken"], user)).await;
+    let (status, lines) = run(requesting(&["ServiceAccountToken"], user)).await;
     let credential = status.credential.expect("a credential");
     assert_eq!(credential.token.expose(), "the-issued-token");
     assert_eq!(credential.expiration_timestamp.expect("a time").0.to_string(), "2026-01-02T03:09:05Z");
@@ -344,7 +344,7 @@ async fn only_accepted_types_are_issued_in_the_order_of_the_client() {
         (&["ServiceAccountToken", "ServiceAccountToken"], user("system:node:n"), true, "nothing"),
     ] {
         let name = format!("{accepts:?} {user:?} {with_ca}");
-        let (status, _) = run(Case { with_ca, ..asking_for(accepts, user) }).await;
+        let (status, _) = run(Case { with_ca, ..requesting(accepts, user) }).await;
         let issued = status
             .credential
             .as_ref()
@@ -359,12 +359,12 @@ async fn only_accepted_types_are_issued_in_the_order_of_the_client() {
 async fn the_reason_of_a_failed_token_is_only_in_the_audit_log() {
     let refuses = |error: TokenIssuerError| Case {
         tokens: Arc::new(Tokens(Err(error))),
-        ..asking_for(&["ServiceAccountToken"], user("u"))
+        ..requesting(&["ServiceAccountToken"], user("u"))
     };
     let account = || "pinniped-user-1".to_owned();
     for (case, reason, error) in [
         (
-            asking_for(&["ServiceAccountToken"], user("system:serviceaccount:a:b")),
+            requesting(&["ServiceAccountToken"], user("system:serviceaccount:a:b")),
             "unsupported value in userInfo returned by authenticator",
             r#"username \"system:serviceaccount:a:b\" is reserved for Kubernetes"#,
         ),
@@ -379,8 +379,8 @@ async fn the_reason_of_a_failed_token_is_only_in_the_audit_log() {
             r#"did not allow \"pinniped-user-1\" to impersonate its user within 5s"#,
         ),
         (
-            asking_for(&["Passkey"], user("u")),
-            "no credential type that the client accepts is known",
+            requesting(&["Passkey"], user("u")),
+            "no credential type that the client accepts is supported",
             r#""authenticator""#,
         ),
     ] {

@@ -103,8 +103,8 @@ pub(in crate::apiserver) const MODELS: &[Model] = &[
         optional("apiVersion", Text, API_VERSION),
         optional("kind", Text, KIND),
         optional("metadata", Object("meta.ObjectMeta"), "Standard metadata of the object."),
-        optional("spec", Object("login.v1alpha1.TokenCredentialRequestSpec"), "The token, and who is to judge it."),
-        optional("status", Object("login.v1alpha1.TokenCredentialRequestStatus"), "The credential, or why there is none."),
+        optional("spec", Object("login.v1alpha1.TokenCredentialRequestSpec"), "The token and the authenticator that validates it."),
+        optional("status", Object("login.v1alpha1.TokenCredentialRequestStatus"), "The credential, or the reason for its absence."),
     ] },
     Model { name: "login.v1alpha1.TokenCredentialRequestList", form: Form::Kind, description: "The collection of requests. Nothing is stored, so it is always empty.", fields: &[
         optional("apiVersion", Text, API_VERSION),
@@ -112,20 +112,20 @@ pub(in crate::apiserver) const MODELS: &[Model] = &[
         optional("kind", Text, KIND),
         optional("metadata", Object("meta.ListMeta"), "Standard metadata of the list."),
     ] },
-    Model { name: "login.v1alpha1.TokenCredentialRequestSpec", form: Form::Plain, description: "What a login has to offer.", fields: &[
-        optional("acceptCredentialTypes", List(&Text, ListKind::Plain), "The types of credential that the client can use, its favourite first: ClientCertificate, ServiceAccountToken. ClientCertificate when left out."),
-        required("authenticator", Object("core.TypedLocalObjectReference"), "The authenticator object that judges the token."),
+    Model { name: "login.v1alpha1.TokenCredentialRequestSpec", form: Form::Plain, description: "The parameters of a login.", fields: &[
+        optional("acceptCredentialTypes", List(&Text, ListKind::Plain), "The types of credential that the client can use, in order of preference: ClientCertificate, ServiceAccountToken. The default is ClientCertificate."),
+        required("authenticator", Object("core.TypedLocalObjectReference"), "The authenticator object that validates the token."),
         optional("token", Text, "The bearer token of the user."),
     ] },
-    Model { name: "login.v1alpha1.TokenCredentialRequestStatus", form: Form::Plain, description: "The outcome of a login.", fields: &[
+    Model { name: "login.v1alpha1.TokenCredentialRequestStatus", form: Form::Plain, description: "The result of a login.", fields: &[
         optional("credential", Pointer("login.v1alpha1.ClusterCredential"), "The credential; absent when the login failed."),
-        optional("impersonate", Pointer("login.v1alpha1.ImpersonatedUser"), "The user whom every request with the credential has to impersonate; there exactly when the credential is a token."),
-        optional("message", Text, "What to tell the user when the login failed."),
+        optional("impersonate", Pointer("login.v1alpha1.ImpersonatedUser"), "The user that every request with the credential must impersonate; present if and only if the credential is a token."),
+        optional("message", Text, "The message for the user when the login failed."),
     ] },
     Model { name: "login.v1alpha1.ClusterCredential", form: Form::Plain, description: "A credential that the cluster accepts.", fields: &[
         optional("clientCertificateData", Text, "Client certificate, PEM."),
         optional("clientKeyData", Text, "Private key of the client certificate, PEM."),
-        optional("expirationTimestamp", Pointer("meta.Time"), "When the credential ends."),
+        optional("expirationTimestamp", Pointer("meta.Time"), "The time at which the credential expires."),
         optional("token", Text, "A bearer token for the cluster."),
     ] },
     Model { name: "login.v1alpha1.ImpersonatedUser", form: Form::Plain, description: "The user that the holder of a token impersonates: the user who logged in.", fields: &[
@@ -134,11 +134,11 @@ pub(in crate::apiserver) const MODELS: &[Model] = &[
         optional("uid", Text, "The user's UID, if it has one."),
         required("username", Text, "The user's name."),
     ] },
-    Model { name: "identity.v1alpha1.WhoAmIRequest", form: Form::Kind, description: "Asks as whom the cluster sees the caller.", fields: &[
+    Model { name: "identity.v1alpha1.WhoAmIRequest", form: Form::Kind, description: "Requests the identity of the caller.", fields: &[
         optional("apiVersion", Text, API_VERSION),
         optional("kind", Text, KIND),
         optional("metadata", Object("meta.ObjectMeta"), "Standard metadata of the object."),
-        optional("spec", Object("identity.v1alpha1.WhoAmIRequestSpec"), "Empty: there is nothing to say."),
+        optional("spec", Object("identity.v1alpha1.WhoAmIRequestSpec"), "Empty: the request has no parameters."),
         optional("status", Object("identity.v1alpha1.WhoAmIRequestStatus"), "The caller."),
     ] },
     Model { name: "identity.v1alpha1.WhoAmIRequestList", form: Form::Kind, description: "The collection of requests. Nothing is stored, so it is always empty.", fields: &[
@@ -147,20 +147,20 @@ pub(in crate::apiserver) const MODELS: &[Model] = &[
         optional("kind", Text, KIND),
         optional("metadata", Object("meta.ListMeta"), "Standard metadata of the list."),
     ] },
-    Model { name: "identity.v1alpha1.WhoAmIRequestSpec", form: Form::Plain, description: "Empty: there is nothing to say.", fields: &[
+    Model { name: "identity.v1alpha1.WhoAmIRequestSpec", form: Form::Plain, description: "Empty: the request has no parameters.", fields: &[
     ] },
-    Model { name: "identity.v1alpha1.WhoAmIRequestStatus", form: Form::Plain, description: "The answer to who the caller is.", fields: &[
+    Model { name: "identity.v1alpha1.WhoAmIRequestStatus", form: Form::Plain, description: "The identity of the caller.", fields: &[
         required("kubernetesUserInfo", Object("identity.v1alpha1.KubernetesUserInfo"), "The caller as Kubernetes sees it."),
     ] },
     Model { name: "identity.v1alpha1.KubernetesUserInfo", form: Form::Plain, description: "A caller as Kubernetes sees it.", fields: &[
         optional("audiences", List(&Text, ListKind::Plain), "Audiences for which the caller was authenticated."),
         required("user", Object("identity.v1alpha1.UserInfo"), "The caller."),
     ] },
-    Model { name: "identity.v1alpha1.UserInfo", form: Form::Plain, description: "Who somebody is.", fields: &[
-        optional("extra", Map(&List(&Text, ListKind::Plain)), "Further facts that the authenticator tells about the user."),
+    Model { name: "identity.v1alpha1.UserInfo", form: Form::Plain, description: "The identity of a user.", fields: &[
+        optional("extra", Map(&List(&Text, ListKind::Plain)), "Additional information about the user from the authenticator."),
         optional("groups", List(&Text, ListKind::Plain), "Groups of which the user is a member."),
-        optional("uid", Text, "Tells users of the same name at different times apart."),
-        required("username", Text, "The name that is the user's own among all active users."),
+        optional("uid", Text, "Distinguishes users that have the same name at different times."),
+        required("username", Text, "The name, which is unique among all active users."),
     ] },
     Model { name: "core.TypedLocalObjectReference", form: Form::Atomic, description: "Names an object of a known group and kind.", fields: &[
         optional("apiGroup", Text, "API group of the object; absent means the core group."),
@@ -171,8 +171,8 @@ pub(in crate::apiserver) const MODELS: &[Model] = &[
         optional("apiVersion", Text, API_VERSION),
         optional("kind", Text, KIND),
         required("name", Text, "The name of the group."),
-        optional("preferredVersion", Object("meta.GroupVersionForDiscovery"), "The version that the server would rather be asked in."),
-        optional("serverAddressByClientCIDRs", List(&Object("meta.ServerAddressByClientCIDR"), ListKind::Atomic), "Addresses of the server by where the client is."),
+        optional("preferredVersion", Object("meta.GroupVersionForDiscovery"), "The version that the server prefers."),
+        optional("serverAddressByClientCIDRs", List(&Object("meta.ServerAddressByClientCIDR"), ListKind::Atomic), "Addresses of the server by the network of the client."),
         required("versions", List(&Object("meta.GroupVersionForDiscovery"), ListKind::Atomic), "The versions of the group."),
     ] },
     Model { name: "meta.APIGroupList", form: Form::Meta, description: "All API groups of a server.", fields: &[
@@ -180,15 +180,15 @@ pub(in crate::apiserver) const MODELS: &[Model] = &[
         required("groups", List(&Object("meta.APIGroup"), ListKind::Atomic), "The groups."),
         optional("kind", Text, KIND),
     ] },
-    Model { name: "meta.APIResource", form: Form::Plain, description: "The name of a resource and what can be done with it.", fields: &[
+    Model { name: "meta.APIResource", form: Form::Plain, description: "The name of a resource and the operations on it.", fields: &[
         optional("categories", List(&Text, ListKind::Atomic), "Groups of resources to which it belongs, such as `all`."),
         optional("group", Text, "The resource's own group when it is not that of the list."),
         required("kind", Text, "Kind of the resource's objects."),
         required("name", Text, "The plural name of the resource."),
         required("namespaced", Flag, "Whether its objects live in namespaces."),
-        optional("shortNames", List(&Text, ListKind::Atomic), "Short names for people who type."),
+        optional("shortNames", List(&Text, ListKind::Atomic), "Short names of the resource."),
         required("singularName", Text, "The singular name of the resource."),
-        optional("storageVersionHash", Text, "Changes when the version in which objects are stored does."),
+        optional("storageVersionHash", Text, "A hash that changes with the storage version of the objects."),
         required("verbs", List(&Text, ListKind::Plain), "The verbs that the resource supports."),
         optional("version", Text, "The resource's own version when it is not that of the list."),
     ] },
@@ -198,44 +198,44 @@ pub(in crate::apiserver) const MODELS: &[Model] = &[
         optional("kind", Text, KIND),
         required("resources", List(&Object("meta.APIResource"), ListKind::Atomic), "The resources."),
     ] },
-    Model { name: "meta.FieldsV1", form: Form::Plain, description: "A set of fields in a form of its own, as managers of an object own them.", fields: &[
+    Model { name: "meta.FieldsV1", form: Form::Plain, description: "The set of fields that a manager of an object owns, in a special format.", fields: &[
     ] },
-    Model { name: "meta.GroupVersionForDiscovery", form: Form::Plain, description: "A group and version, in one text and apart.", fields: &[
+    Model { name: "meta.GroupVersionForDiscovery", form: Form::Plain, description: "A group and version, combined and separate.", fields: &[
         required("groupVersion", Text, "Group and version, joined by a slash."),
         required("version", Text, "The version alone."),
     ] },
     Model { name: "meta.ListMeta", form: Form::Plain, description: "Metadata of lists.", fields: &[
-        optional("continue", Text, "With this value the next part of a long list can be asked for."),
-        optional("remainingItemCount", Count, "How many items the following parts have, if known."),
+        optional("continue", Text, "The token to request the next part of a long list with."),
+        optional("remainingItemCount", Count, "The number of items in the following parts, if known."),
         optional("resourceVersion", Text, "The version of the collection, to be compared for equality only."),
         optional("selfLink", Text, "Not used any more."),
-        optional("shardInfo", Pointer("meta.ShardInfo"), "Which part of the collection this is, when only a part was asked for."),
+        optional("shardInfo", Pointer("meta.ShardInfo"), "The part of the collection that the list contains, if a part was requested."),
     ] },
     Model { name: "meta.ManagedFieldsEntry", form: Form::Plain, description: "The fields of an object that one manager owns.", fields: &[
-        optional("apiVersion", Text, "Version in which the set of fields is written down."),
+        optional("apiVersion", Text, "The version of the resource to which the set of fields applies."),
         optional("fieldsType", Text, "Form of the set of fields: `FieldsV1`."),
         optional("fieldsV1", Pointer("meta.FieldsV1"), "The set of fields."),
-        optional("manager", Text, "Who owns them."),
+        optional("manager", Text, "The name of the manager."),
         optional("operation", Text, "`Apply` or `Update`."),
-        optional("subresource", Text, "The subresource through which they were written; empty for the object itself."),
+        optional("subresource", Text, "The subresource through which the fields were written; empty for the object itself."),
         optional("time", Pointer("meta.Time"), "When the set was last changed."),
     ] },
     Model { name: "meta.ObjectMeta", form: Form::Plain, description: "Metadata that every object has.", fields: &[
         optional("annotations", Map(&Text), "Values for tools, not to be selected by."),
         optional("creationTimestamp", Pointer("meta.Time"), "When the object was created."),
-        optional("deletionGracePeriodSeconds", Count, "How long the object may take to end, once it is deleted."),
-        optional("deletionTimestamp", Pointer("meta.Time"), "When the object is to be gone, once it is deleted."),
-        optional("finalizers", List(&Text, ListKind::Finalizers), "Who must agree before the object goes."),
-        optional("generateName", Text, "A prefix from which the server makes a name."),
-        optional("generation", Count, "Counts the changes of the wanted state."),
+        optional("deletionGracePeriodSeconds", Count, "The number of seconds for graceful termination after the object is deleted."),
+        optional("deletionTimestamp", Pointer("meta.Time"), "The time at which the object will be deleted."),
+        optional("finalizers", List(&Text, ListKind::Finalizers), "The components that must agree before the object is removed."),
+        optional("generateName", Text, "A prefix from which the server generates a name."),
+        optional("generation", Count, "A sequence number of the desired state."),
         optional("labels", Map(&Text), "Values by which objects are selected."),
         optional("managedFields", List(&Object("meta.ManagedFieldsEntry"), ListKind::Atomic), "Which manager owns which fields."),
-        optional("name", Text, "The name, the only one of its kind in its namespace."),
+        optional("name", Text, "The name, which is unique in the namespace."),
         optional("namespace", Text, "The namespace; empty for cluster-scoped objects."),
-        optional("ownerReferences", List(&Object("meta.OwnerReference"), ListKind::Owners), "The objects with which this one goes when they are gone."),
+        optional("ownerReferences", List(&Object("meta.OwnerReference"), ListKind::Owners), "The objects on which this one depends; it is deleted when all of them are deleted."),
         optional("resourceVersion", Text, "The version of the object, to be compared for equality only."),
         optional("selfLink", Text, "Not used any more."),
-        optional("uid", Text, "Tells objects of the same name at different times apart."),
+        optional("uid", Text, "Distinguishes objects that have the same name at different times."),
     ] },
     Model { name: "meta.OwnerReference", form: Form::Atomic, description: "Names an object that owns another.", fields: &[
         required("apiVersion", Text, "Group and version of the owner."),
@@ -250,13 +250,13 @@ pub(in crate::apiserver) const MODELS: &[Model] = &[
         required("serverAddress", Text, "The address: host name, IP address, each perhaps with a port."),
     ] },
     Model { name: "meta.ShardInfo", form: Form::Plain, description: "Which part of a collection a list is.", fields: &[
-        required("selector", Text, "The selector with which it was asked for."),
+        required("selector", Text, "The selector of the request."),
     ] },
     Model { name: "meta.Time", form: Form::Time, description: "A point in time, RFC 3339.", fields: &[
     ] },
     Model { name: "version.Info", form: Form::Plain, description: "The version of the server.", fields: &[
-        required("buildDate", Text, "When it was built."),
-        required("compiler", Text, "What compiled it."),
+        required("buildDate", Text, "The build date."),
+        required("compiler", Text, "The compiler."),
         optional("emulationMajor", Text, "Major version that it behaves like."),
         optional("emulationMinor", Text, "Minor version that it behaves like."),
         required("gitCommit", Text, "The commit it was built from."),

@@ -14,7 +14,7 @@ pub(super) struct Operation {
     pub(super) tag: String,
     pub(super) action: Action,
     /// The short name of the response's model.
-    pub(super) answer: String,
+    pub(super) response_model: String,
 }
 
 /// The kinds of operations.
@@ -54,13 +54,20 @@ pub(super) struct Parameter {
 }
 
 /// The parameter of both operations of a resource.
-pub(super) const PRETTY: Parameter =
-    Parameter { name: "pretty", ty: "string", description: "If 'true', the answer is indented for reading." };
+pub(super) const PRETTY: Parameter = Parameter {
+    name: "pretty",
+    ty: "string",
+    description: "If 'true', the response is indented for readability.",
+};
 
 /// The parameters of `create`.
 pub(super) const CREATE: [Parameter; 3] = [
     Parameter { name: "dryRun", ty: "string", description: "Not supported by this resource." },
-    Parameter { name: "fieldManager", ty: "string", description: "Who makes the change." },
+    Parameter {
+        name: "fieldManager",
+        ty: "string",
+        description: "The name of the actor that makes the change.",
+    },
     Parameter {
         name: "fieldValidation",
         ty: "string",
@@ -75,39 +82,39 @@ pub(super) const LIST: [Parameter; 11] = [
         ty: "boolean",
         description: "Whether a watch may send bookmarks.",
     },
-    Parameter { name: "continue", ty: "string", description: "Asks for the next part of a long list." },
+    Parameter { name: "continue", ty: "string", description: "Requests the next part of a long list." },
     Parameter { name: "fieldSelector", ty: "string", description: "Restricts the list by fields." },
     Parameter { name: "labelSelector", ty: "string", description: "Restricts the list by labels." },
-    Parameter { name: "limit", ty: "integer", description: "How many items an answer may have." },
-    Parameter { name: "resourceVersion", ty: "string", description: "The version the answer is to be of." },
+    Parameter { name: "limit", ty: "integer", description: "The maximum number of items in a response." },
+    Parameter { name: "resourceVersion", ty: "string", description: "The version of the response." },
     Parameter {
         name: "resourceVersionMatch",
         ty: "string",
-        description: "How exactly the version of the answer is to be met.",
+        description: "The method by which the version is matched.",
     },
     Parameter {
         name: "sendInitialEvents",
         ty: "boolean",
-        description: "Whether a watch begins with the objects that are there.",
+        description: "Whether a watch begins with the existing objects.",
     },
     Parameter {
         name: "shardSelector",
         ty: "string",
         description: "Restricts the list to a part of the collection.",
     },
-    Parameter { name: "timeoutSeconds", ty: "integer", description: "How long the call may take." },
-    Parameter { name: "watch", ty: "boolean", description: "Asks for changes rather than for a list." },
+    Parameter { name: "timeoutSeconds", ty: "integer", description: "The time limit of the call." },
+    Parameter { name: "watch", ty: "boolean", description: "Requests changes instead of a list." },
 ];
 
 /// Returns the operations by the key of their v3 document.
 pub(super) fn all(suffix: &GroupSuffix) -> Vec<(String, Vec<Operation>)> {
-    let discover = |path: String, id: String, description: &str, tag: String, answer: &str| Operation {
+    let discover = |path: String, id: String, description: &str, tag: String, response: &str| Operation {
         path,
         id,
         description: description.to_owned(),
         tag,
         action: Action::Discover,
-        answer: answer.to_owned(),
+        response_model: response.to_owned(),
     };
     let mut documents = vec![(
         "apis".to_owned(),
@@ -153,7 +160,7 @@ pub(super) fn all(suffix: &GroupSuffix) -> Vec<(String, Vec<Operation>)> {
                     description: format!("list objects of kind {name}"),
                     tag: version_tag.clone(),
                     action: Action::List(kind),
-                    answer: format!("{}.{VERSION}.{name}List", kind.package()),
+                    response_model: format!("{}.{VERSION}.{name}List", kind.package()),
                 },
                 Operation {
                     path: collection,
@@ -161,7 +168,7 @@ pub(super) fn all(suffix: &GroupSuffix) -> Vec<(String, Vec<Operation>)> {
                     description: format!("create a {name}"),
                     tag: version_tag,
                     action: Action::Create(kind),
-                    answer: format!("{}.{VERSION}.{name}", kind.package()),
+                    response_model: format!("{}.{VERSION}.{name}", kind.package()),
                 },
             ],
         ));
@@ -174,7 +181,7 @@ pub(super) fn all(suffix: &GroupSuffix) -> Vec<(String, Vec<Operation>)> {
             description: "get the version information for this server".to_owned(),
             tag: "version".to_owned(),
             action: Action::Version,
-            answer: "version.Info".to_owned(),
+            response_model: "version.Info".to_owned(),
         }],
     ));
     documents

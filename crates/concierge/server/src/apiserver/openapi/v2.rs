@@ -37,8 +37,9 @@ pub(super) fn document(suffix: &GroupSuffix) -> Value {
 }
 
 fn render(operation: &Operation, suffix: &GroupSuffix) -> Value {
-    let answer = json!({ "$ref": format!("#/definitions/{}", models::full_name(&operation.answer)) });
-    let ok = |description: &str| json!({ "description": description, "schema": answer });
+    let response_model =
+        json!({ "$ref": format!("#/definitions/{}", models::full_name(&operation.response_model)) });
+    let ok = |description: &str| json!({ "description": description, "schema": response_model });
     let (consumes, produces): (Vec<&str>, Vec<&str>) = match operation.action {
         Action::Discover => (MEDIA_TYPES.into(), MEDIA_TYPES.into()),
         Action::Version => (vec!["application/json"], vec!["application/json"]),
@@ -66,7 +67,7 @@ fn render(operation: &Operation, suffix: &GroupSuffix) -> Value {
     match operation.action {
         Action::List(_) => rendered["parameters"] = LIST.iter().map(parameter).collect(),
         Action::Create(_) => {
-            let body = json!({ "name": "body", "in": "body", "required": true, "schema": answer });
+            let body = json!({ "name": "body", "in": "body", "required": true, "schema": response_model });
             rendered["parameters"] = std::iter::once(body).chain(CREATE.iter().map(parameter)).collect();
             rendered["responses"]["201"] = ok("Created");
             rendered["responses"]["202"] = ok("Accepted");

@@ -44,7 +44,7 @@ fn document(operations: &[Operation], suffix: &GroupSuffix) -> Value {
     let mut paths: Map<String, Value> = Map::new();
     let mut needed: BTreeSet<&'static str> = BTreeSet::new();
     for operation in operations {
-        need(&operation.answer, &mut needed);
+        need(&operation.response_model, &mut needed);
         let path = paths.entry(operation.path.clone()).or_insert_with(|| json!({}));
         path[operation.action.method()] = render(operation, suffix);
         if operation.action.on_kind().is_some() {
@@ -77,7 +77,7 @@ fn need(name: &str, needed: &mut BTreeSet<&'static str>) {
 
 fn render(operation: &Operation, suffix: &GroupSuffix) -> Value {
     let content = |media_types: &[&str]| {
-        let schema = json!({ "$ref": reference(&models::full_name(&operation.answer)) });
+        let schema = json!({ "$ref": reference(&models::full_name(&operation.response_model)) });
         let content: Map<String, Value> =
             media_types.iter().map(|media| ((*media).to_owned(), json!({ "schema": schema }))).collect();
         Value::from(content)

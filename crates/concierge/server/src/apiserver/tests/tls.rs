@@ -73,11 +73,11 @@ async fn raw(
         let name = ServerName::try_from("localhost").expect("a name");
         let mut tls = TlsConnector::from(Arc::new(config)).connect(name, tcp).await?;
         tls.write_all(request.as_bytes()).await?;
-        let mut answer = String::new();
-        tls.read_to_string(&mut answer).await?;
-        Ok(answer)
+        let mut response = String::new();
+        tls.read_to_string(&mut response).await?;
+        Ok(response)
     };
-    tokio::time::timeout(DEADLINE, talk).await.expect("an answer within the deadline")
+    tokio::time::timeout(DEADLINE, talk).await.expect("a response within the deadline")
 }
 
 #[tokio::test]
@@ -91,8 +91,8 @@ async fn certificates_identify_callers_and_old_tls_versions_are_refused() {
     let tls13 = &rustls::version::TLS13;
 
     let health = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-    let answer = raw(addr, &ca, tls13, None, health).await.expect("an answer");
-    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\nok"), "{answer}");
+    let response = raw(addr, &ca, tls13, None, health).await.expect("a response");
+    assert!(response.starts_with("HTTP/1.1 200 OK\r\n") && response.ends_with("\r\n\r\nok"), "{response}");
     raw(addr, &ca, &rustls::version::TLS12, None, health).await.expect_err("TLS 1.2");
 
     let who_am_i = format!(
@@ -103,15 +103,15 @@ async fn certificates_identify_callers_and_old_tls_versions_are_refused() {
         groups: vec!["g".to_owned()],
         ..ClientSubject::default()
     };
-    let answer = raw(addr, &ca, tls13, Some((&subject, &validity)), &who_am_i).await.expect("an answer");
-    assert!(answer.starts_with("HTTP/1.1 201 Created\r\n"), "{answer}");
+    let response = raw(addr, &ca, tls13, Some((&subject, &validity)), &who_am_i).await.expect("a response");
+    assert!(response.starts_with("HTTP/1.1 201 Created\r\n"), "{response}");
     assert!(
-        answer.contains(r#""user":{"username":"jane","groups":["g","system:authenticated"],"extra":{"authentication.kubernetes.io/credential-id":["X509SHA256="#),
-        "{answer}"
+        response.contains(r#""user":{"username":"jane","groups":["g","system:authenticated"],"extra":{"authentication.kubernetes.io/credential-id":["X509SHA256="#),
+        "{response}"
     );
     // An invalid certificate is refused with 401, not by an aborted handshake.
-    let answer = raw(addr, &ca, tls13, Some((&subject, &long_ago)), &who_am_i).await.expect("an answer");
-    assert!(answer.starts_with("HTTP/1.1 401 Unauthorized\r\n"), "{answer}");
+    let response = raw(addr, &ca, tls13, Some((&subject, &long_ago)), &who_am_i).await.expect("a response");
+    assert!(response.starts_with("HTTP/1.1 401 Unauthorized\r\n"), "{response}");
 
     server.drain(DEADLINE).await;
     assert!(Listener::bind(addr).is_ok(), "the port is free again");
@@ -144,7 +144,7 @@ async fn begin_login(connection: &mut TlsStream<TcpStream>) -> String {
 async fn status(connection: &mut TlsStream<TcpStream>) -> String {
     let mut start = [0; 12];
     let read = tokio::time::timeout(DEADLINE, connection.read_exact(&mut start)).await;
-    read.expect("an answer within the deadline").expect("an answer");
+    read.expect("a response within the deadline").expect("a response");
     String::from_utf8_lossy(&start[9..]).into_owned()
 }
 

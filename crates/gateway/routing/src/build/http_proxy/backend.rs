@@ -10,7 +10,7 @@ use super::{Index, Proxies, World};
 use crate::{
     build::{
         secrets::Refusal,
-        services::{PortReference, ServiceFault, Wanted},
+        services::{PortReference, ServiceFault, UpstreamSettings},
     },
     status::{Finding, Part},
     table::{Balance, Protocol, Upstream, UpstreamValidation},
@@ -25,7 +25,7 @@ pub(super) enum BackendFault {
 }
 
 /// The settings of the enclosing object that apply to all its services.
-pub(super) struct Around {
+pub(super) struct ServiceSettings {
     /// The load balancing policy.
     pub(super) balance: Balance,
     /// The idle timeout of keep-alive connections.
@@ -40,7 +40,7 @@ impl Proxies<'_, '_, '_> {
         &mut self,
         index: Index,
         service: &Service,
-        around: &Around,
+        around: &ServiceSettings,
     ) -> Result<(u32, Arc<Upstream>), BackendFault> {
         let namespace = &self.list[index].name.namespace;
         let port = PortReference::Number(service.port);
@@ -57,10 +57,10 @@ impl Proxies<'_, '_, '_> {
             }
         };
         let protocol = if around.raw { Protocol::Http1 } else { protocol };
-        let mut wanted = Wanted {
+        let mut wanted = UpstreamSettings {
             balance: around.balance,
             idle_connection: around.idle_connection,
-            ..Wanted::plain(protocol)
+            ..UpstreamSettings::plain(protocol)
         };
         if protocol.is_tls() {
             wanted.validation = validation(service, namespace, self.world).map_err(BackendFault::Wrong)?;
@@ -75,7 +75,7 @@ impl Proxies<'_, '_, '_> {
         } else if service.validation.is_some() {
             let message =
                 "ignoring field \"Spec.Services.Validation\"; the gateway speaks no TLS to the service";
-            self.verdicts[index].warn(Finding::new(Part::Spec, "IgnoredField", message));
+            self.validations[index].warn(Finding::new(Part::Spec, "IgnoredField", message));
         }
         let weight = u32::try_from(service.weight.max(0)).unwrap_or(u32::MAX);
         Ok((weight, self.world.services.upstream(found, wanted)))
@@ -98,7 +98,7 @@ impl Proxies<'_, '_, '_> {
                 let message = format!(
                     "ignoring field \"{place}\"; {strategy} load balancer policy is not supported for {purpose}"
                 );
-                self.verdicts[index].warn(Finding::new(part, "IgnoredField", message));
+                self.validations[index].warn(Finding::new(part, "IgnoredField", message));
                 Balance::RoundRobin
             }
             _ => Balance::RoundRobin,

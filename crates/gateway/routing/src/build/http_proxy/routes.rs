@@ -7,13 +7,13 @@ use std::{
 
 use http::StatusCode;
 use pinniped_gateway_api::http_proxy::{
-    Include, MatchCondition, RedirectPolicy, ReplacePrefix, Route as Wanted,
+    Include, MatchCondition, RedirectPolicy, ReplacePrefix, Route as UpstreamSettings,
 };
 use pinniped_go_compat::json::quote;
 
 use super::{
     DEEPEST_INCLUDE, Index, MOST_STEPS, Proxies, Refused, RouteSet,
-    backend::{Around, BackendFault},
+    backend::{BackendFault, ServiceSettings},
 };
 use crate::{
     build::{
@@ -40,7 +40,7 @@ struct Walk<'o> {
 }
 
 /// A route found by the traversal.
-struct Found {
+struct CollectedRoute {
     route: Route,
     /// The length of the prefix that the includes require; 0 for a root's own route.
     below: usize,
@@ -66,7 +66,7 @@ impl<'o> Proxies<'o, '_, '_> {
 
     /// Returns the routes of an object under the conditions of its includes. An error in one of its
     /// own routes removes all of them.
-    fn routes(&mut self, index: Index, walk: &mut Walk<'o>) -> Vec<Found> {
+    fn routes(&mut self, index: Index, walk: &mut Walk<'o>) -> Vec<CollectedRoute> {
         let Some(spec) = self.list[index].spec else { return Vec::new() };
         if walk.visited.contains(&index) {
             let message = format!("include creates an include cycle: {}", self.path(&walk.visited, index));
@@ -89,9 +89,9 @@ impl<'o> Proxies<'o, '_, '_> {
             let route = self.route(index, wanted, walk);
             walk.chain.truncate(length);
             match route {
-                Ok(route) => routes.push(Found { route, below }),
+                Ok(route) => routes.push(CollectedRoute { route, below }),
                 Err(finding) => {
-                    self.verdicts[index].error(finding);
+                    self.validations[index].error(finding);
                     return Vec::new();
                 }
             }
@@ -100,7 +100,12 @@ impl<'o> Proxies<'o, '_, '_> {
     }
 
     #[expect(clippy::mutable_key_type, reason = "expressions are compared by how they are written")]
-    fn included_routes(&mut self, index: Index, includes: &'o [Include], walk: &mut Walk<'o>) -> Vec<Found> {
+    fn included_routes(
+        &mut self,
+        index: Index,
+        includes: &'o [Include],
+        walk: &mut Walk<'o>,
+    ) -> Vec<CollectedRoute> {
         let mut routes = Vec::new();
         let mut seen: HashSet<IncludeKey> = HashSet::new();
         for include in includes {
@@ -108,7 +113,7 @@ impl<'o> Proxies<'o, '_, '_> {
                 break;
             }
             if let Err(finding) = self.check_include(include, &mut seen) {
-                self.verdicts[index].error(finding);
+                self.validations[index].error(finding);
                 continue;
             }
             let length = walk.chain.len();
@@ -119,7 +124,7 @@ impl<'o> Proxies<'o, '_, '_> {
                     routes.extend(self.routes(next, walk));
                 }
                 Err(finding) => {
-                    self.verdicts[index].error(finding);
+                    self.validations[index].error(finding);
                     routes.extend(self.bad_gateway(include, walk));
                 }
             }
@@ -175,7 +180,7 @@ impl<'o> Proxies<'o, '_, '_> {
 
     /// Returns the route that replaces a missing included object; `None` if it would match all
     /// requests.
-    fn bad_gateway(&mut self, include: &Include, walk: &Walk<'o>) -> Option<Found> {
+    fn bad_gateway(&mut self, include: &Include, walk: &Walk<'o>) -> Option<CollectedRoute> {
         if include.conditions.is_empty() {
             return None;
         }
@@ -183,14 +188,14 @@ impl<'o> Proxies<'o, '_, '_> {
         let path = conditions::merge_path(&walk.chain, patterns).ok()?;
         let headers = conditions::headers(&walk.chain, patterns);
         let query = conditions::query(&walk.chain, patterns);
-        let action = answer(StatusCode::BAD_GATEWAY);
+        let action = respond_with(StatusCode::BAD_GATEWAY);
         let route = Route { path, headers, query, upgrade_to_https: walk.tls, action };
-        Some(Found { route, below: conditions::literal(&walk.chain).len() })
+        Some(CollectedRoute { route, below: conditions::literal(&walk.chain).len() })
     }
 
     /// Returns a route under the conditions of the chain, whose last block contains the route's own
     /// conditions.
-    fn route(&mut self, index: Index, wanted: &Wanted, walk: &Walk<'o>) -> Result<Route, Finding> {
+    fn route(&mut self, index: Index, wanted: &UpstreamSettings, walk: &Walk<'o>) -> Result<Route, Finding> {
         let actions = [
             !wanted.services.is_empty(),
             wanted.request_redirect_policy.is_some(),
@@ -216,7 +221,12 @@ impl<'o> Proxies<'o, '_, '_> {
         Ok(Route { path, headers, query, upgrade_to_https: walk.tls && !permitted, action })
     }
 
-    fn action(&mut self, index: Index, wanted: &Wanted, path: &PathMatch) -> Result<Action, Finding> {
+    fn action(
+        &mut self,
+        index: Index,
+        wanted: &UpstreamSettings,
+        path: &PathMatch,
+    ) -> Result<Action, Finding> {
         let (timeouts, idle_connection) = timeout::policy(wanted.timeout_policy.as_ref()).map_err(|why| {
             let message = format!("route.timeoutPolicy failed to parse: {why}");
             Finding::new(Part::Route, "TimeoutPolicyNotValid", message)
@@ -241,7 +251,7 @@ impl<'o> Proxies<'o, '_, '_> {
             })?;
             return Ok(Action::Respond(Response { status, body: policy.body.as_str().into() }));
         }
-        let around = Around { balance, idle_connection, raw: false };
+        let around = ServiceSettings { balance, idle_connection, raw: false };
         let mut backends = Vec::with_capacity(wanted.services.len());
         for service in &wanted.services {
             if !(1..=65_535).contains(&service.port) {
@@ -250,7 +260,7 @@ impl<'o> Proxies<'o, '_, '_> {
             }
             if service.mirror {
                 let message = "ignoring field \"Spec.Services.mirror\"; the service gets no requests";
-                self.verdicts[index].warn(Finding::new(Part::Spec, "IgnoredField", message));
+                self.validations[index].warn(Finding::new(Part::Spec, "IgnoredField", message));
                 continue;
             }
             match self.backend(index, service, &around) {
@@ -267,7 +277,7 @@ impl<'o> Proxies<'o, '_, '_> {
             Some(backends) => {
                 Action::Forward(Forward { backends, timeouts, websockets: wanted.enable_websockets, rewrite })
             }
-            None => answer(StatusCode::SERVICE_UNAVAILABLE),
+            None => respond_with(StatusCode::SERVICE_UNAVAILABLE),
         })
     }
 }
@@ -278,7 +288,7 @@ fn step(walk: &mut Walk<'_>) -> bool {
     walk.steps > 0
 }
 
-fn answer(status: StatusCode) -> Action {
+fn respond_with(status: StatusCode) -> Action {
     Action::Respond(Response { status, body: Box::default() })
 }
 
@@ -372,7 +382,7 @@ fn redirect(policy: &RedirectPolicy, path: &PathMatch) -> Result<Redirect, Redir
 ///
 /// A route that an include places below `/foo/` also gets `/foo`, but not `/foosball`.
 #[expect(clippy::mutable_key_type, reason = "expressions are compared by how they are written")]
-fn fit_slashes(found: Vec<Found>) -> Vec<Route> {
+fn fit_slashes(found: Vec<CollectedRoute>) -> Vec<Route> {
     fn bare(path: &PathMatch) -> Option<&str> {
         match path {
             PathMatch::Prefix(prefix) if &**prefix != "/" => Some(prefix.trim_end_matches('/')),
@@ -380,7 +390,7 @@ fn fit_slashes(found: Vec<Found>) -> Vec<Route> {
         }
     }
     let (mut routes, below): (Vec<Route>, Vec<usize>) =
-        found.into_iter().map(|Found { route, below }| (route, below)).unzip();
+        found.into_iter().map(|CollectedRoute { route, below }| (route, below)).unzip();
     let replaces = |route: &Route| matches!(&route.action, Action::Forward(Forward { rewrite: Some(_), .. }));
     if !routes.iter().any(replaces) {
         return routes;

@@ -30,16 +30,16 @@ impl Proxies<'_, '_, '_> {
     /// ones.
     pub(super) fn check_support(&mut self, index: Index) -> Result<(), Refused> {
         let Some(spec) = self.list[index].spec else { return Err(Refused) };
-        let verdict = &mut self.verdicts[index];
+        let validation = &mut self.validations[index];
         let mut supported = true;
-        each_other_field(spec, &mut |place, field| {
-            let name = format!("{place}.{field}");
+        each_other_field(spec, &mut |path, field| {
+            let name = format!("{path}.{field}");
             if COMFORT.contains(&name.as_str()) {
                 let message = format!("ignoring field \"{name}\"; it is not supported");
-                verdict.warn(Finding::new(Part::Spec, "IgnoredField", message));
+                validation.warn(Finding::new(Part::Spec, "IgnoredField", message));
             } else {
                 let message = format!("field \"{name}\" is not supported");
-                verdict.error(Finding::new(Part::Spec, "UnsupportedFeature", message));
+                validation.error(Finding::new(Part::Spec, "UnsupportedFeature", message));
                 supported = false;
             }
         });
@@ -48,7 +48,7 @@ impl Proxies<'_, '_, '_> {
             // implemented.
             let message =
                 "field \"Spec.VirtualHost.TLS.ClientValidation.skipClientCertValidation\" is not supported";
-            verdict.error(Finding::new(Part::Spec, "UnsupportedFeature", message));
+            validation.error(Finding::new(Part::Spec, "UnsupportedFeature", message));
             supported = false;
         }
         if supported { Ok(()) } else { Err(Refused) }
@@ -62,8 +62,8 @@ fn skips_client_validation(host: Option<&VirtualHost>) -> bool {
 
 /// Calls `tell` for each non-empty field without a type, with its path.
 fn each_other_field(spec: &HttpProxySpec, tell: &mut impl FnMut(&str, &str)) {
-    let mut others = |place: &str, others: &Others| {
-        others.iter().filter(|(_, value)| !is_void(value)).for_each(|(name, _)| tell(place, name));
+    let mut others = |path: &str, others: &Others| {
+        others.iter().filter(|(_, value)| !is_void(value)).for_each(|(name, _)| tell(path, name));
     };
     others("Spec", &spec.others);
     if let Some(host) = &spec.virtualhost {
@@ -104,7 +104,7 @@ fn each_other_field(spec: &HttpProxySpec, tell: &mut impl FnMut(&str, &str)) {
     }
 }
 
-fn conditions(place: &str, conditions: &[MatchCondition], others: &mut impl FnMut(&str, &Others)) {
+fn conditions(path: &str, conditions: &[MatchCondition], others: &mut impl FnMut(&str, &Others)) {
     for condition in conditions {
         let all = [
             Some(&condition.others),
@@ -112,7 +112,7 @@ fn conditions(place: &str, conditions: &[MatchCondition], others: &mut impl FnMu
             condition.query_parameter.as_ref().map(|query| &query.others),
         ];
         for unknown in all.into_iter().flatten().filter(|unknown| !unknown.is_empty()) {
-            others(&format!("{place}.Conditions"), unknown);
+            others(&format!("{path}.Conditions"), unknown);
         }
     }
 }
@@ -126,8 +126,8 @@ fn services(services: &[Service], others: &mut impl FnMut(&str, &Others)) {
     }
 }
 
-fn balance(place: &str, policy: Option<&LoadBalancerPolicy>, others: &mut impl FnMut(&str, &Others)) {
+fn balance(path: &str, policy: Option<&LoadBalancerPolicy>, others: &mut impl FnMut(&str, &Others)) {
     if let Some(policy) = policy.filter(|policy| !policy.others.is_empty()) {
-        others(&format!("{place}.LoadBalancerPolicy"), &policy.others);
+        others(&format!("{path}.LoadBalancerPolicy"), &policy.others);
     }
 }

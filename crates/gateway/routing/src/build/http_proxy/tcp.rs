@@ -1,10 +1,10 @@
 //! The TCP proxy of a root, which an included object may define.
 
-use pinniped_gateway_api::http_proxy::TcpProxy as Wanted;
+use pinniped_gateway_api::http_proxy::TcpProxy as UpstreamSettings;
 
 use super::{
     DEEPEST_INCLUDE, Index, Proxies, Refused,
-    backend::{Around, BackendFault},
+    backend::{BackendFault, ServiceSettings},
     tls::RootTls,
 };
 use crate::{
@@ -45,7 +45,12 @@ impl Proxies<'_, '_, '_> {
     }
 
     /// Returns the object that defines the TCP proxy instead, if there is one.
-    fn next(&mut self, here: Index, wanted: &Wanted, visited: &[Index]) -> Result<Option<Index>, Refused> {
+    fn next(
+        &mut self,
+        here: Index,
+        wanted: &UpstreamSettings,
+        visited: &[Index],
+    ) -> Result<Option<Index>, Refused> {
         let include = wanted.include.as_ref().or(wanted.includes.as_ref());
         let include = match (include, wanted.services.is_empty()) {
             (None, false) => return Ok(None),
@@ -83,11 +88,11 @@ impl Proxies<'_, '_, '_> {
         Err(Refused)
     }
 
-    fn services(&mut self, here: Index, wanted: &Wanted, raw: bool) -> Result<TcpProxy, Refused> {
+    fn services(&mut self, here: Index, wanted: &UpstreamSettings, raw: bool) -> Result<TcpProxy, Refused> {
         let policy = wanted.load_balancer_policy.as_ref();
-        let place = "Spec.TCPProxy.LoadBalancerPolicy";
-        let balance = self.balance(here, policy, Part::TcpProxy, place, "TCPProxies");
-        let around = Around { balance, idle_connection: Some(IDLE_CONNECTION), raw };
+        let path = "Spec.TCPProxy.LoadBalancerPolicy";
+        let balance = self.balance(here, policy, Part::TcpProxy, path, "TCPProxies");
+        let around = ServiceSettings { balance, idle_connection: Some(IDLE_CONNECTION), raw };
         let mut backends = Vec::with_capacity(wanted.services.len());
         for service in &wanted.services {
             match self.backend(here, service, &around) {
@@ -98,7 +103,7 @@ impl Proxies<'_, '_, '_> {
                     return Err(Refused);
                 }
                 Err(BackendFault::Wrong(finding)) => {
-                    self.verdicts[here].error(finding);
+                    self.validations[here].error(finding);
                     return Err(Refused);
                 }
             }

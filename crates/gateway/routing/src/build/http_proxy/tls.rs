@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use pinniped_delegation::grants::SecretReference;
-use pinniped_gateway_api::http_proxy::{ClientValidation as Wanted, Tls};
+use pinniped_gateway_api::http_proxy::{ClientValidation as UpstreamSettings, Tls};
 use pinniped_go_compat::json::quote;
 use pinniped_pki::CertificatePair;
 
-use super::{Terms, World};
+use super::{TerminationParams, World};
 use crate::{
     build::secrets::Refusal,
     status::{Finding, Part},
@@ -23,7 +23,7 @@ pub(super) enum RootTls {
     /// TLS is terminated.
     Terminate {
         /// The parameters of the termination.
-        terms: Terms,
+        terms: TerminationParams,
         /// The certificate for clients without a known server name.
         fallback: Option<Arc<CertificatePair>>,
     },
@@ -101,7 +101,7 @@ fn terminate(tls: &Tls, namespace: &str, world: &mut World<'_>) -> Result<RootTl
         Some(wanted) => Some(Arc::new(client_validation(wanted, namespace, world)?)),
         None => None,
     };
-    let terms = Terms { certificate, secret: reference, versions, client_validation };
+    let terms = TerminationParams { certificate, secret: reference, versions, client_validation };
     Ok(RootTls::Terminate { terms, fallback })
 }
 
@@ -127,7 +127,7 @@ fn fallback_certificate(namespace: &str, world: &mut World<'_>) -> Result<Arc<Ce
 }
 
 fn client_validation(
-    wanted: &Wanted,
+    wanted: &UpstreamSettings,
     namespace: &str,
     world: &mut World<'_>,
 ) -> Result<ClientValidation, Vec<Finding>> {

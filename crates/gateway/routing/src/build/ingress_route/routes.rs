@@ -7,7 +7,7 @@ use crate::{
     build::{services::PortReference, timeout},
     table::{Action, Backends, Forward, PathMatch, Rewrite, Route, Timeouts},
 };
-use pinniped_gateway_api::{http_proxy::TimeoutPolicy, ingress_route::Route as Wanted};
+use pinniped_gateway_api::{http_proxy::TimeoutPolicy, ingress_route::Route as UpstreamSettings};
 
 /// The state of the traversal from a root through its delegations.
 struct Walk {
@@ -67,7 +67,7 @@ impl IngressRoutes<'_, '_, '_> {
     fn route(
         &mut self,
         index: Index,
-        wanted: &Wanted,
+        wanted: &UpstreamSettings,
         under: &str,
         walk: &mut Walk,
     ) -> Result<Option<Index>, Fault> {
@@ -126,7 +126,7 @@ impl IngressRoutes<'_, '_, '_> {
 }
 
 /// Returns the timeouts of a route; an invalid value counts as none.
-fn timeouts(wanted: &Wanted) -> Timeouts {
+fn timeouts(wanted: &UpstreamSettings) -> Timeouts {
     let policy = wanted.timeout_policy.as_ref().map(TimeoutPolicy::from);
     match timeout::policy(policy.as_ref()) {
         Ok((timeouts, _)) => timeouts,

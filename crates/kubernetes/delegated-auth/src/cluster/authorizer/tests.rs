@@ -1,13 +1,13 @@
 use std::collections::HashMap;
 
-use pinniped_test_support::chance::Chance;
+use pinniped_test_support::rng::Rng;
 
 use super::*;
 use crate::cluster::ENTRIES;
 use crate::cluster::tests::{allowed, peer};
 
 /// Random reviews.
-struct Reviews(Chance);
+struct Reviews(Rng);
 
 impl Reviews {
     fn below(&mut self, bound: usize) -> usize {
@@ -59,20 +59,21 @@ impl Reviews {
 
 #[test]
 fn different_reviews_have_different_keys() {
-    let mut reviews = Reviews(Chance::new(20_260_801));
-    let (mut asked, mut same) = (HashMap::new(), 0);
+    let mut reviews = Reviews(Rng::new(20_260_801));
+    let (mut requested, mut same) = (HashMap::new(), 0);
     for _ in 0..200_000 {
         let (user, attributes) = reviews.question();
         let wanted = format!("{user:?} {attributes:?}");
         let sent = serde_json::to_string(&Spec::new(&user, &attributes)).unwrap();
         let asked_now = (wanted, sent);
-        if let Some(earlier) = asked.insert(digest(&user.clone().into(), &attributes), asked_now.clone()) {
+        if let Some(earlier) = requested.insert(digest(&user.clone().into(), &attributes), asked_now.clone())
+        {
             assert_eq!(earlier, asked_now);
             same += 1;
         }
     }
     // Otherwise the test does not show that a key serves more than one request.
-    assert!(same > 1_000, "{same} of {} came twice", asked.len());
+    assert!(same > 1_000, "{same} of {} came twice", requested.len());
 }
 
 #[tokio::test]

@@ -240,7 +240,7 @@ async fn a_failed_command_over_spdy_has_the_error_text_of_kubernetes() {
     for (status, wanted) in [
         (EXIT_1, "command terminated with exit code 1"),
         (GONE, "Internal error occurred: container not found (\"sleeper\")"),
-        (b"secret", "outcome of the command could not be read"),
+        (b"secret", "result of the command could not be read"),
     ] {
         let result = run(forbidden_get, upgraded, |mut io| async move {
             accept(&mut io).await;
@@ -271,14 +271,14 @@ async fn a_connection_that_closes_without_a_status_is_an_error() {
         reset(&mut io, 1).await;
     });
     let error = ended.await.output.unwrap_err().to_string();
-    assert_eq!(error, "connection to the pod ended before the command did");
+    assert_eq!(error, "connection to the pod closed before the command terminated");
     let cut = run(forbidden_get, upgraded, |mut io| async move {
         accept(&mut io).await;
         send(&mut io, 3, false, b"half").await;
         io.write_all(&[0, 0, 0]).await.unwrap();
     });
     let error = cut.await.output.unwrap_err().to_string();
-    assert_eq!(error, "connection to the pod failed: connection ended inside of a frame");
+    assert_eq!(error, "connection to the pod failed: connection closed within a frame");
     let refused = run(forbidden_get, upgraded, |mut io| async move {
         reset(&mut io, 3).await;
         let _until_the_client_closes = io.read_to_end(&mut Vec::new()).await;
@@ -291,7 +291,7 @@ async fn a_connection_that_closes_without_a_status_is_an_error() {
 async fn an_endless_output_and_an_endless_status_are_cut_off() {
     for (stream, wanted) in [
         (3, "output of the command is larger than 1048576 bytes"),
-        (1, "outcome of the command could not be read"),
+        (1, "result of the command could not be read"),
     ] {
         let result = run(forbidden_get, upgraded, |mut io| async move {
             accept(&mut io).await;

@@ -53,7 +53,7 @@ async fn the_concierge_terminates_as_kubernetes_and_its_clients_expect() {
     let configured = configuration(&installed).await;
     configure(&installed, &format!("{configured}\nlog: {{level: debug}}\n")).await;
 
-    let outcome = async {
+    let output = async {
         kubectl_keeps_working_through_a_rolling_update(&installed, &pair).await?;
         one_signal_terminates_a_pod_gracefully(&installed, &pair).await?;
         a_second_signal_terminates_a_pod_at_once(&installed).await?;
@@ -67,7 +67,7 @@ async fn the_concierge_terminates_as_kubernetes_and_its_clients_expect() {
     kubectl.output(&["scale", DEPLOYMENT, "-n", CONCIERGE, "--replicas=2"]).await.unwrap();
     restart(&kubectl).await.unwrap();
     serves(&installed, &pair).await.unwrap();
-    outcome.unwrap();
+    output.unwrap();
 }
 
 async fn kubectl_keeps_working_through_a_rolling_update(
@@ -174,9 +174,9 @@ async fn scaled_to_zero_all_pods_terminate_before_they_are_killed(
             "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nOrigin: https://x\r\n",
         ] {
             let path = "/api/v1/namespaces/default/configmaps?watch=true&resourceVersion=0";
-            let answer = ask(ip, 8444, path, upgrade, Some(pair)).await?;
-            ensure!(answer.status == if upgrade.is_empty() { 200 } else { 101 }, "{}", answer.head);
-            streams.push(answer.stream);
+            let response = send_request(ip, 8444, path, upgrade, Some(pair)).await?;
+            ensure!(response.status == if upgrade.is_empty() { 200 } else { 101 }, "{}", response.head);
+            streams.push(response.stream);
         }
     }
     let client = installed.client(&pair.clone().into()).await;
@@ -287,16 +287,16 @@ async fn serves(installed: &Installed, pair: &Pair) -> anyhow::Result<()> {
 
 /// Sends a request over a separate connection and returns the status code of the response.
 pub(crate) async fn get(ip: Ipv4Addr, port: u16, path: &str, pair: Option<&Pair>) -> anyhow::Result<u16> {
-    Ok(ask(ip, port, path, "", pair).await?.status)
+    Ok(send_request(ip, port, path, "", pair).await?.status)
 }
 
-async fn ask(
+async fn send_request(
     ip: Ipv4Addr,
     port: u16,
     path: &str,
     more_headers: &str,
     pair: Option<&Pair>,
-) -> anyhow::Result<wire::RawAnswer<TlsStream<TcpStream>>> {
+) -> anyhow::Result<wire::RawResponse<TlsStream<TcpStream>>> {
     let exchange = async {
         let tcp = TcpStream::connect((ip, port)).await?;
         let stream = wire::connect_unverified(tcp, EXTERNAL_NAME, &[b"http/1.1"], pair).await?;

@@ -1,14 +1,14 @@
 //! Interactive rows of the matrix.
 
 use anyhow::ensure;
-use pinniped_test_support::chance::Chance;
+use pinniped_test_support::rng::Rng;
 use pinniped_test_support::wire;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::UnixStream;
 
 use super::IMAGE;
 use super::session::{Session, Shown};
-use crate::open::Open;
+use crate::background::Open;
 
 /// Size of the copied file in bytes.
 const FILE: usize = 3 << 20;
@@ -22,7 +22,7 @@ pub(super) async fn follow_logs(session: &Session<'_>) -> anyhow::Result<Shown> 
     succeeds(session, &begin).await?;
     succeeds(session, &["wait", "--for=condition=Ready", "pod/ending", "--timeout=60s"]).await?;
     let logs = session.open("logs", &["logs", "--follow", "ending"])?;
-    logs.says("first").await?;
+    logs.await_output("first").await?;
     ensure!(logs.runs().await?, "it does not follow");
     succeeds(session, &["exec", "ending", "--", "touch", "/tmp/end"]).await?;
     session.end_of(&logs).await
@@ -31,9 +31,9 @@ pub(super) async fn follow_logs(session: &Session<'_>) -> anyhow::Result<Shown> 
 /// Checks that events arrive as they happen.
 pub(super) async fn watch(session: &Session<'_>) -> anyhow::Result<Shown> {
     let watch = session.open("watch", &["get", "configmaps", "--watch", "-o", "name"])?;
-    watch.says("configmap/kube-root-ca.crt\n").await?;
+    watch.await_output("configmap/kube-root-ca.crt\n").await?;
     succeeds(session, &["create", "configmap", "seen"]).await?;
-    let stdout = watch.says("configmap/seen\n").await?;
+    let stdout = watch.await_output("configmap/seen\n").await?;
     ensure!(watch.runs().await?, "the watch has ended");
     succeeds(session, &["delete", "configmap", "seen"]).await?;
     Ok(Shown { code: 0, stdout, stderr: String::new() })
@@ -44,9 +44,9 @@ pub(super) async fn terminal(session: &Session<'_>) -> anyhow::Result<Shown> {
     let inside = r#"until test "$(stty size)" = "33 111"; do sleep 0.1; done; test -t 0 && echo resized; read -r line; echo "heard $line"; exit 7"#;
     let line = format!("stty rows 33 cols 111; exec $KUBECTL exec -it target -c main -- sh -c '{inside}'");
     let open = session.open_terminal("terminal", &line)?;
-    open.says("resized").await?;
-    open.tell("typed\n").await?;
-    open.says("heard typed").await?;
+    open.await_output("resized").await?;
+    open.write_input("typed\n").await?;
+    open.await_output("heard typed").await?;
     // The echo of the terminal and its position are not part of the comparison.
     Ok(Shown { stdout: String::new(), ..session.end_of(&open).await? })
 }
@@ -69,8 +69,8 @@ pub(super) async fn copy(session: &Session<'_>) -> anyhow::Result<Shown> {
 pub(super) async fn attach(session: &Session<'_>) -> anyhow::Result<Shown> {
     let open = session.open("attach", &["attach", "-i", "target", "-c", "listener"])?;
     for word in ["one", "two"] {
-        open.tell(&format!("{word}\n")).await?;
-        open.says(&format!("heard {word}\n")).await?;
+        open.write_input(&format!("{word}\n")).await?;
+        open.await_output(&format!("heard {word}\n")).await?;
     }
     ensure!(open.runs().await?, "it has ended by itself");
     open.hang_up().await;
@@ -106,9 +106,9 @@ async fn debug(session: &Session<'_>, name: &str, how: &[&str]) -> anyhow::Resul
 
 /// Sends a line, waits for the response, and closes standard input, in this order, because the
 /// program may exit when its input ends.
-async fn converse(session: &Session<'_>, open: &Open, answer: &str) -> anyhow::Result<Shown> {
-    open.tell("hello\n").await?;
-    open.says(answer).await?;
+async fn converse(session: &Session<'_>, open: &Open, response: &str) -> anyhow::Result<Shown> {
+    open.write_input("hello\n").await?;
+    open.await_output(response).await?;
     open.hang_up().await;
     session.end_of(open).await
 }
@@ -117,21 +117,21 @@ async fn converse(session: &Session<'_>, open: &Open, answer: &str) -> anyhow::R
 pub(super) async fn proxy(session: &Session<'_>) -> anyhow::Result<Shown> {
     let socket = session.path("socket");
     let open = session.open("proxy", &["proxy", "--unix-socket", &socket.to_string_lossy()])?;
-    open.says("Starting to serve on").await?;
+    open.await_output("Starting to serve on").await?;
     let pods = format!("/api/v1/namespaces/{}/pods", session.namespace);
-    let mut said = String::new();
+    let mut output = String::new();
     for (path, wanted) in
         [(pods.clone(), "\"PodList\""), (format!("{pods}/target:8080/proxy/index.html"), "served")]
     {
         let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-        let mut answer = wire::raw_request(UnixStream::connect(&socket).await?, request.as_bytes()).await?;
-        answer.stream.read_to_end(&mut answer.rest).await?;
-        let body = String::from_utf8_lossy(&answer.rest);
-        ensure!(body.contains(wanted), "GET {path}: {}\n{body}", answer.head);
-        said += &format!("{} with {wanted}\n", answer.status);
+        let mut response = wire::raw_request(UnixStream::connect(&socket).await?, request.as_bytes()).await?;
+        response.stream.read_to_end(&mut response.rest).await?;
+        let body = String::from_utf8_lossy(&response.rest);
+        ensure!(body.contains(wanted), "GET {path}: {}\n{body}", response.head);
+        output += &format!("{} with {wanted}\n", response.status);
     }
     ensure!(open.runs().await?, "it has ended by itself");
-    Ok(Shown { code: 0, stdout: said, stderr: String::new() })
+    Ok(Shown { code: 0, stdout: output, stderr: String::new() })
 }
 
 /// Runs a command, which must succeed.
@@ -143,6 +143,6 @@ async fn succeeds(session: &Session<'_>, args: &[&str]) -> anyhow::Result<Shown>
 
 /// Returns bytes of all values with a long period.
 pub(super) fn noise(count: usize) -> Vec<u8> {
-    let mut chance = Chance::new(0);
-    (0..count).map(|_| chance.number() as u8).collect()
+    let mut rng = Rng::new(0);
+    (0..count).map(|_| rng.number() as u8).collect()
 }

@@ -4,7 +4,7 @@ use pinniped_test_support::pods::NODE_IP;
 use serde_json::json;
 
 use super::{
-    CREDENTIAL_ID, Connection, Protocol, ask, audited, credential_id, get, large::front_proxy,
+    CREDENTIAL_ID, Connection, Protocol, audited, credential_id, get, large::front_proxy, send_request,
     service_account, signed, token_of, who_am_i, with,
 };
 use crate::installed::{self, Credentials, PROXY_ACCOUNT};
@@ -35,8 +35,8 @@ async fn forwarded_requests_impersonate_the_user_as_the_proxys_account_without_t
                 ("x-remote-group", "system:masters"),
             ],
         );
-        let answer = connection.ask(request).await;
-        assert_eq!(answer.status, 200, "{answer:?}");
+        let response = connection.send_request(request).await;
+        assert_eq!(response.status, 200, "{response:?}");
 
         let event = audited(&installed, agent).await;
         assert_eq!(event["user"]["username"], PROXY_ACCOUNT);
@@ -60,8 +60,8 @@ async fn a_certificate_with_a_uid_is_impersonated_with_it() {
     });
     let id = credential_id(&pair.certificate_pem);
     let request = with(who_am_i(), &[("user-agent", "certificate-uid/1")]);
-    let answer = ask(&installed, &pair.into(), request).await;
-    assert_eq!(answer.status, 201, "{answer:?}");
+    let response = send_request(&installed, &pair.into(), request).await;
+    assert_eq!(response.status, 201, "{response:?}");
     let event = audited(&installed, "certificate-uid/1").await;
     assert_eq!(event["user"]["username"], PROXY_ACCOUNT);
     assert_eq!(
@@ -75,7 +75,7 @@ async fn a_certificate_with_a_uid_is_impersonated_with_it() {
 async fn only_a_front_proxy_can_name_the_user_in_headers() {
     let Some(installed) = installed::shared("a front proxy").await else { return };
     let front_proxy = front_proxy(&installed);
-    let said = [
+    let printed = [
         ("x-remote-user", "front-user"),
         ("x-remote-uid", "front-uid"),
         ("x-remote-group", "front-b"),
@@ -83,8 +83,8 @@ async fn only_a_front_proxy_can_name_the_user_in_headers() {
         ("x-remote-extra-example.com%2Fcolour", "blue"),
         ("user-agent", "front-proxy/1"),
     ];
-    let answer = ask(&installed, &front_proxy, with(who_am_i(), &said)).await;
-    assert_eq!(answer.status, 201, "{answer:?}");
+    let response = send_request(&installed, &front_proxy, with(who_am_i(), &printed)).await;
+    assert_eq!(response.status, 201, "{response:?}");
     let event = audited(&installed, "front-proxy/1").await;
     assert_eq!(event["user"]["username"], PROXY_ACCOUNT);
     assert_eq!(
@@ -93,8 +93,8 @@ async fn only_a_front_proxy_can_name_the_user_in_headers() {
             "groups": ["front-b", "front-a", "system:authenticated"], "extra": {"example.com/colour": ["blue"]}})
     );
     // From any other client these headers have no effect, and are not forwarded.
-    let answer = ask(&installed, &Credentials::none(), with(who_am_i(), &said)).await;
-    assert_eq!(answer.json()["status"]["kubernetesUserInfo"]["user"]["username"], "system:anonymous");
+    let response = send_request(&installed, &Credentials::none(), with(who_am_i(), &printed)).await;
+    assert_eq!(response.json()["status"]["kubernetesUserInfo"]["user"]["username"], "system:anonymous");
 }
 
 #[tokio::test]
@@ -104,11 +104,11 @@ async fn responses_have_the_security_headers_and_the_audit_id_of_the_client() {
     let mut connection = Connection::open(&installed, Protocol::Http2, &pair.into()).await;
     let id = "0f1e2d3c-0000-4000-8000-00000000c0de";
     for path in ["/version", "/api/v1/pods"] {
-        let answer = connection.ask(with(get(path), &[("audit-id", id)])).await;
-        let first = |name: &str| answer.headers[name].to_str().unwrap().to_owned();
+        let response = connection.send_request(with(get(path), &[("audit-id", id)])).await;
+        let first = |name: &str| response.headers[name].to_str().unwrap().to_owned();
         // The API server's own log has the same id.
-        let ids: Vec<_> = answer.headers.get_all("audit-id").iter().collect();
-        assert_eq!(ids, [id], "{answer:?}");
+        let ids: Vec<_> = response.headers.get_all("audit-id").iter().collect();
+        assert_eq!(ids, [id], "{response:?}");
         assert_eq!(first("cache-control"), "no-cache,no-store,max-age=0,must-revalidate");
         assert_eq!(first("content-security-policy"), "default-src 'none'; frame-ancestors 'none'");
         assert_eq!(first("x-frame-options"), "DENY");

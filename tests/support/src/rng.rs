@@ -4,9 +4,9 @@ use std::ops::Range;
 
 /// A pseudo-random number generator (SplitMix64) that is good enough for tests.
 #[derive(Clone, Debug)]
-pub struct Chance(u64);
+pub struct Rng(u64);
 
-impl Chance {
+impl Rng {
     /// Creates a generator from `seed`. Print the seed so that a failure can be reproduced.
     #[must_use]
     pub fn new(seed: u64) -> Self {
@@ -51,13 +51,13 @@ mod tests {
     #[test]
     fn equal_seeds_give_equal_choices() {
         let numbers = |seed| {
-            let mut chance = Chance::new(seed);
-            [(); 4].map(|()| chance.number())
+            let mut rng = Rng::new(seed);
+            [(); 4].map(|()| rng.number())
         };
         assert_eq!(numbers(1), numbers(1));
         assert_ne!(numbers(1), numbers(2));
-        let mut chance = Chance::new(3);
-        assert!((0..100).all(|_| chance.below(7) < 7 && chance.one_of(&[5]) == 5));
-        assert!((0..100).all(|_| (3..5).contains(&chance.within(3..5))));
+        let mut rng = Rng::new(3);
+        assert!((0..100).all(|_| rng.below(7) < 7 && rng.one_of(&[5]) == 5));
+        assert!((0..100).all(|_| (3..5).contains(&rng.within(3..5))));
     }
 }

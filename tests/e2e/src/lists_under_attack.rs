@@ -83,14 +83,14 @@ pub async fn under_attack(attack: Attack, server: SocketAddr, pair: &Pair) -> an
     let began = Instant::now();
     let mut took = Vec::new();
     while began.elapsed() < time || took.is_empty() {
-        let asked = Instant::now();
+        let requested = Instant::now();
         known.list().await.with_context(|| format!("{attack:?}, over an open connection"))?;
-        took.push(asked.elapsed());
-        let asked = Instant::now();
+        took.push(requested.elapsed());
+        let requested = Instant::now();
         let fresh = async { User::connect(server, pair).await?.list().await };
         let fresh = tokio::time::timeout(SOON, fresh).await.context("no answer").flatten();
         fresh.with_context(|| format!("{attack:?}, over a new connection"))?;
-        took.push(asked.elapsed());
+        took.push(requested.elapsed());
         tokio::time::sleep(PAUSE).await;
     }
     took.sort_unstable();
@@ -117,9 +117,9 @@ impl User {
         let request = Request::get(format!("https://{EXTERNAL_NAME}{CONFIG_MAPS}")).body(Empty::new())?;
         let mut sender = self.sender.clone();
         sender.ready().await?;
-        let answer = tokio::time::timeout(SOON, sender.send_request(request)).await??;
-        ensure!(answer.status() == 200, "{answer:?}");
-        answer.into_body().collect().await?;
+        let response = tokio::time::timeout(SOON, sender.send_request(request)).await??;
+        ensure!(response.status() == 200, "{response:?}");
+        response.into_body().collect().await?;
         Ok(())
     }
 }

@@ -31,23 +31,23 @@ pub(super) const MUSTS: [&str; 10] = [
 
 /// One result.
 #[derive(Clone, Debug)]
-struct Verdict {
+struct Check {
     name: String,
     weight: Weight,
     value: String,
     limit: String,
-    held: bool,
+    met: bool,
 }
 
 /// The results of a run.
 #[derive(Debug)]
-pub(crate) struct Verdicts {
+pub(crate) struct Checks {
     /// The requirements, by the prefixes of the names of their results.
     musts: &'static [&'static str],
-    all: Vec<Verdict>,
+    all: Vec<Check>,
 }
 
-impl Verdicts {
+impl Checks {
     /// Creates an empty set of results. A requirement without a result is not met.
     pub(crate) fn new(musts: &'static [&'static str]) -> Self {
         Self { musts, all: Vec::new() }
@@ -55,59 +55,54 @@ impl Verdicts {
 
     /// Adds a figure that must not exceed a limit. A missing figure adds no result.
     pub(crate) fn at_most(&mut self, name: impl Into<String>, value: Option<f64>, limit: f64) {
-        self.judge(name.into(), value, limit, "≤", |value, limit| value <= limit);
+        self.check(name.into(), value, limit, "≤", |value, limit| value <= limit);
     }
 
     /// Adds a figure that must reach a limit.
     pub(crate) fn at_least(&mut self, name: impl Into<String>, value: Option<f64>, limit: f64) {
-        self.judge(name.into(), value, limit, "≥", |value, limit| value >= limit);
+        self.check(name.into(), value, limit, "≥", |value, limit| value >= limit);
     }
 
-    fn judge(
-        &mut self,
-        name: String,
-        value: Option<f64>,
-        limit: f64,
-        sign: &str,
-        held: fn(f64, f64) -> bool,
-    ) {
+    fn check(&mut self, name: String, value: Option<f64>, limit: f64, sign: &str, met: fn(f64, f64) -> bool) {
         let Some(value) = value else { return };
         let must = self.musts.iter().any(|must| name.starts_with(must));
         let weight = if must { Weight::Must } else { Weight::Target };
-        self.all.push(Verdict {
+        self.all.push(Check {
             name,
             weight,
             value: number(value),
             limit: format!("{sign} {}", number(limit)),
-            held: held(value, limit),
+            met: met(value, limit),
         });
     }
 
     /// Returns the requirements that are not met, each with its reason. If there are several
     /// results for one requirement, each miss counts.
     pub(crate) fn missed(&self) -> Vec<String> {
-        let judged = |must: &str| self.all.iter().any(|verdict| verdict.name.starts_with(must));
-        let missed = self.all.iter().filter(|verdict| verdict.weight == Weight::Must && !verdict.held);
-        let missed =
-            missed.map(|verdict| format!("{}: {}, not {}", verdict.name, verdict.value, verdict.limit));
-        let unjudged =
-            self.musts.iter().filter(|must| !judged(must)).map(|must| format!("{must}: was not measured"));
-        missed.chain(unjudged).collect()
+        let is_checked = |must: &str| self.all.iter().any(|check| check.name.starts_with(must));
+        let missed = self.all.iter().filter(|check| check.weight == Weight::Must && !check.met);
+        let missed = missed.map(|check| format!("{}: {}, not {}", check.name, check.value, check.limit));
+        let unchecked = self
+            .musts
+            .iter()
+            .filter(|must| !is_checked(must))
+            .map(|must| format!("{must}: was not measured"));
+        missed.chain(unchecked).collect()
     }
 
     /// Returns all results, requirements first.
     pub(crate) fn table(&self) -> Table {
         let mut table = Table::new(&["", "measured", "limit", "", ""]);
         for weight in [Weight::Must, Weight::Target] {
-            for verdict in self.all.iter().filter(|verdict| verdict.weight == weight) {
+            for check in self.all.iter().filter(|check| check.weight == weight) {
                 let weight = if weight == Weight::Must { "must" } else { "target" };
-                let held = if verdict.held { "ok" } else { "missed" };
+                let met = if check.met { "ok" } else { "missed" };
                 table.row(vec![
-                    verdict.name.clone(),
-                    verdict.value.clone(),
-                    verdict.limit.clone(),
+                    check.name.clone(),
+                    check.value.clone(),
+                    check.limit.clone(),
                     weight.to_owned(),
-                    held.to_owned(),
+                    met.to_owned(),
                 ]);
             }
         }
@@ -127,34 +122,34 @@ mod tests {
 
     #[test]
     fn every_requirement_must_be_measured_and_met() {
-        let mut verdicts = Verdicts::new(&MUSTS);
-        assert_eq!(verdicts.missed().len(), MUSTS.len(), "nothing measured, nothing held");
+        let mut checks = Checks::new(&MUSTS);
+        assert_eq!(checks.missed().len(), MUSTS.len(), "nothing measured, nothing held");
         for must in MUSTS {
-            verdicts.at_most(must, Some(0.99), 1.0);
+            checks.at_most(must, Some(0.99), 1.0);
         }
-        assert_eq!(verdicts.missed(), Vec::<String>::new());
-        verdicts.at_most("some target", Some(2.0), 1.0);
-        assert_eq!(verdicts.missed(), Vec::<String>::new(), "a missed target is no failure");
-        verdicts.at_most(MUSTS[0], Some(1.01), 1.0);
-        assert_eq!(verdicts.missed(), [format!("{}: 1.01, not ≤ 1", MUSTS[0])]);
-        let table = verdicts.table().to_string();
+        assert_eq!(checks.missed(), Vec::<String>::new());
+        checks.at_most("some target", Some(2.0), 1.0);
+        assert_eq!(checks.missed(), Vec::<String>::new(), "a missed target is no failure");
+        checks.at_most(MUSTS[0], Some(1.01), 1.0);
+        assert_eq!(checks.missed(), [format!("{}: 1.01, not ≤ 1", MUSTS[0])]);
+        let table = checks.table().to_string();
         assert!(table.contains("missed") && table.contains("some target"), "{table}");
     }
 
     #[test]
     fn a_missing_figure_has_no_result() {
-        let mut verdicts = Verdicts::new(&MUSTS);
-        verdicts.at_most(MUSTS[0], None, 1.0);
-        assert!(verdicts.missed()[0].ends_with("was not measured"), "{:?}", verdicts.missed());
+        let mut checks = Checks::new(&MUSTS);
+        checks.at_most(MUSTS[0], None, 1.0);
+        assert!(checks.missed()[0].ends_with("was not measured"), "{:?}", checks.missed());
     }
 
     #[test]
     fn a_limit_that_is_met_exactly_is_met() {
-        let mut verdicts = Verdicts::new(&MUSTS);
+        let mut checks = Checks::new(&MUSTS);
         for must in MUSTS {
-            verdicts.at_least(must, Some(10_000.0), 10_000.0);
+            checks.at_least(must, Some(10_000.0), 10_000.0);
         }
-        assert_eq!(verdicts.missed(), Vec::<String>::new());
+        assert_eq!(checks.missed(), Vec::<String>::new());
         assert_eq!(
             (number(10_000.0), number(1.0), number(0.346), number(120.4)),
             ("10000".to_owned(), "1".to_owned(), "0.35".to_owned(), "120".to_owned())

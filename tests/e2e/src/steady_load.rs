@@ -2,7 +2,7 @@
 //! second over long-lived connections and over connections that are constantly replaced, each after
 //! a full handshake with a verified certificate.
 //!
-//! Requests are due at fixed times, whether or not the previous ones were answered in time (each
+//! Requests are due at fixed times, whether or not the previous ones had a response in time (each
 //! client catches up), so that the load does not hide a pause of the proxy by pausing too.
 
 use std::collections::BTreeSet;
@@ -185,16 +185,17 @@ async fn work(target: Arc<Target>, lane: u32, end: CancellationToken, tally: Tal
             connection = None;
         }
         let began = Instant::now();
-        let asked = tokio::time::timeout(PATIENCE, ask(&target, lane, &mut connection, &tally)).await;
-        let outcome = asked.context("no answer in time").and_then(|outcome| outcome);
+        let requested =
+            tokio::time::timeout(PATIENCE, send_request(&target, lane, &mut connection, &tally)).await;
+        let output = requested.context("no response in time").and_then(|output| output);
         let mut done = tally.lock();
         done.slowest = done.slowest.max(began.elapsed());
-        match outcome {
+        match output {
             Ok(()) => done.requests += 1,
             Err(error) => {
                 done.failed += 1;
                 if done.problems.len() < PROBLEMS {
-                    done.problems.push(format!("lane {lane}, turn {turn}: {error:#}"));
+                    done.problems.push(format!("client {lane}, round {turn}: {error:#}"));
                 }
                 connection = None;
             }
@@ -213,7 +214,7 @@ struct Connection {
     _driver: JoinSet<()>,
 }
 
-async fn ask(
+async fn send_request(
     target: &Target,
     lane: u32,
     connection: &mut Option<Connection>,
@@ -245,7 +246,7 @@ async fn ask(
     while let Some(frame) = response.body_mut().frame().await {
         frame?;
     }
-    ensure!(response.status() == 200, "the answer was {}", response.status());
+    ensure!(response.status() == 200, "the response was {}", response.status());
     Ok(())
 }
 
@@ -274,7 +275,7 @@ async fn connect(target: &Target, second: bool) -> anyhow::Result<(Connection, V
 
 fn leaf(tls: &TlsStream<TcpStream>) -> anyhow::Result<Vec<u8>> {
     let shown = tls.get_ref().1.peer_certificates().and_then(|chain| chain.first());
-    Ok(shown.context("no certificate was shown")?.to_vec())
+    Ok(shown.context("no certificate was presented")?.to_vec())
 }
 
 /// Returns the certificate that a server presents for `name` (DER), without verification.

@@ -5,8 +5,8 @@ use crate::server::NAMESPACE;
 use crate::table::Table;
 
 use super::Phase;
-use super::judgement::Verdicts;
-use super::measured_path::{MeasuredPath, Peer, outcome};
+use super::measured_path::{MeasuredPath, Peer, load_result};
+use super::requirements::Checks;
 use super::rounds::{Turn, in_turns, turn};
 
 /// Minimum rate relative to direct requests.
@@ -14,10 +14,10 @@ const OF_DIRECT: f64 = 0.42;
 /// Minimum rate of the last quarter relative to the first; a lower one shows a slowdown.
 const LAST_OF_FIRST: f64 = 0.8;
 
-pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Result<Table> {
+pub(super) fn measure(phase: &Phase<'_>, checks: &mut Checks) -> anyhow::Result<Table> {
     let behind = phase.behind.name();
     let mut table = Table::new(&[
-        "GET of a name never asked for before",
+        "GET of a name that was not requested before",
         "protocol",
         "requests/s",
         "× direct",
@@ -29,17 +29,22 @@ pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Res
     let protocol = Protocol::H2;
     let requests = phase.setup.options.amount(4_000, 20_000);
     // The other peers make no decisions.
-    let ways = phase.ways.iter().filter(|way| matches!(way.peer, Peer::Direct | Peer::Proxy));
+    let routes = phase.routes.iter().filter(|route| matches!(route.peer, Peer::Direct | Peer::Proxy));
     let show = |turn: &Turn| format!("{:.0}/s", turn.rate);
-    let measured =
-        in_turns("distinct names", ways, phase.setup.options.rounds(), show, |way: &MeasuredPath, round| {
+    let measured = in_turns(
+        "distinct names",
+        routes,
+        phase.setup.options.rounds(),
+        show,
+        |route: &MeasuredPath, round| {
             // The object does not exist, and its lookup costs the server the same.
             let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/round-{round}-{{n}}");
-            let mut command = way.load(&phase.setup.identity, protocol, "gets", &path);
+            let mut command = route.load(&phase.setup.identity, protocol, "gets", &path);
             command.args(["--connections", "4", "--concurrency", "16", "--status", "404"]);
             command.args(["--requests", &requests.to_string()]);
-            turn(way, phase.server, || outcome(way, &mut command))
-        })?;
+            turn(route, phase.server, || load_result(route, &mut command))
+        },
+    )?;
     for (peer, turn) in measured.iter() {
         table.row(vec![
             peer.name().to_owned(),
@@ -52,12 +57,12 @@ pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Res
             format!("{:.0}", turn.behind),
         ]);
     }
-    verdicts.at_least(
+    checks.at_least(
         "rate of distinct (user, verb, name), × direct",
         measured.ratio(Peer::Proxy, Peer::Direct, |turn| turn.rate),
         OF_DIRECT,
     );
-    verdicts.at_least(
+    checks.at_least(
         "the same in the last quarter, × the first",
         measured.of(Peer::Proxy).map(|turn| turn.last / turn.first.max(1.0)),
         LAST_OF_FIRST,

@@ -13,13 +13,13 @@ use crate::backend::Backend;
 
 /// A routing table, and the state of its backends in this process.
 #[derive(Debug, Default)]
-pub(crate) struct Live {
+pub(crate) struct ActiveTable {
     pub(crate) table: Arc<RoutingTable>,
     /// Keyed by the address of the [`Upstream`], which does not move while the table exists.
     backends: FnvHashMap<usize, Arc<Backend>>,
 }
 
-impl Live {
+impl ActiveTable {
     /// Returns the successor for a new table. Backends that both tables contain keep their state.
     pub(crate) fn next(&self, table: Arc<RoutingTable>) -> Self {
         let mut known: HashMap<&ServicePort, Vec<&Arc<Backend>>> = HashMap::new();

@@ -3,7 +3,7 @@
 use clap::error::{ContextKind, ErrorKind};
 
 /// Formats the error on one line, like Go programs.
-pub fn complaint(error: &clap::Error) -> String {
+pub fn flag_error(error: &clap::Error) -> String {
     let word = error.get(ContextKind::InvalidArg).map(ToString::to_string).unwrap_or_default();
     match error.kind() {
         ErrorKind::UnknownArgument => format!("unknown flag: {word}"),

@@ -8,7 +8,7 @@ use pinniped_kube_types::client_auth::ExecCredential;
 
 use crate::environment::{Environment, PINNIPED_EXPECTED_IDENTITY};
 use crate::kubeconfig::identity::{Recorded, kubectl_flags, record};
-use crate::login::delivery::{Change, Refusal, Verdict, decide};
+use crate::login::delivery::{Change, DeliveryDecision, Refusal, decide};
 use crate::login::session::Session;
 use crate::login::{Login, request_headers};
 use crate::printer::Printer;
@@ -32,7 +32,7 @@ pub enum ResponseError {
 }
 
 /// Prints the response for the result of `session`.
-pub(super) fn answer(
+pub(super) fn respond(
     login: Login,
     session: &Session,
     environment: &Environment,
@@ -45,15 +45,15 @@ pub(super) fn answer(
     let user = login.impersonate.as_ref();
     let mut credential = login.credential;
     match decide(user, expected, session.delivery(), environment.sends_request_headers()) {
-        Verdict::Print => {}
-        Verdict::PrintWithHeaders => credential.request_headers = request_headers(user),
-        Verdict::Record(change) => {
+        DeliveryDecision::Print => {}
+        DeliveryDecision::PrintWithHeaders => credential.request_headers = request_headers(user),
+        DeliveryDecision::Record(change) => {
             return Err(ResponseError::Identity(record_and_report(change, user, environment)));
         }
-        Verdict::Refuse(refusal) => return Err(refusal.into()),
+        DeliveryDecision::Refuse(refusal) => return Err(refusal.into()),
     }
-    let answer = gojson::to_string(&ExecCredential::answer(credential));
-    Ok(write(printer, format!("{answer}\n").as_bytes())?)
+    let response = gojson::to_string(&ExecCredential::with_status(credential));
+    Ok(write(printer, format!("{response}\n").as_bytes())?)
 }
 
 /// Records the identity and returns the error text: kubectl has already read its kubeconfig, so the
@@ -80,7 +80,7 @@ fn record_and_report(change: Change, user: Option<&ImpersonatedUser>, environmen
             format!("kubeconfig {} was updated by another run; please re-run the command", path.display())
         }
         (Err(why), _, Some(user)) => format!(
-            "this cluster requires impersonation headers, and whom to impersonate could not be written to the \
+            "this cluster requires impersonation headers, and the identity to impersonate could not be written to the \
              kubeconfig: {why}; {}",
             by_flags(user)
         ),

@@ -6,7 +6,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use pinniped_e2e::environment::{OnNode, Place as _};
+use pinniped_e2e::environment::{Environment as _, OnNode};
 use pinniped_test_support::wait;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::{Child, ChildStdin};
@@ -34,19 +34,28 @@ pub(crate) struct Ended {
 
 impl Open {
     /// Starts a program without standard input.
-    pub(crate) fn start(place: &OnNode<'_>, name: &str, command: Command) -> anyhow::Result<Self> {
-        Self::start_with(place, name, command, Stdio::null())
+    pub(crate) fn start(environment: &OnNode<'_>, name: &str, command: Command) -> anyhow::Result<Self> {
+        Self::start_with(environment, name, command, Stdio::null())
     }
 
     /// Starts an interactive program whose input stays open until [`Open::hang_up`].
-    pub(crate) fn talk(place: &OnNode<'_>, name: &str, command: Command) -> anyhow::Result<Self> {
-        Self::start_with(place, name, command, Stdio::piped())
+    pub(crate) fn start_interactive(
+        environment: &OnNode<'_>,
+        name: &str,
+        command: Command,
+    ) -> anyhow::Result<Self> {
+        Self::start_with(environment, name, command, Stdio::piped())
     }
 
-    fn start_with(place: &OnNode<'_>, name: &str, command: Command, stdin: Stdio) -> anyhow::Result<Self> {
-        let file = |end: &str| place.dir().join(format!("{name}.{end}"));
+    fn start_with(
+        environment: &OnNode<'_>,
+        name: &str,
+        command: Command,
+        stdin: Stdio,
+    ) -> anyhow::Result<Self> {
+        let file = |end: &str| environment.dir().join(format!("{name}.{end}"));
         let (stdout, stderr) = (file("out"), file("err"));
-        let mut command = place.enter(command)?;
+        let mut command = environment.enter(command)?;
         command.stdin(stdin).stdout(File::create(&stdout)?).stderr(File::create(&stderr)?);
         let mut child =
             command.kill_on_drop(true).spawn().with_context(|| format!("could not start {name}"))?;
@@ -54,23 +63,23 @@ impl Open {
         Ok(Self { name: name.to_owned(), child: child.into(), stdin, stdout, stderr })
     }
 
-    fn said(&self) -> anyhow::Result<(String, String)> {
+    fn output(&self) -> anyhow::Result<(String, String)> {
         let read = |file: &Path| anyhow::Ok(String::from_utf8_lossy(&std::fs::read(file)?).into_owned());
         Ok((read(&self.stdout)?, read(&self.stderr)?))
     }
 
     /// Returns the standard error so far.
     pub(crate) fn noted(&self) -> anyhow::Result<String> {
-        Ok(self.said()?.1)
+        Ok(self.output()?.1)
     }
 
     /// Waits until the output contains `wanted`, and returns the output so far.
-    pub(crate) async fn says(&self, wanted: &str) -> anyhow::Result<String> {
+    pub(crate) async fn await_output(&self, wanted: &str) -> anyhow::Result<String> {
         let what = format!("{} to say {wanted:?}", self.name);
-        let outcome = wait::until_ok(SOON, &what, async || {
+        let output = wait::until_ok(SOON, &what, async || {
             // The order matters: output before the exit counts.
             let runs = self.runs().await?;
-            let (stdout, stderr) = self.said()?;
+            let (stdout, stderr) = self.output()?;
             if stdout.contains(wanted) {
                 return Ok(Ok(stdout));
             }
@@ -78,18 +87,18 @@ impl Open {
             ensure!(!runs, why);
             Ok(Err(format!("{why} and has ended")))
         });
-        outcome.await?.map_err(|why| anyhow::anyhow!("waited for {what}: {why}"))
+        output.await?.map_err(|why| anyhow::anyhow!("waited for {what}: {why}"))
     }
 
     /// Writes to its standard input.
-    pub(crate) async fn tell(&self, text: &str) -> anyhow::Result<()> {
+    pub(crate) async fn write_input(&self, text: &str) -> anyhow::Result<()> {
         let mut stdin = self.stdin.lock().await;
         let stdin = stdin.as_mut().with_context(|| format!("{} has no standard input", self.name))?;
-        let told = async {
+        let written = async {
             stdin.write_all(text.as_bytes()).await?;
             stdin.flush().await
         };
-        told.await.with_context(|| format!("{} does not listen", self.name))
+        written.await.with_context(|| format!("{} does not listen", self.name))
     }
 
     /// Closes its standard input.
@@ -107,7 +116,7 @@ impl Open {
         let mut child = self.child.lock().await;
         let ended = tokio::time::timeout(SOON, child.wait()).await;
         let status = ended.with_context(|| format!("{} does not end", self.name))??;
-        let (stdout, stderr) = self.said()?;
+        let (stdout, stderr) = self.output()?;
         Ok(Ended { status, stdout, stderr })
     }
 

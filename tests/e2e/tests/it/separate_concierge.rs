@@ -10,14 +10,14 @@ use crate::crds;
 use crate::installed::SOON;
 
 /// An installation for one test.
-pub(crate) struct Own {
+pub(crate) struct SeparateConcierge {
     pub(crate) world: &'static World,
     pub(crate) pods: &'static Pods,
     pub(crate) app: &'static str,
     pub(crate) suffix: String,
 }
 
-impl Own {
+impl SeparateConcierge {
     /// Installs our manifest with `app` as namespace and in all names, with one replica, after
     /// `edit`; `before` are objects (JSON) of the namespace that exist before the Concierge.
     pub(crate) async fn install(

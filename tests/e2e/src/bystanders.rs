@@ -97,7 +97,7 @@ impl Client {
     async fn get(&mut self, path: &str) -> anyhow::Result<Response<RecvStream>> {
         let request = Request::get(format!("https://{EXTERNAL_NAME}{path}")).body(())?;
         let (response, _) = self.begin(request, true).await?;
-        Ok(tokio::time::timeout(PATIENCE, response).await.context("no answer")??)
+        Ok(tokio::time::timeout(PATIENCE, response).await.context("no response")??)
     }
 }
 
@@ -283,7 +283,7 @@ pub async fn fuzz(
         }));
         for response in responses.await {
             // The error texts differ too much to be counted separately.
-            report.note("generated", &response.map_err(|_| anyhow::anyhow!("no answer")));
+            report.note("generated", &response.map_err(|_| anyhow::anyhow!("no response")));
         }
         bystanders.check().with_context(|| format!("after generated requests of the seeds {batch:?}"))?;
     }

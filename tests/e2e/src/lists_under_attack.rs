@@ -88,7 +88,7 @@ pub async fn under_attack(attack: Attack, server: SocketAddr, pair: &Pair) -> an
         took.push(requested.elapsed());
         let requested = Instant::now();
         let fresh = async { User::connect(server, pair).await?.list().await };
-        let fresh = tokio::time::timeout(SOON, fresh).await.context("no answer").flatten();
+        let fresh = tokio::time::timeout(SOON, fresh).await.context("no response").flatten();
         fresh.with_context(|| format!("{attack:?}, over a new connection"))?;
         took.push(requested.elapsed());
         tokio::time::sleep(PAUSE).await;

@@ -98,7 +98,7 @@ fn respond(status: &Status, negotiated: &Negotiated) {
         "application/json" => text().and_then(|text| serde_json::from_str::<Status>(text).ok()),
         "application/yaml" => text().and_then(|text| read_yaml(text, status)),
         "application/vnd.kubernetes.protobuf" => status_protobuf::decode(&body),
-        other => panic!("{other} was never asked for"),
+        other => panic!("{other} was never requested"),
     };
     assert_eq!(read.as_ref(), Some(status));
     match negotiated.encoding {

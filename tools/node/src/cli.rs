@@ -14,7 +14,7 @@ use clap::{Args, Parser, Subcommand};
 
 /// Prints a line. A closed standard output is ignored, so that an operation neither stops half-way
 /// nor panics.
-macro_rules! say {
+macro_rules! print_line {
     ($($arg:tt)*) => {{
         use std::io::Write as _;
         let _ = writeln!(std::io::stdout(), $($arg)*);
@@ -167,13 +167,13 @@ async fn up_or_signal(args: &Up, report: fn(&str)) -> anyhow::Result<Node> {
 async fn up(args: Up) -> anyhow::Result<ExitCode> {
     let start = Instant::now();
     let name = args.which.layout()?.name().to_owned();
-    say!("== node `{name}`");
-    let node = up_or_signal(&args, |step| say!("   {step}")).await?;
-    say!("   up in {:.1} s", start.elapsed().as_secs_f64());
+    print_line!("== node `{name}`");
+    let node = up_or_signal(&args, |step| print_line!("   {step}")).await?;
+    print_line!("   up in {:.1} s", start.elapsed().as_secs_f64());
     let flag = name_flag(&name);
-    say!("\nUse it:  cargo xtask node exec{flag} -- kubectl get pods -A");
-    say!("Look:    {}", node.layout().logs().display());
-    say!("Stop it: cargo xtask node down{flag}");
+    print_line!("\nUse it:  cargo xtask node exec{flag} -- kubectl get pods -A");
+    print_line!("Look:    {}", node.layout().logs().display());
+    print_line!("Stop it: cargo xtask node down{flag}");
     Ok(ExitCode::SUCCESS)
 }
 
@@ -192,11 +192,11 @@ async fn hold(args: Up) -> anyhow::Result<ExitCode> {
         Ok(node) => node,
         Err(error) => {
             // The tests read standard output.
-            say!("{error:#}");
+            print_line!("{error:#}");
             return Ok(ExitCode::FAILURE);
         }
     };
-    say!("{}", fixture::HELD);
+    print_line!("{}", fixture::HELD);
     let _ = closed.await;
     let layout = node.layout().clone();
     if let Err(error) = node.down().await {
@@ -214,10 +214,10 @@ fn down(which: &Which) -> anyhow::Result<ExitCode> {
     let start = Instant::now();
     let layout = which.layout()?;
     if Node::remove(&layout)? {
-        say!("== node `{}` is down in {:.1} s", layout.name(), start.elapsed().as_secs_f64());
-        say!("   links, iptables, mounts, cgroups and processes are as before `up`");
+        print_line!("== node `{}` is down in {:.1} s", layout.name(), start.elapsed().as_secs_f64());
+        print_line!("   links, iptables, mounts, cgroups and processes are as before `up`");
     } else {
-        say!("== there is no node `{}`", layout.name());
+        print_line!("== there is no node `{}`", layout.name());
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -228,20 +228,20 @@ fn status(which: &Which) -> anyhow::Result<ExitCode> {
         None => Status::all(which.state.as_deref())?,
     };
     if all.is_empty() {
-        say!("no node");
+        print_line!("no node");
         return Ok(ExitCode::FAILURE);
     }
     for status in &all {
         let name = status.layout.name();
         match &status.health {
-            Health::Absent => say!("{name}: absent"),
-            Health::Starting => say!("{name}: starting"),
-            Health::Broken(why) => say!(
+            Health::Absent => print_line!("{name}: absent"),
+            Health::Starting => print_line!("{name}: starting"),
+            Health::Broken(why) => print_line!(
                 "{name}: broken ({why}); `cargo xtask node up{0}` repairs, `down{0}` removes",
                 name_flag(name)
             ),
             Health::Running => {
-                say!("{name}: running, kubeconfig {}", status.layout.kubeconfig().display());
+                print_line!("{name}: running, kubeconfig {}", status.layout.kubeconfig().display());
             }
         }
     }

@@ -42,7 +42,7 @@ fn cluster(strategies: Vec<Value>, all_rights: bool) -> Server {
             "/api/v1/namespaces/here/services" => ReceivedResponse::list(&[]),
             path if path.ends_with("/webhookauthenticators") => ReceivedResponse::list(&[webhook("w")]),
             path if path.ends_with("/jwtauthenticators") => ReceivedResponse::list(&[]),
-            path => panic!("nobody asked for {path}"),
+            path => panic!("unexpected request for {path}"),
         }
     })
 }

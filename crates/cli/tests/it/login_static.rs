@@ -135,7 +135,7 @@ fn an_expiring_credential_is_returned_and_renewed_in_the_background() {
     let args = args(&server, "--token=t");
     let first = home.run(&args);
     let second = home.run(&args);
-    assert_eq!(first.stdout, second.stdout, "the cached one is given out at once");
+    assert_eq!(first.stdout, second.stdout, "the cached credential is printed immediately");
     let deadline = Instant::now() + Duration::from_secs(20);
     while !std::fs::read_to_string(home.path().join(".config/pinniped/credentials.yaml"))
         .unwrap()

@@ -152,7 +152,7 @@ fn a_supervisor_determines_scopes_provider_and_flow() {
     let flags: Vec<&str> = ["--skip-validation"].into_iter().chain(all).collect();
     let args = exec_args(&run(&home, &flags));
     assert_eq!(args[13..], all);
-    assert_eq!(oidc.seen().len(), requested + 1, "the list of providers was not asked for");
+    assert_eq!(oidc.seen().len(), requested + 1, "the list of providers was not requested");
 
     let broken =
         Cluster { jwts: vec![jwt("test-jwt", &format!("{}/other", oidc.url()), &inline)], ..cluster };

@@ -342,13 +342,13 @@ mod tests {
         let (ends, draining) = (HostTlsConfigs::default(), CancellationToken::new());
         let fail = || ends.lock().of(TlsTarget::Host(&host), &draining).unwrap_err();
         let first = fail();
-        assert!(Arc::ptr_eq(&first, &fail()), "made and told again");
+        assert!(Arc::ptr_eq(&first, &fail()), "created and logged again");
         // Another table without a change of the host.
         let mut table = RoutingTable::default();
         table.tls.hosts.insert(pattern, Arc::clone(&host));
         ends.lock().retire(&table);
-        assert!(Arc::ptr_eq(&first, &fail()), "made and told again");
+        assert!(Arc::ptr_eq(&first, &fail()), "created and logged again");
         ends.lock().retire(&RoutingTable::default());
-        assert!(!Arc::ptr_eq(&first, &fail()), "kept for a host that is gone");
+        assert!(!Arc::ptr_eq(&first, &fail()), "retained for a removed host");
     }
 }

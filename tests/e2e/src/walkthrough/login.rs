@@ -54,7 +54,7 @@ impl Walk<'_> {
     pub async fn kubeconfig_without_proxy(&self) -> anyhow::Result<CommandOutput> {
         let output = self.get_kubeconfig(USER, &[], KUBECONFIG).await?;
         let found = "discovered Concierge operating in TokenCredentialRequest API mode";
-        anyhow::ensure!(output.stderr.contains(found), "{found:?} was not said: {}", output.stderr);
+        anyhow::ensure!(output.stderr.contains(found), "{found:?} was not printed: {}", output.stderr);
         Ok(output)
     }
 

@@ -220,7 +220,7 @@ impl Walk<'_> {
         self.narrator.show_command(&format!("{} &", as_typed(&command)));
         let proxy = self.environment.start("pinniped-proxy", command)?;
         wait::until_ok(SOON, "pinniped proxy to write its kubeconfig", async || {
-            anyhow::ensure!(file.exists(), "it said: {}", self.environment.log_tail("pinniped-proxy"));
+            anyhow::ensure!(file.exists(), "it printed: {}", self.environment.log_tail("pinniped-proxy"));
             Ok(())
         })
         .await?;

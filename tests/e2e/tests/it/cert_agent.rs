@@ -21,7 +21,8 @@ const ROLE: &str = "pinniped-concierge-aggregated-api-server";
 
 #[tokio::test]
 async fn the_agent_is_deployed_and_queried_with_the_shipped_permissions_and_a_missing_one_is_reported_once() {
-    let Some(installed) = installed::alone("the agent is deployed and asked with the shipped rights").await
+    let Some(installed) =
+        installed::alone("the agent is deployed and asked with the shipped permissions").await
     else {
         return;
     };

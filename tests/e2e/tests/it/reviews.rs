@@ -235,7 +235,7 @@ async fn each_distinct_review_is_sent_once_for_all_waiting_requests() {
     for (_, target, wanted) in &cases {
         assert_eq!(requested.remove(&wanted.to_string()), Some(1), "{target}: {wanted}");
     }
-    assert_eq!(requested, BTreeMap::new(), "nobody asked for these");
+    assert_eq!(requested, BTreeMap::new(), "these were not requested");
 }
 
 #[tokio::test]

@@ -278,7 +278,7 @@ async fn serves(installed: &Installed, pair: &Pair) -> anyhow::Result<()> {
         for (name, pod) in installed.running() {
             let path = "/api/v1/namespaces/default/configmaps";
             let status = get(pod.ip.context("no address")?, 8444, path, Some(pair)).await?;
-            ensure!(status == 200, "{name} answers {status}");
+            ensure!(status == 200, "{name} responds with {status}");
         }
         Ok(())
     })

@@ -1,5 +1,5 @@
 //! Compares our files with upstream's, and our types with our files.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue should stop")]
 
 mod crds;
 mod difference;

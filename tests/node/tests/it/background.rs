@@ -83,7 +83,7 @@ impl Open {
             if stdout.contains(wanted) {
                 return Ok(Ok(stdout));
             }
-            let why = format!("it says {stdout:?} and {stderr:?}");
+            let why = format!("it printed {stdout:?} and {stderr:?}");
             ensure!(!runs, why);
             Ok(Err(format!("{why} and has ended")))
         });

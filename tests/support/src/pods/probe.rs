@@ -53,7 +53,7 @@ where
     tokio::select! {
         ended = connection => {
             ended?;
-            anyhow::bail!("the connection ended before the answer")
+            anyhow::bail!("the connection closed before the response")
         }
         response = sender.send_request(request) => Ok(response?.status().as_u16()),
     }

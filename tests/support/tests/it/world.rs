@@ -101,7 +101,7 @@ async fn a_deployment_runs_and_its_service_responds_by_name() {
     assert_eq!(status.code, 0, "{status:?}\n{}", pods.log_tails("pods-test", 20));
     // Both pods respond, each at its own address, behind one ClusterIP.
     let mut seen = std::collections::BTreeSet::new();
-    wait::until(wait, "both pods to answer", async || {
+    wait::until(wait, "both pods to respond", async || {
         seen.extend(send_request("web.pods-test.svc").await);
         (seen.len() == 2).then_some(())
     })
@@ -127,7 +127,7 @@ async fn the_api_server_is_reachable_by_name_at_its_cluster_ip() {
     if world.pods("the API server is reached at its ClusterIP").is_none() {
         return;
     }
-    wait::until(Duration::from_secs(20), "kubernetes.default.svc to answer", async || {
+    wait::until(Duration::from_secs(20), "kubernetes.default.svc to respond", async || {
         tokio::net::TcpStream::connect(("kubernetes.default.svc", 443)).await.ok()
     })
     .await

@@ -26,7 +26,7 @@ pub(crate) async fn connects(target: &Target, count: u64, concurrency: usize) ->
                 let mut driver = JoinSet::new();
                 let mut sender = target.sender(&tls, &mut driver).await?;
                 let response = sender.send(target.request(0)?).await?;
-                ensure!(response.status() == 200, "answer {}", response.status());
+                ensure!(response.status() == 200, "status {}", response.status());
                 response.into_body().collect().await?;
                 done.push(Done { latency: start.elapsed(), at: started.elapsed() });
                 // The connection closes gracefully when its last sender is dropped.

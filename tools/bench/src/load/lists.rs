@@ -33,7 +33,7 @@ pub(crate) async fn lists(
             let mut driver = JoinSet::new();
             let mut sender = target.sender(&tls, &mut driver).await?;
             let response = sender.send(target.request(0)?).await?;
-            ensure!(response.status() == 200, "answer {}", response.status());
+            ensure!(response.status() == 200, "status {}", response.status());
             response.into_body().collect().await?;
             anyhow::Ok(())
         };

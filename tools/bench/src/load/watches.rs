@@ -101,7 +101,7 @@ impl Crowd {
         for _ in 0..count {
             let open = async {
                 let response = sender.send(target.request(0)?).await?;
-                ensure!(response.status() == 200, "answer {}", response.status());
+                ensure!(response.status() == 200, "status {}", response.status());
                 let mut body = response.into_body();
                 body.frame().await.context("it ended before its first event")??;
                 anyhow::Ok(body)

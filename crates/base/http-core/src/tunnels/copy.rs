@@ -265,7 +265,7 @@ mod tests {
         let copied = poll(&mut copying, &mut from, &mut to);
         let Poll::Ready(Err(error)) = copied else { panic!("{copied:?}") };
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
-        assert_eq!(to.seen, ["10", "f"], "and the writer is not told of an end");
+        assert_eq!(to.seen, ["10", "f"], "and the writer is not shut down");
     }
 
     #[test]

@@ -164,7 +164,7 @@ impl Service for TestService {
                 "/upgrade" => {
                     let upgrade = hyper::upgrade::on(&mut request);
                     service.tunnels.spawn(async move {
-                        let upgraded = upgrade.await.expect("the client was told 101");
+                        let upgraded = upgrade.await.expect("the client received 101");
                         let mut near = TokioIo::new(upgraded);
                         let (mut far, mut echo) = tokio::io::duplex(64);
                         let echoing = async {

@@ -14,7 +14,7 @@ async fn raw(client: &Client<'_>, request: &str) -> Option<u16> {
         // The server may also close the connection.
         while tls.read_buf(&mut response).await.unwrap_or(0) > 0 {}
     };
-    tokio::time::timeout(PATIENCE, reading).await.expect("an answer or the end");
+    tokio::time::timeout(PATIENCE, reading).await.expect("a response or the end");
     let text = String::from_utf8_lossy(&response).into_owned();
     text.strip_prefix("HTTP/1.1 ").or_else(|| text.strip_prefix("HTTP/1.0 "))?.get(..3)?.parse().ok()
 }

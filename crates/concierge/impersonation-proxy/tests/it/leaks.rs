@@ -142,7 +142,7 @@ async fn everything(world: &World, client: &Client<'_>) {
 /// Returns whether the case may end without a response: head and end of the server's response may
 /// be read at once, and the reset then overtakes the head.
 fn is_broken_at_once(name: &str, got: Option<u16>) -> bool {
-    name == "a broken answer" && got.is_none()
+    name == "a broken response" && got.is_none()
 }
 
 /// Returns the status of the last response; `None` without a response.
@@ -222,8 +222,8 @@ fn requests() -> Vec<(&'static str, Option<u16>, Vec<u8>)> {
             upgrade("connection: upgrade, close\r\nupgrade: x\r\n"),
         ),
         ("no protocol asked for", Some(502), upgrade("connection: upgrade, close\r\n")),
-        ("a broken answer", Some(200), get("/breaks")),
-        ("no answer", Some(504), get("/silent?timeout=200ms")),
+        ("a broken response", Some(200), get("/breaks")),
+        ("no response", Some(504), get("/silent?timeout=200ms")),
     ]
 }
 
@@ -262,7 +262,7 @@ async fn slow_heads(client: &Client<'_>) {
             if raw.try_write("a").await.is_err() {
                 break;
             }
-            assert!(began.elapsed() < PATIENCE, "it would go on for ever");
+            assert!(began.elapsed() < PATIENCE, "it would continue indefinitely");
         }
     }
 }
@@ -293,8 +293,8 @@ async fn over_http2(client: &Client<'_>) {
         ("no escape", Some(400), Request::get(uri("/%zz"))),
         ("too large headers", Some(431), Request::get(uri("/api/v1/pods")).header("x", large)),
         ("CONNECT", Some(400), Request::builder().method(Method::CONNECT).uri("kubernetes:443")),
-        ("a broken answer", Some(200), Request::get(uri("/breaks"))),
-        ("no answer", Some(504), Request::get(uri("/silent?timeout=200ms"))),
+        ("a broken response", Some(200), Request::get(uri("/breaks"))),
+        ("no response", Some(504), Request::get(uri("/silent?timeout=200ms"))),
         ("an ordinary request", Some(200), Request::get(uri("/api/v1/pods"))),
     ] {
         let got = tokio::time::timeout(PATIENCE, send_request(request)).await.expect(name);

@@ -104,7 +104,7 @@ impl Flood {
 }
 
 async fn get(client: &Client<'_>) -> ReceivedResponse {
-    tokio::time::timeout(PATIENCE, client.get("/api/v1/namespaces")).await.expect("an answer in time")
+    tokio::time::timeout(PATIENCE, client.get("/api/v1/namespaces")).await.expect("a response in time")
 }
 
 #[tokio::test]

@@ -221,7 +221,7 @@ async fn a_websocket_is_tunnelled_and_each_side_can_close_first() {
             server.shutdown().await.unwrap();
             let (rest, end) = raw.rest().await;
             assert_eq!(rest, "all there is");
-            end.expect("an end that was said, not a cut");
+            end.expect("a regular end of the stream");
             raw.write("and more").await;
             raw.end().await;
             server.read_to_string(&mut heard).await.unwrap();

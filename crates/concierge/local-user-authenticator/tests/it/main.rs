@@ -89,7 +89,7 @@ async fn ca(secrets: &Api<Secret>) -> anyhow::Result<Vec<u8>> {
 
 /// Waits until the responses on several consecutive connections contain the expected text.
 async fn assert_review(tls: &Arc<rustls::ClientConfig>, token: &str, expected: &str) -> anyhow::Result<()> {
-    wait::until_ok(PATIENCE, format!("every replica to answer {expected}"), async || {
+    wait::until_ok(PATIENCE, format!("every replica to respond with {expected}"), async || {
         for _ in 0..8 {
             let (status, body) = review(Arc::clone(tls), token).await?;
             ensure!(status == StatusCode::OK && body.contains(expected), "{status} {body}");

@@ -216,6 +216,6 @@ fn expressions_are_ordered_by_the_joined_length_of_prefix_and_expression() {
     );
     world.proxy("app/blog", json!({"routes": [route("/.*", "included")]}));
     let seen = world.build();
-    let Action::Respond(response) = &seen.route("h/blog/a").action else { panic!("no answer") };
+    let Action::Respond(response) = &seen.route("h/blog/a").action else { panic!("no response") };
     assert_eq!(&*response.body, "its own");
 }

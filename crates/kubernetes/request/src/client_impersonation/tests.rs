@@ -189,7 +189,7 @@ fn user_info_reviews_every_part_of_the_user() {
             "impersonate:user-info authentication.k8s.io/v1 userextras/acme.io/foo /2",
         ]
     );
-    let Step::Review(Attributes::Resource(on)) = &plan.steps[0] else { panic!("a resource is asked about") };
+    let Step::Review(Attributes::Resource(on)) = &plan.steps[0] else { panic!("a resource is reviewed") };
     assert_eq!(on.label_selector.as_deref(), Some("a=b"));
     let mut becomes = wanted;
     becomes.groups.push(AUTHENTICATED.to_owned());

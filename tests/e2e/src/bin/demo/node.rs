@@ -42,7 +42,7 @@ pub(crate) async fn demo(params: Params, stop: &mut StopSignals) -> anyhow::Resu
     };
     let code = walk(&node, &params, own, start, stop).await?;
     if own && !params.keep {
-        println!("\n== End the node");
+        println!("\n== Stop the node");
         node.down().await?;
     }
     Ok(code)

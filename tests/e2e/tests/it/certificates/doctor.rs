@@ -75,7 +75,7 @@ async fn doctor_finds_problems_and_prints_the_remedies() {
 
     // An endpoint to which the name does not resolve, and the original one.
     configure(&installed, json!({"externalEndpoint": format!("{EXTERNAL_NAME}:1")})).await;
-    let output = await_line(&installed, "problem  nothing answers at https://").await;
+    let output = await_line(&installed, "problem  no server responds at https://").await;
     assert_eq!(output.code, 1);
     configure(&installed, json!({"externalEndpoint": EXTERNAL_NAME})).await;
     await_line(&installed, &fine).await;

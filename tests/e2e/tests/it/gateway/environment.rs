@@ -238,7 +238,7 @@ impl<G> Environment<G> {
                 let mut stream = self.connect(door, host).await?;
                 ensure!(shown_by(&stream) == shown, "{door} shows {}", shown_by(&stream));
                 let response = send_request(&mut stream, host, "/").await?;
-                ensure!(response.body == reported, "{door} answers {response:?}");
+                ensure!(response.body == reported, "{door} responds with {response:?}");
             }
             ensure!(self.doors().len() == 2, "there are {} replicas", self.doors().len());
             Ok(())
@@ -280,7 +280,7 @@ impl<G> Environment<G> {
     pub(super) async fn leader(&self) -> anyhow::Result<String> {
         let get = ["get", "lease", APP, "-n", APP, "-o", "jsonpath={.spec.holderIdentity}"];
         let holder = self.world.kubectl().output(&get).await?;
-        ensure!(!holder.is_empty(), "nobody leads");
+        ensure!(!holder.is_empty(), "no replica is the leader");
         Ok(holder)
     }
 
@@ -332,12 +332,12 @@ where
             let (name, value) = line.split_once(':')?;
             name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
         });
-        let length = length.with_context(|| format!("an answer of no known length: {}", response.head))?;
+        let length = length.with_context(|| format!("a response of unknown length: {}", response.head))?;
         while response.rest.len() < length {
             ensure!(response.stream.read_buf(&mut response.rest).await? > 0, "the body breaks off");
         }
         let body = String::from_utf8(response.rest)?;
         Ok(ReceivedResponse { status: response.status, head: response.head, body })
     };
-    tokio::time::timeout(Duration::from_secs(20), exchange).await.context("no answer")?
+    tokio::time::timeout(Duration::from_secs(20), exchange).await.context("no response")?
 }

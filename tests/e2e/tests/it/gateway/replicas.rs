@@ -54,7 +54,7 @@ async fn both_replicas_serve_and_the_leader_alone_writes_statuses() {
         let door = pod.ip.unwrap();
         assert!(
             environment.metric(door, "pinniped_gateway_requests_total").await > 0,
-            "{name} served nobody"
+            "{name} served no request"
         );
         assert_eq!(environment.admin(door, "/readyz").await.unwrap().status, 200, "{name}");
     }

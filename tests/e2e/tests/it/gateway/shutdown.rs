@@ -86,7 +86,7 @@ async fn a_terminating_pod_finishes_open_requests_and_another_one_becomes_the_le
     // The pod released the Lease, so another pod does not wait for its expiry. The terminated pod
     // is replaced, and its replacement may be the faster one.
     let waited = wait::until_ok(SOON, "a new leader", async || {
-        ensure!(transitions(&environment).await? > before, "nobody has taken over");
+        ensure!(transitions(&environment).await? > before, "no replica has taken over");
         Ok(())
     });
     environment.check(waited.await);

@@ -110,7 +110,7 @@ impl Cluster {
             });
         }
         let condition = &status["conditions"][0];
-        anyhow::ensure!(&condition["observedGeneration"] == generation, "nobody has looked at it: {found}");
+        anyhow::ensure!(&condition["observedGeneration"] == generation, "it has not been processed: {found}");
         let errors = condition["errors"].as_array();
         let reported = errors.into_iter().flatten().map(|error| {
             let part = |field: &str| error[field].as_str().unwrap_or_default();

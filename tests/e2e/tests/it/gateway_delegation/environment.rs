@@ -286,7 +286,7 @@ impl Held {
     /// Waits until the gateway has closed the connection.
     pub(super) async fn ended(mut self) -> anyhow::Result<()> {
         let read = tokio::time::timeout(SOON, self.0.read_u8()).await.context("it stays open")?;
-        anyhow::ensure!(read.is_err(), "something came that nobody asked for");
+        anyhow::ensure!(read.is_err(), "something arrived that was not requested");
         Ok(())
     }
 }
@@ -310,7 +310,7 @@ async fn tls(door: IpAddr, name: &str, host: &str, client: Option<&Pair>) -> any
     let shown = common_name(&shown.context("no certificate")?)?;
     let request = request(host);
     let response = wire::raw_request(stream, &request);
-    Ok(match tokio::time::timeout(PATIENCE, response).await.context("no answer")? {
+    Ok(match tokio::time::timeout(PATIENCE, response).await.context("no response")? {
         Ok(response) => format!("{shown} {}", response.status),
         Err(_closed) => format!("{shown} closed"),
     })
@@ -321,7 +321,7 @@ async fn plain(door: IpAddr, host: &str) -> anyhow::Result<String> {
     let tcp = TcpStream::connect(SocketAddr::new(door, PLAIN_PORT)).await.context("no connection")?;
     let request = request(host);
     let response = tokio::time::timeout(PATIENCE, wire::raw_request(tcp, &request));
-    Ok(response.await.context("no answer")??.status.to_string())
+    Ok(response.await.context("no response")??.status.to_string())
 }
 
 fn request(host: &str) -> Vec<u8> {

@@ -48,6 +48,6 @@ async fn a_new_serving_certificate_is_used_for_new_connections_and_open_ones_con
     let maps = Api::<ConfigMap>::namespaced(client, user);
     let map = serde_json::from_value(json!({"metadata": {"name": "later"}})).unwrap();
     maps.create(&PostParams::default(), &map).await.unwrap();
-    assert_eq!(events.next().await["object"]["metadata"]["name"], "later", "the old watch goes on");
+    assert_eq!(events.next().await["object"]["metadata"]["name"], "later", "the old watch continues");
     assert_eq!(before.send_request(get(&path)).await.status, 200, "and the old connection");
 }

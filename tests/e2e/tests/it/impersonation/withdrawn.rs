@@ -76,10 +76,10 @@ async fn a_proxy_whose_service_account_is_deleted_is_not_ready_until_the_account
     let pods_answer = async |served: u16, ready: u16| {
         for ip in &addresses {
             let response = shutdown::get(*ip, 8444, path, Some(&pair)).await?;
-            ensure!(response == served, "the proxy on {ip} answers {response}");
+            ensure!(response == served, "the proxy on {ip} responds with {response}");
             for check in ["/readyz/token", "/readyz"] {
                 let response = shutdown::get(*ip, 10250, check, Some(&admin)).await?;
-                ensure!(response == ready, "{check} on {ip} answers {response}");
+                ensure!(response == ready, "{check} on {ip} responds with {response}");
             }
         }
         Ok(())

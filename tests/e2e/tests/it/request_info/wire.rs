@@ -119,7 +119,7 @@ async fn read_until(
         if let Some(at) = buffer.windows(end.len()).position(|window| window == end) {
             return Ok(at + end.len());
         }
-        anyhow::ensure!(stream.read_buf(buffer).await? > 0, "the connection ended within an answer");
+        anyhow::ensure!(stream.read_buf(buffer).await? > 0, "the connection closed within a response");
     }
 }
 

@@ -39,7 +39,7 @@ pub(super) async fn stay_open(session: &Session<'_>) -> anyhow::Result<Shown> {
     let protocol = protocol(session.version);
     ensure!(notes.contains(protocol), "there is no {protocol:?} in {notes}");
     for open in [&idle, &busy] {
-        ensure!(open.runs().await?, "a port-forward has ended by itself");
+        ensure!(open.runs().await?, "a port-forward has terminated");
     }
     Ok(Shown { code: 0, stdout: String::new(), stderr: String::new() })
 }
@@ -94,7 +94,7 @@ impl Echo {
         let (mut read, mut write) = self.0.split();
         let mut back = vec![0; bytes.len()];
         let both = async { tokio::try_join!(write.write_all(bytes), read.read_exact(&mut back)).map(drop) };
-        timeout(SOON, both).await.context("no answer")?.context("the connection is broken")?;
+        timeout(SOON, both).await.context("no response")?.context("the connection is broken")?;
         ensure!(back == bytes, "other bytes came back");
         Ok(())
     }

@@ -72,7 +72,7 @@ pub(super) async fn attach(session: &Session<'_>) -> anyhow::Result<Shown> {
         open.write_input(&format!("{word}\n")).await?;
         open.await_output(&format!("heard {word}\n")).await?;
     }
-    ensure!(open.runs().await?, "it has ended by itself");
+    ensure!(open.runs().await?, "it has terminated");
     open.hang_up().await;
     session.end_of(&open).await
 }
@@ -130,7 +130,7 @@ pub(super) async fn proxy(session: &Session<'_>) -> anyhow::Result<Shown> {
         ensure!(body.contains(wanted), "GET {path}: {}\n{body}", response.head);
         output += &format!("{} with {wanted}\n", response.status);
     }
-    ensure!(open.runs().await?, "it has ended by itself");
+    ensure!(open.runs().await?, "it has terminated");
     Ok(Shown { code: 0, stdout: output, stderr: String::new() })
 }
 

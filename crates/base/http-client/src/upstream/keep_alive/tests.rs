@@ -401,7 +401,7 @@ async fn dropping_a_response_closes_its_connection() {
             (far, head)
         };
         tokio::select! {
-            _ = request_future.as_mut() => panic!("there is no answer"),
+            _ = request_future.as_mut() => panic!("there is no response"),
             read = within(reading) => read,
         }
     };

@@ -43,7 +43,7 @@ async fn run_with_deadline<T, F: Future<Output = T>>(
     };
     tokio::select! {
         result = exec.print(&agent) => result,
-        () = server => unreachable!("the server waits for ever"),
+        () = server => unreachable!("the server waits indefinitely"),
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::read;
 
 /// A word that is no part of any name of a file or an item, and the term to use.
-const GONE: [(&str, &str); 9] = [
+const GONE: [(&str, &str); 37] = [
     ("lane", "worker"),
     ("lanes", "workers"),
     ("carrier", "protocol policy"),
@@ -15,6 +15,34 @@ const GONE: [(&str, &str); 9] = [
     ("manners", "graceful"),
     ("told", "validation report, de-duplication"),
     ("way", "path, route, method"),
+    ("answer", "response, to respond"),
+    ("answers", "responses, responds"),
+    ("answered", "responded"),
+    ("ask", "to request, to query, to review"),
+    ("asks", "requests, queries, reviews"),
+    ("asked", "requested"),
+    ("asking", "requesting"),
+    ("tell", "to report, to notify"),
+    ("tells", "reports, notifies"),
+    ("say", "to print, to log"),
+    ("says", "prints, logs"),
+    ("said", "printed, logged"),
+    ("talk", "to connect, to exchange"),
+    ("knows", "recognizes, contains"),
+    ("judge", "to verify, to check"),
+    ("judges", "verifies, checks"),
+    ("judgement", "requirement, check"),
+    ("verdict", "decision (authorization), verification (certificates), validation (objects)"),
+    ("verdicts", "decisions, verifications, validations"),
+    ("outcome", "result"),
+    ("outcomes", "results"),
+    ("nobody", "anonymous, none"),
+    ("somebody", "a client, a user"),
+    ("anybody", "any client, any user"),
+    ("whoever", "a client, a user"),
+    ("complaint", "error"),
+    ("story", "scenario"),
+    ("tale", "scenario"),
 ];
 
 /// The keywords before a name in its definition.
@@ -95,6 +123,9 @@ mod tests {
             ("pub struct ControlPlane;", false),
             ("mod gateway;", false),
             ("const WAY: u8 = 0;", true),
+            ("pub enum ProxyVerdict {", true),
+            ("    async fn ask(&self) -> Response {", true),
+            ("const TASK: u8 = 0;", false),
         ];
         for (line, found) in table {
             assert_eq!(defined(line).and_then(problem).is_some(), found, "{line}");

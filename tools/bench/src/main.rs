@@ -132,7 +132,7 @@ fn run_command() -> anyhow::Result<ExitCode> {
         Command::Stub(options) => runtime.block_on(server::stub(&options))?,
         Command::Login(options) => runtime.block_on(server::login(&options))?,
         Command::Gets { target, load } => {
-            print_json(&runtime.block_on(unless_cancelled(load::gets(&target, &load)))?)?
+            print_json(&runtime.block_on(unless_cancelled(load::gets(&target, &load)))?)?;
         }
         Command::Connects { target, count, concurrency } => {
             print_json(&runtime.block_on(unless_cancelled(load::connects(&target, count, concurrency)))?)?;

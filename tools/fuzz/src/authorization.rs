@@ -13,7 +13,7 @@ use pinniped_delegated_auth::bearer::{
     Bearer, WEBSOCKET_TOKEN_PREFIX, WebSocketToken, WebSocketTokenError, bearer_token, is_websocket_request,
     websocket_token,
 };
-use pinniped_delegated_auth::cluster::TokenReviewer;
+use pinniped_delegated_auth::reviews::TokenReviewer;
 use pinniped_delegated_auth::cluster_auth_config::{ClusterAuthConfig, ClusterAuthConfigWatch};
 use pinniped_delegated_auth::request::{
     AuthenticationResult, Method, Peer, RequestAuthenticator, RequestAuthenticatorParams,

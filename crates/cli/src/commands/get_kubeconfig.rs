@@ -12,7 +12,7 @@
 
 mod discovery;
 mod jwt;
-mod options;
+pub(crate) mod options;
 mod plugin;
 mod supervisor;
 mod validate;

@@ -1,10 +1,11 @@
 //! The table of all commands and flags.
 
 use super::value::Kind;
+use crate::commands::get_kubeconfig::options;
 
-mod flags;
+pub(crate) mod flags;
 
-use flags::{DOCTOR, GET_KUBECONFIG, KUBECTL, LOGIN_OIDC, LOGIN_STATIC, PROXY, SHELL, VERSION, WHOAMI};
+use flags::{DOCTOR, KUBECTL, LOGIN_OIDC, LOGIN_STATIC, PROXY, SHELL, VERSION, WHOAMI};
 
 /// The action of a runnable command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,7 +137,7 @@ pub struct FlagSpec {
 }
 
 impl FlagSpec {
-    const fn new(name: &'static str, kind: Kind, usage: &'static str) -> Self {
+    pub(crate) const fn new(name: &'static str, kind: Kind, usage: &'static str) -> Self {
         Self {
             name,
             short: None,
@@ -149,34 +150,34 @@ impl FlagSpec {
         }
     }
 
-    const fn text(name: &'static str, usage: &'static str) -> Self {
+    pub(crate) const fn text(name: &'static str, usage: &'static str) -> Self {
         Self::new(name, Kind::String, usage)
     }
 
-    const fn switch(name: &'static str, usage: &'static str) -> Self {
+    pub(crate) const fn switch(name: &'static str, usage: &'static str) -> Self {
         Self::new(name, Kind::Bool, usage)
     }
 
-    const fn or(mut self, default: Default) -> Self {
+    pub(crate) const fn or(mut self, default: Default) -> Self {
         self.default = default;
         self
     }
 
-    const fn or_text(self, default: &'static str) -> Self {
+    pub(crate) const fn or_text(self, default: &'static str) -> Self {
         self.or(Default::Text(default))
     }
 
-    const fn letter(mut self, letter: char) -> Self {
+    pub(crate) const fn letter(mut self, letter: char) -> Self {
         self.short = Some(letter);
         self
     }
 
-    const fn hidden(mut self) -> Self {
+    pub(crate) const fn hidden(mut self) -> Self {
         self.hidden = true;
         self
     }
 
-    const fn required(mut self) -> Self {
+    pub(crate) const fn required(mut self) -> Self {
         self.required = true;
         self
     }
@@ -247,7 +248,7 @@ static GET: [CommandSpec; 1] = [CommandSpec {
     short: "Generate a Pinniped-based kubeconfig for a cluster",
     long: "Generate a Pinniped-based kubeconfig for a cluster.\n\nThe kubeconfig holds no credential and can be shared, unless --static-token is used: then the\ntoken is part of it. A file written with --output is created with the permissions of your umask.\n\nIn mode ServiceAccountToken, users send a short-lived token of a service account to the API server,\ntogether with headers that impersonate them; without the headers, the token has no permissions.\n--impersonation-delivery selects the component that sends the headers:\n\n\tauto, kubeconfig  fields of the kubeconfig (as, as-uid, as-groups, as-user-extra), written by\n\t                  this command with --static-token, otherwise by the first login and when the\n\t                  identity changes; run kubectl again after that\n\twrapper           pinniped kubectl -- ARGS\n\tproxy             pinniped proxy, for programs of any kind\n\texec-headers      a kubectl that sends the headers that its plugin returns",
     action: Some(Action::GetKubeconfig),
-    flags: &GET_KUBECONFIG,
+    flags: &options::FLAGS,
     ..CommandSpec::EMPTY
 }];
 

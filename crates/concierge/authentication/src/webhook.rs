@@ -22,7 +22,7 @@ mod pool;
 
 use self::pool::Pool;
 use crate::registry::{AuthenticateError, TokenAuthenticator};
-use pinniped_delegated_auth::review::{
+use pinniped_delegated_auth::review_call::{
     Backoff, CallError, TokenReviewResponse, TokenReviewResult, token_review_body,
 };
 use pinniped_http_client::dial::{Dialer, Target};

@@ -24,8 +24,8 @@ use pinniped_concierge_api::config::{CredentialIssuerStrategy, StrategyStatus};
 use pinniped_concierge_domain::status_text::StatusText;
 use pinniped_concierge_domain::strategy::kube_cert_agent::update::Step;
 use pinniped_concierge_domain::strategy::kube_cert_agent::{
-    AgentPod, AppliedDeployment, Conclusion, DeploymentError, KeyError, Settings, conclude, decide,
-    signing_key,
+    AgentPod, AppliedDeployment, Conclusion, DeploymentError, KeyError, Settings, agent_output, conclude,
+    decide,
 };
 use pinniped_kube_types::partial::Deployment;
 use pinniped_pki::CertificateStore;
@@ -135,7 +135,7 @@ impl CertAgentController {
             cause: StatusText::of(&error),
             is_forbidden: error.is_forbidden(),
         })?;
-        let key = signing_key::parse(&output, agent)?;
+        let key = agent_output::parse(&output, agent)?;
         self.params
             .signer
             .set(&key.certificate_pem, &key.key_pem)

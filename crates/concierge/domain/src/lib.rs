@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`strategy`] | what runs for a `CredentialIssuer`, strategy by strategy |
 //! | [`credential_issuer`] | the entries and conditions in the status of the `CredentialIssuer` |
-//! | [`authenticator`] | the status of an authenticator |
+//! | [`authenticator_status`] | the status of an authenticator |
 //! | [`endpoint`] | external endpoints and the URLs that are advertised |
 //! | [`renewal`] | when a certificate is replaced |
 //! | [`service_account_tokens`] | the objects that allow users to impersonate themselves |
@@ -15,7 +15,7 @@
 
 #![forbid(unsafe_code)]
 
-pub mod authenticator;
+pub mod authenticator_status;
 pub mod credential_issuer;
 pub mod endpoint;
 pub mod identity_digest;

@@ -16,7 +16,7 @@ use http::{Method, Request, Response, StatusCode, Uri};
 use hyper::upgrade::OnUpgrade;
 use pinniped_apiserver::chain::{Chain, Handler, RequestContext, RequestResult};
 use pinniped_apiserver::refusal::Refusal;
-use pinniped_delegated_auth::cluster::{ReviewError, TokenReviewer};
+use pinniped_delegated_auth::reviews::{ReviewError, TokenReviewer};
 use pinniped_http_client::upstream::{RequestBody, add_precomputed};
 use pinniped_http_headers::hop_by_hop;
 use pinniped_http_server::Incoming;

@@ -83,6 +83,10 @@ fn encode(content: &[u8], out: &mut impl Write) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use pinniped_concierge_domain::strategy::kube_cert_agent::key_layout::{
+        CERTIFICATE_VARIABLE, KEY_VARIABLE,
+    };
+
     use super::*;
 
     fn printed(certificate: &[u8], key: &[u8]) -> Result<String, String> {
@@ -92,8 +96,9 @@ mod tests {
         std::fs::write(&key_path, key).unwrap();
         let mut out = Vec::new();
         let variable = |name: &str| match name {
-            "CERT_PATH" => certificate_path.clone().into(),
-            _ => key_path.clone().into(),
+            CERTIFICATE_VARIABLE => certificate_path.clone().into(),
+            KEY_VARIABLE => key_path.clone().into(),
+            other => panic!("the Concierge does not set {other}"),
         };
         match print(variable, &mut out) {
             Ok(()) => Ok(String::from_utf8(out).unwrap()),

@@ -31,8 +31,8 @@ use pinniped_concierge_domain::strategy::kube_cert_agent::{
     Settings as AgentSettings, deployment::deployment_name,
 };
 use pinniped_controller::lease::Timing;
-use pinniped_delegated_auth::cluster::{Authorizer, TokenReviewer};
 use pinniped_delegated_auth::cluster_auth_config::ClusterAuthConfigWatch;
+use pinniped_delegated_auth::reviews::{Authorizer, TokenReviewer};
 use pinniped_http_client::proxy_environment::ProxyEnvironment;
 use pinniped_http_server::metrics::Metrics;
 use pinniped_http_server::{Capacity, CapacityParams, Limits};

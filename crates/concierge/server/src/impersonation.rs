@@ -9,8 +9,8 @@ use futures::future::BoxFuture;
 use pinniped_concierge_controllers::impersonator::proxy_supervisor::{
     ProxyServer, ProxyStartError, RunningProxy,
 };
-use pinniped_delegated_auth::cluster::{Authorizer, TokenReviewer};
 use pinniped_delegated_auth::cluster_auth_config::ClusterAuthConfigWatch;
+use pinniped_delegated_auth::reviews::{Authorizer, TokenReviewer};
 use pinniped_error::chain;
 use pinniped_http_server::Limits;
 use pinniped_impersonation_proxy::impersonator::{

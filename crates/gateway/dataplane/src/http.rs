@@ -36,8 +36,8 @@ use crate::termination::{same_validation, validation};
 mod client_certificate;
 mod direct_response;
 mod exchange;
-mod headers;
 mod redirect;
+mod request_headers;
 mod upload;
 
 use exchange::{Exchange, RequestDetails, Upgrade};

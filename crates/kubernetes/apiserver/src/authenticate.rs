@@ -86,7 +86,7 @@ pub(crate) async fn authenticate(
 pub(crate) fn recognizes_client(authenticator: &RequestAuthenticator, connection: &Connection) -> bool {
     let cached = Client::of(connection).map(|client| &client.verification);
     authenticator.recognizes_client(
-        Peer { chain: &connection.peer_certificates, cached: cached, address: None },
+        Peer { chain: &connection.peer_certificates, cached, address: None },
         Timestamp::now(),
     )
 }

@@ -1,7 +1,7 @@
 //! Authorization by the API server, in the wording of the API server.
 
 use pinniped_delegated_auth::client_key::ClientKey;
-use pinniped_delegated_auth::cluster::{Authorizer, Decision, ReviewError};
+use pinniped_delegated_auth::reviews::{Authorizer, Decision, ReviewError};
 use pinniped_kube_request::attributes::Attributes;
 use pinniped_kube_request::forbidden;
 use pinniped_kube_request::identity::{KnownUser, MASTERS};

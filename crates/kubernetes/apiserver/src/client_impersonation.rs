@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use http::HeaderMap;
 use pinniped_cache::Cache;
 use pinniped_delegated_auth::client_key::ClientKey;
-use pinniped_delegated_auth::cluster::ReviewError;
+use pinniped_delegated_auth::reviews::ReviewError;
 use pinniped_kube_request::attributes::Attributes;
 use pinniped_kube_request::client_impersonation::intake::intake;
 use pinniped_kube_request::client_impersonation::{Mode, ModePlan, Step, plan_mode, refused_without_review};

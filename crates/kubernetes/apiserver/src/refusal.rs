@@ -2,7 +2,7 @@
 
 use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode, Version};
-use pinniped_delegated_auth::cluster::ReviewError;
+use pinniped_delegated_auth::reviews::ReviewError;
 use pinniped_http_server::layers::plain_error;
 use pinniped_http_server::{Body, body};
 use pinniped_kube_request::client_impersonation::intake::IntakeError;

@@ -2,7 +2,7 @@
 //!
 //! [`request::RequestAuthenticator`] tries front proxy, client certificate and bearer token in the
 //! order of a Kubernetes API server, with the trust that [`cluster_auth_config`] reads from the
-//! cluster. [`cluster`] sends TokenReviews and SubjectAccessReviews to the API server; [`review`]
+//! cluster. [`reviews`] sends TokenReviews and SubjectAccessReviews to the API server; [`review_call`]
 //! contains the parts that these share with calls to webhooks.
 //!
 //! The crate never forwards a request, never writes to the cluster, and never turns a failed review
@@ -13,9 +13,9 @@
 pub mod bearer;
 mod certificate;
 pub mod client_key;
-pub mod cluster;
 pub mod cluster_auth_config;
 mod digest;
 pub mod request;
 mod request_header;
-pub mod review;
+pub mod review_call;
+pub mod reviews;

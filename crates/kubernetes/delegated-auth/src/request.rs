@@ -31,10 +31,10 @@ use crate::bearer::{remove_websocket_tokens, replace_protocols, websocket_token}
 use crate::certificate::{
     ChainVerification, ClientVerification, FrontProxyVerification, Trust, chain_digest,
 };
-use crate::cluster::{ReviewError, TokenReviewer};
 use crate::cluster_auth_config::ClusterAuthConfigWatch;
 use crate::digest::{Digest, DigestHasher};
 use crate::request_header;
+use crate::reviews::{ReviewError, TokenReviewer};
 use pinniped_secret::token::Token;
 
 /// Maximum number of cached verification results.

@@ -41,7 +41,7 @@ pub(super) fn check_secret(observed: &Observed) -> Vec<Finding> {
             "create it (type kubernetes.io/tls), or correct spec.impersonationProxy.tls.secretName",
         )),
         ReadResult::Hidden(why) | ReadResult::Failed(why) => {
-            findings.push(Finding::unseen(name, why.clone()))
+            findings.push(Finding::unseen(name, why.clone()));
         }
     }
     findings

@@ -150,7 +150,7 @@ fn condition(observed: &Observed, findings: &mut Vec<Finding>) {
     };
     match condition_entry.status.as_str() {
         "True" => {
-            findings.push(Finding::Fine(format!("{}: {}", condition_entry.type_, condition_entry.message)))
+            findings.push(Finding::Fine(format!("{}: {}", condition_entry.type_, condition_entry.message)));
         }
         "False" => findings.push(Finding::problem(
             format!("{} is False: {}", condition_entry.type_, condition_entry.message),

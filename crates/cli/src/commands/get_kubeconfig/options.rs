@@ -1,14 +1,82 @@
-//! The options of the command line.
+//! The options of `get kubeconfig`: the flags that declare them, and their values.
 
 use pinniped_go_compat::duration::GoDuration;
 
+use crate::flags::tree::flags::{delivery, deprecated_namespace, kubeconfig, scopes, suffix};
 use crate::flags::tree::{
     DEFAULT_CLIENT_ID, DEFAULT_INSTALL_HINT, DEFAULT_NAME_SUFFIX, DEFAULT_SCOPES, DEFAULT_SUFFIX,
 };
-use crate::flags::{ConciergeMode, Delivery, Parsed, Value};
+use crate::flags::value::Kind;
+use crate::flags::{ConciergeMode, Delivery, FlagSpec, Parsed, Value};
 
 /// The default timeout of the whole command: ten minutes.
 const DEFAULT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(600);
+
+/// The flags, sorted by name.
+pub(crate) static FLAGS: [FlagSpec; 35] = [
+    suffix("concierge-api-group-suffix"),
+    FlagSpec::text("concierge-authenticator-name", "Name of the authenticator (default: discovered)"),
+    FlagSpec::text(
+        "concierge-authenticator-type",
+        "Type of the authenticator, either 'webhook' or 'jwt' (default: discovered)",
+    ),
+    FlagSpec::new(
+        "concierge-ca-bundle",
+        Kind::CaBundle,
+        "PEM file of CA certificates for the Concierge; can be repeated (default: discovered)",
+    ),
+    FlagSpec::text("concierge-credential-issuer", "Name of the CredentialIssuer (default: discovered)"),
+    FlagSpec::text("concierge-endpoint", "URL of the Concierge (default: discovered)"),
+    FlagSpec::new("concierge-mode", Kind::Mode, "Method of access to the Concierge: 'TokenCredentialRequestAPI', 'ImpersonationProxy' or 'ServiceAccountToken'; one of the first two is discovered if not given")
+        .or_text("TokenCredentialRequestAPI"),
+    deprecated_namespace(),
+    FlagSpec::switch("concierge-skip-wait", "Do not wait for strategies that are pending"),
+    FlagSpec::text("credential-cache", "Path of the file that caches cluster credentials"),
+    FlagSpec::text("generated-name-suffix", "Suffix appended to the names of the cluster, context and user")
+        .or_text(DEFAULT_NAME_SUFFIX),
+    delivery("Component that sends the impersonation headers in mode ServiceAccountToken: 'auto' or 'kubeconfig' (fields of the kubeconfig), 'wrapper' (pinniped kubectl), 'proxy' (pinniped proxy) or 'exec-headers' (a kubectl that can)"),
+    FlagSpec::text("install-hint", "What kubectl prints when the pinniped command is missing")
+        .or_text(DEFAULT_INSTALL_HINT),
+    kubeconfig(),
+    FlagSpec::text("kubeconfig-context", "Context of the kubeconfig to use (default: the current one)"),
+    FlagSpec::switch("no-concierge", "Send the token straight to the cluster, without a Concierge"),
+    FlagSpec::new(
+        "oidc-ca-bundle",
+        Kind::CaBundle,
+        "PEM file of CA certificates for the OIDC issuer; can be repeated",
+    ),
+    FlagSpec::text("oidc-client-id", "OIDC client ID").or_text(DEFAULT_CLIENT_ID),
+    FlagSpec::switch("oidc-debug-session-cache", "Log events of the session cache").hidden(),
+    FlagSpec::text("oidc-issuer", "OIDC issuer URL (default: discovered)"),
+    FlagSpec::new(
+        "oidc-listen-port",
+        Kind::Uint16,
+        "Port of the localhost listener (authorization code flow only)",
+    ),
+    FlagSpec::text("oidc-request-audience", "Exchange the token for one of this audience (RFC 8693)"),
+    scopes("oidc-scopes"),
+    FlagSpec::text("oidc-session-cache", "Path of the file that caches OIDC sessions"),
+    FlagSpec::switch("oidc-skip-browser", "Do not open a browser, only print the URL"),
+    FlagSpec::switch("oidc-skip-listen", "Do not listen on localhost").hidden(),
+    FlagSpec::text("output", "File to write to (default: stdout)").letter('o'),
+    FlagSpec::text("pinniped-cli-path", "Command that kubectl runs (default: this program's own path)"),
+    FlagSpec::switch("skip-validation", "Write the kubeconfig without trying to connect"),
+    FlagSpec::text("static-token", "Write this token into the kubeconfig instead of an OIDC login"),
+    FlagSpec::text(
+        "static-token-env",
+        "Write the name of the environment variable that holds the token instead of an OIDC login",
+    ),
+    FlagSpec::new("timeout", Kind::Duration, "Time limit for the whole command").or_text("10m0s"),
+    FlagSpec::text(
+        "upstream-identity-provider-flow",
+        "Flow of the Supervisor's identity provider: 'cli_password' or 'browser_authcode'",
+    ),
+    FlagSpec::text("upstream-identity-provider-name", "Name of the Supervisor's identity provider"),
+    FlagSpec::text(
+        "upstream-identity-provider-type",
+        "Type of the Supervisor's identity provider: 'oidc', 'ldap', 'activedirectory' or 'github'",
+    ),
+];
 
 /// All options. An empty text means "not given" if the discovery can determine the value.
 #[derive(Clone, Debug)]

@@ -1,27 +1,25 @@
-//! The flags of each command, sorted by name.
+//! The flags of each command, sorted by name, except those of `get kubeconfig`
+//! ([`crate::commands::get_kubeconfig::options`]).
 
-use super::{
-    DEFAULT_CLIENT_ID, DEFAULT_INSTALL_HINT, DEFAULT_NAME_SUFFIX, DEFAULT_SCOPES, DEFAULT_SUFFIX, Default,
-    FlagSpec,
-};
+use super::{DEFAULT_CLIENT_ID, DEFAULT_SCOPES, DEFAULT_SUFFIX, Default, FlagSpec};
 use crate::flags::value::{CLIENT_CERTIFICATE, Kind};
 
-const fn deprecated_namespace() -> FlagSpec {
+pub(crate) const fn deprecated_namespace() -> FlagSpec {
     let mut flag = FlagSpec::text("concierge-namespace", "Namespace of the Concierge").hidden();
     flag.default = Default::Text("pinniped-concierge");
     flag.deprecated = Some("not needed anymore");
     flag
 }
 
-const fn suffix(name: &'static str) -> FlagSpec {
+pub(crate) const fn suffix(name: &'static str) -> FlagSpec {
     FlagSpec::text(name, "Suffix of the Concierge's API groups").or_text(DEFAULT_SUFFIX)
 }
 
-const fn kubeconfig() -> FlagSpec {
+pub(crate) const fn kubeconfig() -> FlagSpec {
     FlagSpec::text("kubeconfig", "Path of the kubeconfig to use").or(Default::Kubeconfig)
 }
 
-const fn scopes(name: &'static str) -> FlagSpec {
+pub(crate) const fn scopes(name: &'static str) -> FlagSpec {
     FlagSpec::new(name, Kind::Strings, "OIDC scopes to request").or_text(DEFAULT_SCOPES)
 }
 
@@ -35,7 +33,7 @@ const fn credential_type() -> FlagSpec {
     .or_text(CLIENT_CERTIFICATE)
 }
 
-const fn delivery(usage: &'static str) -> FlagSpec {
+pub(crate) const fn delivery(usage: &'static str) -> FlagSpec {
     FlagSpec::new("impersonation-delivery", Kind::Delivery, usage).or_text("auto")
 }
 
@@ -52,71 +50,6 @@ const fn expected_identity() -> FlagSpec {
         "Digest of the identity that the kubeconfig impersonates; a service account token for another identity is not printed",
     )
 }
-
-pub(super) static GET_KUBECONFIG: [FlagSpec; 35] = [
-    suffix("concierge-api-group-suffix"),
-    FlagSpec::text("concierge-authenticator-name", "Name of the authenticator (default: discovered)"),
-    FlagSpec::text(
-        "concierge-authenticator-type",
-        "Type of the authenticator, either 'webhook' or 'jwt' (default: discovered)",
-    ),
-    FlagSpec::new(
-        "concierge-ca-bundle",
-        Kind::CaBundle,
-        "PEM file of CA certificates for the Concierge; can be repeated (default: discovered)",
-    ),
-    FlagSpec::text("concierge-credential-issuer", "Name of the CredentialIssuer (default: discovered)"),
-    FlagSpec::text("concierge-endpoint", "URL of the Concierge (default: discovered)"),
-    FlagSpec::new("concierge-mode", Kind::Mode, "Method of access to the Concierge: 'TokenCredentialRequestAPI', 'ImpersonationProxy' or 'ServiceAccountToken'; one of the first two is discovered if not given")
-        .or_text("TokenCredentialRequestAPI"),
-    deprecated_namespace(),
-    FlagSpec::switch("concierge-skip-wait", "Do not wait for strategies that are pending"),
-    FlagSpec::text("credential-cache", "Path of the file that caches cluster credentials"),
-    FlagSpec::text("generated-name-suffix", "Suffix appended to the names of the cluster, context and user")
-        .or_text(DEFAULT_NAME_SUFFIX),
-    delivery("Component that sends the impersonation headers in mode ServiceAccountToken: 'auto' or 'kubeconfig' (fields of the kubeconfig), 'wrapper' (pinniped kubectl), 'proxy' (pinniped proxy) or 'exec-headers' (a kubectl that can)"),
-    FlagSpec::text("install-hint", "What kubectl prints when the pinniped command is missing")
-        .or_text(DEFAULT_INSTALL_HINT),
-    kubeconfig(),
-    FlagSpec::text("kubeconfig-context", "Context of the kubeconfig to use (default: the current one)"),
-    FlagSpec::switch("no-concierge", "Send the token straight to the cluster, without a Concierge"),
-    FlagSpec::new(
-        "oidc-ca-bundle",
-        Kind::CaBundle,
-        "PEM file of CA certificates for the OIDC issuer; can be repeated",
-    ),
-    FlagSpec::text("oidc-client-id", "OIDC client ID").or_text(DEFAULT_CLIENT_ID),
-    FlagSpec::switch("oidc-debug-session-cache", "Log events of the session cache").hidden(),
-    FlagSpec::text("oidc-issuer", "OIDC issuer URL (default: discovered)"),
-    FlagSpec::new(
-        "oidc-listen-port",
-        Kind::Uint16,
-        "Port of the localhost listener (authorization code flow only)",
-    ),
-    FlagSpec::text("oidc-request-audience", "Exchange the token for one of this audience (RFC 8693)"),
-    scopes("oidc-scopes"),
-    FlagSpec::text("oidc-session-cache", "Path of the file that caches OIDC sessions"),
-    FlagSpec::switch("oidc-skip-browser", "Do not open a browser, only print the URL"),
-    FlagSpec::switch("oidc-skip-listen", "Do not listen on localhost").hidden(),
-    FlagSpec::text("output", "File to write to (default: stdout)").letter('o'),
-    FlagSpec::text("pinniped-cli-path", "Command that kubectl runs (default: this program's own path)"),
-    FlagSpec::switch("skip-validation", "Write the kubeconfig without trying to connect"),
-    FlagSpec::text("static-token", "Write this token into the kubeconfig instead of an OIDC login"),
-    FlagSpec::text(
-        "static-token-env",
-        "Write the name of the environment variable that holds the token instead of an OIDC login",
-    ),
-    FlagSpec::new("timeout", Kind::Duration, "Time limit for the whole command").or_text("10m0s"),
-    FlagSpec::text(
-        "upstream-identity-provider-flow",
-        "Flow of the Supervisor's identity provider: 'cli_password' or 'browser_authcode'",
-    ),
-    FlagSpec::text("upstream-identity-provider-name", "Name of the Supervisor's identity provider"),
-    FlagSpec::text(
-        "upstream-identity-provider-type",
-        "Type of the Supervisor's identity provider: 'oidc', 'ldap', 'activedirectory' or 'github'",
-    ),
-];
 
 pub(super) static LOGIN_STATIC: [FlagSpec; 13] = [
     suffix("concierge-api-group-suffix"),

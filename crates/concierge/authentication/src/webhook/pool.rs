@@ -16,7 +16,7 @@ use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio_util::task::AbortOnDropHandle;
 
-use pinniped_delegated_auth::review::{CallError, FullResponse, MAX_RESPONSE_SIZE};
+use pinniped_delegated_auth::review_call::{CallError, FullResponse, MAX_RESPONSE_SIZE};
 use pinniped_error::{causes, innermost};
 use pinniped_go_compat::io as go_io;
 use pinniped_http_client::dial::{ConnectError, Dialer};

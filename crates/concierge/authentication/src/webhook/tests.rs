@@ -251,7 +251,7 @@ async fn transient_failures_are_attempted_five_times() {
 
 #[tokio::test]
 async fn an_endless_response_is_cut_off() {
-    let huge = "x".repeat(pinniped_delegated_auth::review::MAX_RESPONSE_SIZE + 1);
+    let huge = "x".repeat(pinniped_delegated_auth::review_call::MAX_RESPONSE_SIZE + 1);
     let webhook = Webhook::start(USUAL, move |_| response(200, &huge)).await;
     let AuthenticateError::Failed(text) = webhook.client().authenticate(&Token::new("x")).await.unwrap_err();
     assert!(text.contains("length limit exceeded"), "{text}");

@@ -33,10 +33,11 @@ use pinniped_kube_types::partial::{Deployment, Pod};
 
 use crate::credential_issuer::strategies::{failing, fetched};
 use crate::status_text::StatusText;
+use agent_output::SigningKeyError;
 use cluster_info::ClusterInfoError;
 use pods::PodError;
-use signing_key::SigningKeyError;
 
+pub mod agent_output;
 pub mod cluster_info;
 pub mod deployment;
 pub mod flags;
@@ -44,7 +45,6 @@ pub mod k3s;
 pub mod key_layout;
 pub mod pods;
 mod quantity;
-pub mod signing_key;
 mod subset;
 pub mod update;
 

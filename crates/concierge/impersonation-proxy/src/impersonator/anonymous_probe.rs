@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::header::{ACCEPT, HeaderValue, USER_AGENT};
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
-use pinniped_delegated_auth::cluster::{Authorizer, Decision};
+use pinniped_delegated_auth::reviews::{Authorizer, Decision};
 use pinniped_kube_request::anonymous::{AnonymousPolicy, ProbeResult};
 use pinniped_kube_request::attributes::{Attributes, ResourceAttributes};
 use pinniped_kube_request::identity::{self, AUTHENTICATED, User};

@@ -12,10 +12,10 @@ use http_body_util::{BodyExt as _, Empty};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use pinniped_delegated_auth::cluster::{Authorizer, TokenReviewer};
 use pinniped_delegated_auth::cluster_auth_config::{
     ClusterAuthConfig, ClusterAuthConfigWatch, RequestHeaderConfig,
 };
+use pinniped_delegated_auth::reviews::{Authorizer, TokenReviewer};
 use pinniped_http_server::Body;
 use pinniped_impersonation_proxy::impersonator::{
     self, Impersonator, ImpersonatorMetrics, ImpersonatorParams, InFlightLimits,

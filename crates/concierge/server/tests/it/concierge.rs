@@ -14,8 +14,8 @@ use pinniped_concierge::apiserver::{self, ApiServer, Health};
 use pinniped_concierge::token_issuer::{IssuedToken, TokenIssuer, TokenIssuerError};
 use pinniped_concierge_api::login::ImpersonatedUser;
 use pinniped_concierge_authentication::registry::Registry;
-use pinniped_delegated_auth::cluster::{Authorizer, TokenReviewer};
 use pinniped_delegated_auth::cluster_auth_config::{ClusterAuthConfig, ClusterAuthConfigWatch};
+use pinniped_delegated_auth::reviews::{Authorizer, TokenReviewer};
 use pinniped_http_server::metrics::Metrics;
 use pinniped_http_server::{Limits, Listener};
 use pinniped_impersonation_proxy::impersonator::{

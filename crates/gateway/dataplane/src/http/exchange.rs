@@ -19,7 +19,7 @@ use pinniped_reverse_proxy::{ClientUpgrade, ForwardError, PauseLimit, TimeLimits
 use tokio::time::{Instant, sleep_until};
 
 use super::direct_response::{status, text};
-use super::headers::{self, ClientConnection};
+use super::request_headers::{self, ClientConnection};
 use super::upload::Upload;
 use super::{Next, PerConnection};
 use crate::active_table::ActiveTable;
@@ -177,10 +177,10 @@ pub(super) fn begin(
         client: connection.client(client),
         certificate,
     };
-    headers::rewrite(&mut parts.headers, client_connection);
+    request_headers::rewrite(&mut parts.headers, client_connection);
     let addressed = match upstream.id.protocol {
         Protocol::Http1 | Protocol::Tls => {
-            headers::set_host(&mut parts.headers, &authority).then(|| target.into())
+            request_headers::set_host(&mut parts.headers, &authority).then(|| target.into())
         }
         Protocol::H2 | Protocol::H2c => absolute(connection.entry.scheme(), authority, target),
     };

@@ -7,7 +7,7 @@ use kube::Api;
 use pinniped_concierge_api::authentication::WebhookAuthenticator;
 use pinniped_concierge_authentication::registry::AuthenticatorKey;
 use pinniped_concierge_authentication::webhook::WebhookClient;
-use pinniped_concierge_domain::authenticator::AuthenticatorConditions;
+use pinniped_concierge_domain::authenticator_status::AuthenticatorConditions;
 
 use super::WebhookAuthenticatorParams;
 use super::decide::{Entry, Plan};

@@ -2,7 +2,7 @@
 //! requests.
 
 use pinniped_concierge_api::authentication::{WebhookAuthenticator, WebhookAuthenticatorSpec};
-use pinniped_concierge_domain::authenticator::{AuthenticatorConditions, unable_to_validate};
+use pinniped_concierge_domain::authenticator_status::{AuthenticatorConditions, unable_to_validate};
 use pinniped_concierge_domain::status_text::StatusText;
 use pinniped_http_client::proxy_environment::ProxyEnvironment;
 use pinniped_kube_types::condition::DesiredCondition;

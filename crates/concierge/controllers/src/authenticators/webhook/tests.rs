@@ -10,7 +10,7 @@ use kube::client::Body;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher::Event;
 use pinniped_concierge_api::authentication::{AuthenticatorPhase, TlsSpec, WebhookAuthenticatorSpec};
-use pinniped_concierge_domain::authenticator::AuthenticatorConditions;
+use pinniped_concierge_domain::authenticator_status::AuthenticatorConditions;
 use pinniped_kube_types::condition::DesiredCondition;
 use pinniped_kube_types::suffix::GroupSuffix;
 use pinniped_pki::tls::{CipherRestriction, ClientCertificates, Profile, server_config};

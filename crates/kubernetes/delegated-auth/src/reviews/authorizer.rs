@@ -10,7 +10,8 @@ use pinniped_kube_request::attributes::{Attributes, ResourceAttributes};
 use pinniped_kube_request::identity::{KnownUser, MASTERS, User};
 use serde::{Deserialize, Serialize};
 
-use super::{CacheAs, Results, ReviewError, Reviews};
+use super::review_cache::{CacheAs, ReviewCache};
+use super::{ReviewError, Reviews};
 use crate::client_key::ClientKey;
 use crate::digest::Digest;
 
@@ -70,7 +71,7 @@ pub struct Authorizer(Arc<Inner>);
 
 struct Inner {
     reviews: Reviews,
-    results: Results<CachedDecision>,
+    results: ReviewCache<CachedDecision>,
     permits: FairSemaphore,
 }
 
@@ -82,7 +83,7 @@ impl Authorizer {
 
     pub(super) fn with(reviews: Reviews) -> Self {
         let permits = FairSemaphore::new(IN_FLIGHT, WAITING);
-        Self(Arc::new(Inner { reviews, results: Results::new(), permits }))
+        Self(Arc::new(Inner { reviews, results: ReviewCache::new(), permits }))
     }
 
     /// Decides whether this user is allowed to make a request with these attributes. A review is

@@ -10,10 +10,11 @@ use pinniped_cache::Cache;
 use pinniped_fair_semaphore::{FairSemaphore, Waiting};
 use pinniped_kube_request::identity::KnownUser;
 
-use super::{CacheAs, Charge, DigestCache, ENTRIES, Results, ReviewError, Reviews};
+use super::review_cache::{CacheAs, DigestCache, ENTRIES, ReviewCache};
+use super::{Charge, ReviewError, Reviews};
 use crate::client_key::{Level, network};
 use crate::digest::Digest;
-use crate::review::{TokenReviewResponse, TokenReviewResult, token_review_body};
+use crate::review_call::{TokenReviewResponse, TokenReviewResult, token_review_body};
 use pinniped_secret::token::Token;
 
 const PATH: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
@@ -46,7 +47,7 @@ pub struct TokenReviewer(Arc<Inner>);
 struct Inner {
     reviews: Reviews,
     key: hmac::Key,
-    results: Results<Option<KnownUser>>,
+    results: ReviewCache<Option<KnownUser>>,
     /// The users of tokens that were accepted.
     accepted: DigestCache<Charge>,
     accepted_before: Share,
@@ -77,7 +78,7 @@ impl TokenReviewer {
         Self(Arc::new(Inner {
             reviews,
             key,
-            results: Results::new(),
+            results: ReviewCache::new(),
             accepted: Arc::new(Cache::new(ENTRIES, ACCEPTED_FOR)),
             accepted_before: Share::new(),
             new: Share::new(),

@@ -3,8 +3,8 @@ use std::collections::HashMap;
 use pinniped_test_support::rng::Rng;
 
 use super::*;
-use crate::cluster::ENTRIES;
-use crate::cluster::tests::{allowed, peer};
+use crate::reviews::review_cache::ENTRIES;
+use crate::reviews::tests::{allowed, peer};
 
 /// Random reviews.
 struct Reviews(Rng);

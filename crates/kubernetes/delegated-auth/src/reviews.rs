@@ -13,7 +13,7 @@
 //!
 //! A review that fails is an error for the caller, is never cached, and never allows anything.
 
-use std::hash::{BuildHasher as _, BuildHasherDefault, RandomState};
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,25 +22,18 @@ use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, Request};
 use http_body_util::{BodyExt as _, Limited};
 use kube::client::Body;
-use pinniped_cache::{Cache, Flights, Start};
 use pinniped_error::chain;
-use pinniped_fair_semaphore::{FairSemaphore, LEVELS, Waiting};
+use pinniped_fair_semaphore::{LEVELS, Waiting};
 
 mod authorizer;
+mod review_cache;
 mod token_reviewer;
 
 pub use authorizer::{Authorizer, Decision};
 pub use token_reviewer::TokenReviewer;
 
 use crate::client_key::Level;
-use crate::digest::{Digest, DigestHasher};
-use crate::review::{Backoff, CallError, FullResponse, MAX_RESPONSE_SIZE, is_refused_connection};
-
-/// Time for which the result of a review is cached.
-const REVIEW_CACHE_TIME: Duration = Duration::from_secs(10);
-
-/// Maximum number of cached results of one kind, positive or negative.
-const ENTRIES: u64 = 8192;
+use crate::review_call::{Backoff, CallError, FullResponse, MAX_RESPONSE_SIZE, is_refused_connection};
 
 /// Timeout of one call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -153,74 +146,6 @@ fn failed(error: &(dyn std::error::Error + 'static)) -> CallError {
     let mut failed = CallError::transport(error, chain(error).to_string());
     failed.is_lost |= is_refused_connection(error);
     failed
-}
-
-/// The results of reviews of one kind.
-struct Results<V> {
-    positive: DigestCache<V>,
-    negative: DigestCache<V>,
-    /// The key contains the client, because a review that waits for a permit of one client must not
-    /// delay another client.
-    flights: Flights<(Digest, Charge), Result<V, ReviewError>>,
-}
-
-/// The cache in which a result is stored.
-#[derive(Clone, Copy, Debug)]
-enum CacheAs {
-    Positive,
-    Negative,
-    Neither,
-}
-
-type DigestCache<V> = Arc<Cache<Digest, V, BuildHasherDefault<DigestHasher>>>;
-
-impl<V: Clone + Send + Sync + 'static> Results<V> {
-    fn new() -> Self {
-        let cache = || Arc::new(Cache::new(ENTRIES, REVIEW_CACHE_TIME));
-        Self { positive: cache(), negative: cache(), flights: Flights::default() }
-    }
-
-    fn known(&self, key: &Digest) -> Option<V> {
-        self.positive.get(key).or_else(|| self.negative.get(key))
-    }
-
-    /// Returns the result of `review`, which is called only when no result is cached and no equal
-    /// review of this client is in flight. A new review waits for one of the `permits`.
-    async fn get_or_review<F>(
-        &self,
-        key: Digest,
-        charge: Charge,
-        permits: &FairSemaphore,
-        cache_as: impl Fn(&V) -> CacheAs + Copy + Send + 'static,
-        review: impl Fn(Waiting) -> F,
-    ) -> Result<V, ReviewError>
-    where
-        F: Future<Output = Result<V, ReviewError>> + Send + 'static,
-    {
-        let start = || {
-            if let Some(known) = self.known(&key) {
-                return Start::Done(Ok(known));
-            }
-            let Some(permit) = permits.enqueue(charge.levels()) else {
-                return Start::Done(Err(ReviewError::Overloaded));
-            };
-            let review = review(permit);
-            let (positive, negative) = (Arc::clone(&self.positive), Arc::clone(&self.negative));
-            Start::Work(async move {
-                let result = review.await;
-                if let Ok(value) = &result {
-                    match cache_as(value) {
-                        CacheAs::Positive => positive.insert(key, value.clone()),
-                        CacheAs::Negative => negative.insert(key, value.clone()),
-                        CacheAs::Neither => {}
-                    }
-                }
-                result
-            })
-        };
-        let cut_off = || Err(ReviewError::Call("the review was interrupted".to_owned()));
-        self.flights.join(&(key, charge), start).await.unwrap_or_else(cut_off)
-    }
 }
 
 #[cfg(test)]

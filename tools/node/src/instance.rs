@@ -202,6 +202,7 @@ fn mounted_below(dir: &Path) -> bool {
 
 /// Whether a folder is on an overlay, on which containers cannot use another overlay.
 pub(crate) fn on_overlay(dir: &Path) -> anyhow::Result<bool> {
-    let found = rustix::fs::statfs(dir).with_context(|| format!("could not look at {}", dir.display()))?;
+    let found = rustix::fs::statfs(dir)
+        .with_context(|| format!("could not read the file system of {}", dir.display()))?;
     Ok(i128::from(found.f_type) == OVERLAY)
 }

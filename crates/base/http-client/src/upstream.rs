@@ -204,7 +204,7 @@ pub enum UpstreamConfigError {
     #[error("could not use {0} as the address of a server, which must be https://host[:port]")]
     Server(Uri),
     /// The TLS library does not accept the configuration.
-    #[error("could not make the TLS configuration for the server")]
+    #[error("could not create the TLS configuration for the server")]
     Tls(#[from] pinniped_pki::tls::TlsError),
     /// The proxy in front of the server cannot be used.
     #[error(transparent)]

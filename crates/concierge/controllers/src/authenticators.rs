@@ -7,10 +7,11 @@
 //! ```
 //!
 //! A new kind needs its type in `pinniped_concierge_api::authentication` and its CRD, a module in
-//! `pinniped-concierge-authentication` that verifies tokens, a module like [`webhook`] here, a watch
-//! and a start in [`crate::controllers`], its keys in [`cleanup`], and a place in the command line
-//! (`crates/cli/src/concierge.rs` and the folder `commands/get_kubeconfig`). The status (summary condition and phase) is
-//! decided in `pinniped_concierge_domain::authenticator_status` for every kind.
+//! `pinniped-concierge-authentication` that verifies tokens, a module like [`webhook`] here, a
+//! watch and a start in [`crate::controllers`], its keys in [`cleanup`], and a place in the command
+//! line (`crates/cli/src/concierge.rs` and the folder `commands/get_kubeconfig`). The status
+//! (summary condition and phase) is decided in `pinniped_concierge_domain::authenticator_status`
+//! for every kind.
 
 pub mod cleanup;
 pub mod tls_source;

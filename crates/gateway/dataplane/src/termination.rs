@@ -54,7 +54,7 @@ impl std::fmt::Debug for HostTlsConfig {
     }
 }
 
-/// The input of an [`HostTlsConfig`].
+/// The input of a [`HostTlsConfig`].
 #[derive(Clone, Debug)]
 struct Inputs {
     certificate: Arc<CertificatePair>,

@@ -1,6 +1,6 @@
 //! The validation results for the status of objects.
 //!
-//! A [`HttpProxyValidation`] contains the errors of an `HTTPProxy`, a [`IngressRouteValidation`]
+//! A [`HttpProxyValidation`] contains the errors of an `HTTPProxy`, an [`IngressRouteValidation`]
 //! those of an `IngressRoute`. Both compute the new status from the current one, and return nothing
 //! if only times would differ: a redundant write would trigger a watch event and then another
 //! write.

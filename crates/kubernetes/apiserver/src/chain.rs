@@ -256,7 +256,8 @@ impl<H> Chain<H> {
         let attributes = &Attributes::from(info);
 
         let steps = pin!(async {
-            // 7. Authenticate. Tokens are copied, because authentication removes them from the headers.
+            // 7. Authenticate. Tokens are copied, because authentication removes them from the
+            // headers.
             let tokens = Tokens::of(request.headers());
             let headers = request.headers_mut();
             let caller =

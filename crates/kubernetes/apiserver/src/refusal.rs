@@ -176,7 +176,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns status, content type, `Retry-After` and body for a client of HTTP/2 that accepts YAML.
+    /// Returns status, content type, `Retry-After` and body for a client of HTTP/2 that accepts
+    /// YAML.
     async fn response(refusal: Refusal) -> (u16, String, String, String) {
         let request = Request::get("https://host:1/api/v1/watch?x&y").header(ACCEPT, "application/yaml");
         let presentation = Presentation::of(&request.body(()).unwrap());

@@ -2,8 +2,8 @@
 //!
 //! [`request::RequestAuthenticator`] tries front proxy, client certificate and bearer token in the
 //! order of a Kubernetes API server, with the trust that [`cluster_auth_config`] reads from the
-//! cluster. [`reviews`] sends TokenReviews and SubjectAccessReviews to the API server; [`review_call`]
-//! contains the parts that these share with calls to webhooks.
+//! cluster. [`reviews`] sends TokenReviews and SubjectAccessReviews to the API server;
+//! [`review_call`] contains the parts that these share with calls to webhooks.
 //!
 //! The crate never forwards a request, never writes to the cluster, and never turns a failed review
 //! into a positive result. Caches are keyed by a keyed hash of the token.

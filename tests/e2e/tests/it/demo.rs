@@ -86,7 +86,7 @@ async fn whole_demo(test: &str, flag: &str) -> Option<String> {
 
 /// Checks the order of the post's steps, including those that it warns of.
 fn is_the_release_post(printed: &str) {
-    let places = [
+    let steps = [
         "customresourcedefinition.apiextensions.k8s.io/credentialissuers.config.concierge.pinniped.dev created",
         "certificate.cert-manager.io/impersonation-serving-cert condition met",
         "ImpersonationProxy: Success/Listening",
@@ -101,9 +101,9 @@ fn is_the_release_post(printed: &str) {
         "== Done in",
     ];
     let mut rest = printed;
-    for environment in places {
-        let Some((_, after)) = rest.split_once(environment) else {
-            panic!("{environment:?} is not where it should be: {printed}")
+    for step in steps {
+        let Some((_, after)) = rest.split_once(step) else {
+            panic!("{step:?} is not where it should be: {printed}")
         };
         rest = after;
     }

@@ -106,7 +106,7 @@ fn a_missing_node_is_reported_as_missing() {
     let text = refused(|command| {
         command.args(["exec", "--name", &name, "--", "true"]);
     });
-    assert!(text.contains(&format!("`cargo xtask node up --name {name}` starts it")), "{text}");
+    assert!(text.contains(&format!("start it with `cargo xtask node up --name {name}`")), "{text}");
     // Removing a node that does not exist is not an error.
     assert!(!Node::remove(&Layout::new(&name, None).unwrap()).unwrap());
 }

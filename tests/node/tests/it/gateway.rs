@@ -28,7 +28,7 @@ async fn the_release_post_has_the_same_output_with_our_gateway_and_with_contour(
     };
     let Some(contour) = contour::Programs::find() else {
         let names = [contour::CONTOUR_ENV, contour::ENVOY_ENV].join(", ");
-        tools::skip(test, &format!("Contour and Envoy are had by `cargo xtask test` ({names})"));
+        tools::skip(test, &format!("`cargo xtask test` installs Contour and Envoy ({names})"));
         return;
     };
     let Some(node) = fixture::shared(test).unwrap() else { return };

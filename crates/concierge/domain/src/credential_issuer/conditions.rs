@@ -1,5 +1,6 @@
-//! The conditions of the `CredentialIssuer`: their types and reasons, and the merge into an existing
-//! status. The messages of `ServingCertificateValid` are in [`crate::strategy::certificate_validation`].
+//! The conditions of the `CredentialIssuer`: their types and reasons, and the merge into an
+//! existing status. The messages of `ServingCertificateValid` are in
+//! [`crate::strategy::certificate_validation`].
 //!
 //! To add a condition, add its type here, derive its [`ConditionChange`] from the observation of
 //! the controller that knows it, and add the change to that controller's [`ConditionReport`].

@@ -4,9 +4,9 @@
 //! reported on the object that causes it: the root or an included object. The order of the checks
 //! is Contour's, so that of several errors the same one is reported.
 //!
-//! To support another field, add it to `pinniped_gateway_api::http_proxy`, and its members that are
-//! not supported to `unsupported_fields`; translate it in `routes` (or `backend`, `tcp`, `tls`) into
-//! the [`table`](crate::table), which the data plane applies.
+//! To support another field, add it to `pinniped_gateway_api::http_proxy`, and its members that
+//! are not supported to `unsupported_fields`; translate it in `routes` (or `backend`, `tcp`, `tls`)
+//! into the [`table`](crate::table), which the data plane applies.
 
 mod backend;
 mod routes;

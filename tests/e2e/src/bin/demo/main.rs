@@ -61,7 +61,7 @@ fn main() -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("error: could not make a runtime: {error}");
+            eprintln!("error: could not create a runtime: {error}");
             return ExitCode::FAILURE;
         }
     };

@@ -48,7 +48,7 @@ async fn a_terminating_pod_finishes_open_requests_and_another_one_becomes_the_le
     let mut open = environment.connect(door, &ended).await.unwrap();
     let requests = environment.metric(door, "pinniped_gateway_requests_total").await;
     let slow = send_request(&mut open, &ended, SLOW);
-    let output = async {
+    let result = async {
         wait::until(SOON, "the slow request to have begun", async || {
             (environment.metric(door, "pinniped_gateway_requests_total").await > requests).then_some(())
         })
@@ -72,8 +72,8 @@ async fn a_terminating_pod_finishes_open_requests_and_another_one_becomes_the_le
         drop(passed);
         anyhow::Ok(())
     };
-    let (response, output) = tokio::join!(slow, output);
-    environment.check(output);
+    let (response, result) = tokio::join!(slow, result);
+    environment.check(result);
     assert_eq!(environment.check(response).body, "web to nobody about /slow");
     drop(open);
 

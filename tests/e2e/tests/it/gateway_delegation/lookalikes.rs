@@ -49,7 +49,7 @@ async fn d5_objects_that_resemble_a_grant_have_no_effect() {
         cluster.delete(&granted).await;
     }
     // The object has no status, so the problem is logged.
-    let (what, object) = ("beside other namespaces", format!("\"{certs}/grant\""));
+    let (what, object) = ("together with other namespaces", format!("\"{certs}/grant\""));
     let log = environment.log();
     assert!(log.lines().any(|line| line.contains(what) && line.contains(&object)), "{log}");
 }

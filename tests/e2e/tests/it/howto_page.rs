@@ -35,6 +35,9 @@ fn blocks_of_a_page_are_those_for_a_shell() {
 
 /// Time limit of a whole page. Each step waits for the cluster, which is slow on a busy machine.
 const LONGEST: Duration = Duration::from_secs(420);
+/// Additional time in which a page that exceeds the limit ends and its output is read. The output
+/// shows the command that took too long.
+const REPORT_TIME: Duration = Duration::from_secs(60);
 
 /// Runs blocks as an administrator, in a folder with this name that contains `deploy`. Returns
 /// their output.
@@ -58,9 +61,8 @@ pub(crate) async fn run_in(world: &World, name: &str, blocks: &[String]) -> anyh
     let administrator = world.kubectl();
     let typed = administrator.command(&[]);
     let mut bash = Command::new("timeout");
-    // Slightly earlier, so that the output up to then is reported.
-    let within = (LONGEST - Duration::from_secs(10)).as_secs().to_string();
-    bash.args([&within, "bash", "page.sh"]).current_dir(&dir).env("HOME", &dir);
+    let limit = LONGEST.as_secs().to_string();
+    bash.args(["--kill-after=10", &limit, "bash", "page.sh"]).current_dir(&dir).env("HOME", &dir);
     for (name, value) in typed.get_envs() {
         match value {
             Some(value) => bash.env(name, value),
@@ -71,5 +73,5 @@ pub(crate) async fn run_in(world: &World, name: &str, blocks: &[String]) -> anyh
     let mut path = vec![kubectl_dir.to_owned(), tools::bin_dir()?];
     path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
     bash.env("PATH", std::env::join_paths(path)?);
-    Ok(kubectl::run_within(LONGEST, bash, None).await?.success()?.stdout)
+    Ok(kubectl::run_within(LONGEST + REPORT_TIME, bash, None).await?.success()?.stdout)
 }

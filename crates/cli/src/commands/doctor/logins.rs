@@ -110,7 +110,7 @@ fn check_one(observed: &Observed, entry: &LoginEntry) -> Finding {
         ),
         (Ok(None), Some(_)) => Finding::problem(
             format!(
-                "{name} has no impersonation fields, but its plugin expects them: the token would be sent without headers"
+                "{name} has no impersonation fields, but its plugin expects them: the token would be sent without impersonation headers"
             ),
             START_AGAIN,
         ),
@@ -171,7 +171,12 @@ users:
             ("", String::new(), &works, None),
             ("", ", --impersonation-delivery=proxy".to_owned(), &works, None),
             ("as: pinny", format!(", --expected-identity={other}"), &works, Some("expects another identity")),
-            ("", format!(", --expected-identity={good}"), &works, Some("the token would be sent alone")),
+            (
+                "",
+                format!(", --expected-identity={good}"),
+                &works,
+                Some("would be sent without impersonation headers"),
+            ),
             ("as-groups: [a]", String::new(), &works, Some("without impersonating a user")),
             ("as: pinny", format!(", --expected-identity={good}"), &fails, Some("does not issue")),
         ] {

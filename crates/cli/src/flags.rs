@@ -1,5 +1,5 @@
 //! The command line. One table of commands and flags ([`tree`]) is the source of the parser
-//! ([`parse`]), the help ([`help`]), the suggestions and the completion scripts.
+//! ([`mod@parse`]), the help ([`help`]), the suggestions and the completion scripts.
 //!
 //! Users, scripts and kubeconfigs depend on the behaviour of cobra and pflag: the accepted forms of
 //! flags, the error texts, and the rule that a command group with an unknown argument prints its

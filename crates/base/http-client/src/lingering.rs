@@ -4,7 +4,7 @@
 //! runs until it notices. A server written in Go closes a connection with more than a hundred
 //! running handlers and four hundred waiting ones, whatever else the connection carries. No frame
 //! reports the end of a handler. Therefore a limit on the number of requests counts a cancelled
-//! request for another [`AFTER_RESET`]: a client that opens streams and resets them cannot cause
+//! request for another `AFTER_RESET`: a client that opens streams and resets them cannot cause
 //! many more concurrent handlers than a client that waits for its responses.
 
 use std::time::Duration;
@@ -13,7 +13,7 @@ use std::time::Duration;
 pub(crate) const AFTER_RESET: Duration = Duration::from_secs(2);
 
 /// A value that [`Lingering::finish`] drops at once. Without `finish`, it is dropped
-/// [`AFTER_RESET`] after this guard.
+/// `AFTER_RESET` after this guard.
 #[derive(Debug)]
 pub struct Lingering<T: Send + 'static>(Option<T>);
 

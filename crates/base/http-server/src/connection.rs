@@ -3,7 +3,7 @@
 //!
 //! hyper-util's `auto` builder detects the protocol from the first bytes and waits for them without
 //! a timeout. Behind TLS the protocol is already negotiated, so each protocol has its own
-//! implementation: hyper for HTTP/1.1, [`crate::http2`] for HTTP/2. A client without ALPN gets
+//! implementation: hyper for HTTP/1.1, `http2.rs` for HTTP/2. A client without ALPN gets
 //! HTTP/1.1, as with a server written in Go.
 
 use std::any::Any;

@@ -1,5 +1,5 @@
 //! The custom resources of the gateway: Contour's `HTTPProxy` and, from its early releases,
-//! `IngressRoute`. (The related `TLSCertificateDelegation` is in [`pinniped_delegation::api`].)
+//! `IngressRoute`. (The related `TLSCertificateDelegation` is in `pinniped_delegation::api`.)
 //!
 //! The types contain the fields that the gateway implements. All other fields of a spec are stored
 //! by name in [`Others`], because an ignored field may be one that restricts access: code that

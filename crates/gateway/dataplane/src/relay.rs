@@ -4,7 +4,7 @@
 //! connection needs two sockets and no buffer. Bytes are written immediately after they are read,
 //! through memory that belongs to the thread. A flow that fills that memory repeatedly is a large
 //! one and uses a kernel pipe from then on (`splice(2)`): its bytes are never copied into this
-//! process. See [`flow`].
+//! process. See `flow.rs`.
 //!
 //! The end of one direction is forwarded as a half-close, and the other direction continues. A
 //! connection that fails, by a reset or by a timeout, is forwarded as a reset.

@@ -79,7 +79,7 @@ impl ServiceAccountToken {
         clock.since(self.requested) >= self.lifetime
     }
 
-    /// Returns the time until the token must be renewed, see [`RENEWAL_PERCENT`].
+    /// Returns the time until the token must be renewed, see `RENEWAL_PERCENT`.
     pub fn renew_in(&self, clock: &Clock) -> Duration {
         (self.lifetime * RENEWAL_PERCENT / 100).saturating_sub(clock.since(self.requested))
     }

@@ -144,7 +144,7 @@ pub struct Observed {
     pub settings: Arc<Settings>,
     /// The `CredentialIssuer`: `None` if it does not exist, otherwise its spec.
     pub credential_issuer: Option<Option<CredentialIssuerSpec>>,
-    /// The nodes, see [`needs_nodes`].
+    /// The nodes, see `needs_nodes`.
     pub nodes: Nodes,
     /// This process's proxy.
     pub proxy: ProxyState,

@@ -84,7 +84,7 @@ fn upgrade(given: &HeaderMap, named: &[String]) {
 
 /// Checks that a client cannot use its `Connection` header to remove the proxy's headers.
 fn identity(given: &HeaderMap) {
-    let user = User { name: "u".to_owned(), groups: vec!["g".to_owned()], ..User::default() };
+    let user = User { name: "u".to_owned(), groups: vec!["g".to_owned()], ..User::default() }.into();
     let Plan::Impersonate(impersonation) =
         plan(&user, None, &BearerTokenReview::None, UidImpersonation::Enabled)
     else {

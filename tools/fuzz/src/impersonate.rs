@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderName};
 use pinniped_kube_request::attributes::{Attributes, ResourceAttributes};
 use pinniped_kube_request::client_impersonation::intake::leftover;
 use pinniped_kube_request::client_impersonation::{IntakeError, Mode, ModePlan, Step, intake, plan_mode};
-use pinniped_kube_request::identity::{MASTERS, User};
+use pinniped_kube_request::identity::{KnownUser, MASTERS, User};
 use pinniped_kube_request::impersonation::{
     BearerTokenReview, ORIGINAL_USER_INFO, Plan, RESERVED, UidImpersonation, original_user_info, plan,
 };
@@ -162,8 +162,9 @@ fn forwarded(user: &User, original: Option<&User>, headers: &HeaderMap) {
     if leftover(headers).is_some() {
         return;
     }
+    let known = KnownUser::from(user.clone());
     let Plan::Impersonate(impersonation) =
-        plan(user, original, &BearerTokenReview::None, UidImpersonation::Enabled)
+        plan(&known, original, &BearerTokenReview::None, UidImpersonation::Enabled)
     else {
         let odd = |key: &String| key.ends_with(RESERVED) || key.is_empty() || !is_plain(key);
         assert!(user.extra.keys().any(odd), "a plain user is refused");

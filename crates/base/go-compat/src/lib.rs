@@ -11,7 +11,8 @@
 //! use pinniped_go_compat::json;
 //!
 //! assert_eq!(GoDuration::parse("1h2m").unwrap().to_std().as_secs(), 3720);
-//! assert_eq!(GoDuration::parse("1 h").unwrap_err(), r#"time: unknown unit " h" in duration "1 h""#);
+//! let error = GoDuration::parse("1 h").unwrap_err();
+//! assert_eq!(error.to_string(), r#"time: unknown unit " h" in duration "1 h""#);
 //! assert_eq!(json::to_string("<a>"), r#""\u003ca\u003e""#);
 //! ```
 

@@ -17,6 +17,7 @@ use pinniped_concierge_api::login::ImpersonatedUser;
 use pinniped_error::{causes, chain};
 use pinniped_go_compat::network as go_network;
 use pinniped_http_client::dial::ConnectError;
+use pinniped_kube_types::status::generic_message;
 
 use crate::dial::Dialer;
 use crate::exec_plugin::ExecPluginError;
@@ -257,23 +258,7 @@ fn api_text(status: &kube::core::Status, subject: Subject<'_>) -> String {
 
 /// Returns the text of client-go for a response that is not a `Status`.
 pub fn generic_response(code: u16, body: &str, subject: Subject<'_>) -> String {
-    let internal = || format!("an error on the server ({body:?}) has prevented the request from succeeding");
-    let message = match code {
-        409 if subject.verb == "create" => "the server reported a conflict".to_owned(),
-        404 => "the server could not find the requested resource".to_owned(),
-        400 => "the server rejected our request for an unknown reason".to_owned(),
-        401 => "the server has asked for the client to provide credentials".to_owned(),
-        403 => body.to_owned(),
-        406 => body.to_owned(),
-        405 => "the server does not allow this method on the requested resource".to_owned(),
-        415 => body.to_owned(),
-        422 => "the server rejected our request due to an error in our request".to_owned(),
-        503 => "the server is currently unable to handle the request".to_owned(),
-        504 => "the server was unable to return a response in the time allotted, but may still be processing the request".to_owned(),
-        429 => "the server has received too many requests and has asked us to try again later".to_owned(),
-        500.. => internal(),
-        code => format!("the server responded with the status code {code} but did not return more information"),
-    };
+    let message = generic_message(code, body);
     let verb = if subject.verb == "create" { "post" } else { "get" };
     if subject.name.is_empty() {
         format!("{message} ({verb} {})", subject.resource)

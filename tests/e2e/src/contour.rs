@@ -78,7 +78,7 @@ impl Contour {
         kubectl(environment, &["apply", "--filename", "-"], Some(&namespace.to_string())).await?;
 
         let dir = environment.dir().join("contour");
-        std::fs::create_dir_all(&dir).context("could not make a folder for Contour")?;
+        std::fs::create_dir_all(&dir).context("could not create a folder for Contour")?;
         let ports = Ports::free()?;
         let contour = programs.contour.join("contour");
         anyhow::ensure!(contour.is_file(), "{} is missing: run `cargo xtask test`", contour.display());

@@ -68,7 +68,7 @@ impl<'p> Walk<'p> {
     /// Returns an error when the product's programs are not built.
     pub fn new(environment: &'p dyn Environment, narrator: Narrator, start: Instant) -> anyhow::Result<Self> {
         let home = environment.dir().join("home");
-        std::fs::create_dir_all(&home).context("could not make a home folder")?;
+        std::fs::create_dir_all(&home).context("could not create a home folder")?;
         Ok(Self { environment, narrator, start, home, pinniped: tools::binary("pinniped")? })
     }
 

@@ -62,7 +62,7 @@ impl Authority {
     /// # Errors
     /// Returns an error when rcgen rejects the name.
     pub fn new(common_name: &str) -> anyhow::Result<Self> {
-        let key = KeyPair::generate().context("could not make a key")?;
+        let key = KeyPair::generate().context("could not create a key")?;
         let private_key_pem = key.serialize_pem();
         Self::with_key(common_name, key, private_key_pem)
     }
@@ -122,7 +122,7 @@ impl Authority {
     }
 
     fn issue(&self, params: CertificateParams) -> anyhow::Result<Pair> {
-        self.issue_with(params, &KeyPair::generate().context("could not make a key")?)
+        self.issue_with(params, &KeyPair::generate().context("could not create a key")?)
     }
 
     fn issue_with(&self, mut params: CertificateParams, key: &KeyPair) -> anyhow::Result<Pair> {
@@ -151,7 +151,7 @@ pub fn service_account_key() -> anyhow::Result<(String, String)> {
 }
 
 fn rsa_key() -> anyhow::Result<KeyPair> {
-    KeyPair::generate_for(&rcgen::PKCS_RSA_SHA256).context("could not make an RSA key")
+    KeyPair::generate_for(&rcgen::PKCS_RSA_SHA256).context("could not create an RSA key")
 }
 
 /// Extracts the RSA key from PKCS#8 (`SEQUENCE { INTEGER, SEQUENCE, OCTET STRING }`): the content

@@ -108,12 +108,12 @@ impl ControlPlane {
         let dir = tempfile::Builder::new()
             .prefix("pinniped-world-")
             .tempdir()
-            .context("could not make a temporary folder")?
+            .context("could not create a temporary folder")?
             // From here on the guardian removes the folder; a killed process could not.
             .keep();
         let guardian = Guardian::start(Some(&dir))?;
         for sub in ["pki", "logs", "etcd", "pods"] {
-            std::fs::create_dir(dir.join(sub)).with_context(|| format!("could not make {sub}"))?;
+            std::fs::create_dir(dir.join(sub)).with_context(|| format!("could not create {sub}"))?;
         }
         let ca = write_pki(&dir.join("pki"), &params)?;
         let (port, etcd_port, processes) = (free_port()?, free_port()?, Mutex::new(Vec::new()));
@@ -291,7 +291,7 @@ impl ControlPlane {
         let mut config = config_of(&self.admin_kubeconfig()).await?;
         config.auth_info.impersonate = Some(user.to_owned());
         config.auth_info.impersonate_groups = Some(groups.iter().map(|g| (*g).to_owned()).collect());
-        kube::Client::try_from(config).context("could not make a client")
+        kube::Client::try_from(config).context("could not create a client")
     }
 
     /// The path of an administrator's kubeconfig with embedded certificate and key.
@@ -425,7 +425,7 @@ pub fn kubeconfig(
 /// # Errors
 /// Returns an error when the file cannot be read or is not a kubeconfig.
 pub async fn client_of(kubeconfig: &Path) -> anyhow::Result<kube::Client> {
-    kube::Client::try_from(config_of(kubeconfig).await?).context("could not make a client")
+    kube::Client::try_from(config_of(kubeconfig).await?).context("could not create a client")
 }
 
 async fn config_of(kubeconfig: &Path) -> anyhow::Result<kube::Config> {
@@ -494,7 +494,7 @@ fn write_pki(dir: &Path, params: &ControlPlaneParams) -> anyhow::Result<Authorit
     write_pair("front-proxy-ca", &front_proxy.certificate_pem, &front_proxy.private_key_pem)?;
     let pair = front_proxy.client("front-proxy-client", None)?;
     write_pair("front-proxy-client", &pair.certificate_pem, &pair.private_key_pem)?;
-    let accounts = KeyPair::generate().context("could not make the service-account key")?;
+    let accounts = KeyPair::generate().context("could not create the service-account key")?;
     write("sa.key", &accounts.serialize_pem())?;
     write("sa.pub", &accounts.public_key_pem())?;
     Ok(ca)

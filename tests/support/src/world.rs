@@ -121,7 +121,7 @@ impl World {
             .thread_name("world")
             .enable_all()
             .build()
-            .context("could not make the world's runtime")?;
+            .context("could not create the world's runtime")?;
         let namespace = in_namespace();
         match &namespace {
             Ok(()) => params.control_plane.address = IpAddr::V4(NODE_IP),

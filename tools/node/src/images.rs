@@ -45,9 +45,9 @@ fn archive(
     let archive = tools.join("images").join(format!("{program}-{:016x}.tar", hasher.finish()));
     if !archive.is_file() {
         let dir = archive.parent().unwrap_or(tools);
-        std::fs::create_dir_all(dir).with_context(|| format!("could not make {}", dir.display()))?;
+        std::fs::create_dir_all(dir).with_context(|| format!("could not create {}", dir.display()))?;
         pinniped_image::build(&image, &archive)
-            .with_context(|| format!("could not make the image {reference}"))?;
+            .with_context(|| format!("could not create the image {reference}"))?;
     }
     Ok(archive)
 }

@@ -83,7 +83,7 @@ pub(crate) fn prepare(layout: &Layout) -> anyhow::Result<()> {
     let dirs = [layout.logs(), layout.kubernetes(), layout.scratch()];
     let data = ["containerd", "kubelet", "etcd"].map(|name| layout.data(name));
     for dir in dirs.iter().chain(&data) {
-        std::fs::create_dir_all(dir).with_context(|| format!("could not make {}", dir.display()))?;
+        std::fs::create_dir_all(dir).with_context(|| format!("could not create {}", dir.display()))?;
     }
     use std::os::unix::fs::PermissionsExt as _;
     for private in [layout.dir(), layout.data("etcd")] {
@@ -102,8 +102,8 @@ pub(crate) fn prepare(layout: &Layout) -> anyhow::Result<()> {
 /// it.
 pub(crate) fn start(layout: &Layout, tools: &Path, program: &Path) -> anyhow::Result<(Child, Record)> {
     let marker = Record::new_marker();
-    let log =
-        File::create(layout.logs().join("supervisor.log")).context("could not make the supervisor's log")?;
+    let log = File::create(layout.logs().join("supervisor.log"))
+        .context("could not create the supervisor's log")?;
     let mut child = Command::new(program)
         .args(["supervise", "--name", layout.name(), "--marker", &marker])
         .arg("--state")

@@ -90,7 +90,7 @@ impl Installed {
                 "client-key-data": STANDARD.encode(&pair.private_key_pem)}}]});
         let kubeconfig = Kubeconfig::from_yaml(&text.to_string())?;
         let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-        kube::Client::try_from(config).context("could not make a client of the proxy")
+        kube::Client::try_from(config).context("could not create a client of the proxy")
     }
 
     /// Creates a namespace.

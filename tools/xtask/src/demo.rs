@@ -126,7 +126,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut command = match name {
         None => cargo::in_world(&demo),
         Some(name) => {
-            let built = image::archive(Profile::Dev, None, None).context("could not make the image")?;
+            let built = image::archive(Profile::Dev, None, None).context("could not create the image")?;
             let mut command = Command::new(demo);
             command.args(["--node", name]).arg("--image").arg(built.path);
             if !node::runs(&bins.join("pinniped-node"), name) {

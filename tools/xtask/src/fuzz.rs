@@ -115,7 +115,7 @@ fn cargo_fuzz_command(tools: &Path, offline: bool) -> Command {
 
 fn run_target(target: &str, args: &Args, tools: &Path) -> anyhow::Result<()> {
     let (corpus, seeds) = (folder().join("corpus").join(target), folder().join("seeds").join(target));
-    std::fs::create_dir_all(&corpus).with_context(|| format!("could not make {}", corpus.display()))?;
+    std::fs::create_dir_all(&corpus).with_context(|| format!("could not create {}", corpus.display()))?;
     let mut command = cargo_fuzz_command(tools, args.offline);
     // The fuzzer writes new inputs to the first folder.
     command.args(["run", target]).arg(&corpus).arg(&seeds).arg("--");

@@ -58,12 +58,13 @@ pub(crate) fn archive(profile: Profile, out: Option<&Path>, roots: Option<&Path>
     let target = cargo::target_dir()?;
     let bins = target.join(if profile == Profile::Release { "release" } else { "debug" });
     let out = out.map_or_else(|| target.join("image"), Path::to_owned);
-    std::fs::create_dir_all(&out).with_context(|| format!("could not make the folder {}", out.display()))?;
+    std::fs::create_dir_all(&out)
+        .with_context(|| format!("could not create the folder {}", out.display()))?;
     let mut image = pinniped_image::product_image(&bins);
     if let Some(roots) = roots {
         image.roots = Roots::File(roots.to_owned());
     }
-    pinniped_image::build(&image, &out.join(ARCHIVE)).context("could not make the image")
+    pinniped_image::build(&image, &out.join(ARCHIVE)).context("could not create the image")
 }
 
 /// Prints the result, with the libraries as a table.

@@ -34,7 +34,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         std::io::ErrorKind::NotFound => Ok(()),
         _ => Err(error).with_context(|| format!("could not empty {}", folder.display())),
     })?;
-    std::fs::create_dir_all(&folder).with_context(|| format!("could not make {}", folder.display()))?;
+    std::fs::create_dir_all(&folder).with_context(|| format!("could not create {}", folder.display()))?;
     let program = target.join("debug").join(PROGRAM);
     let mut used: Vec<Child> = Vec::new();
     for count in 1.. {

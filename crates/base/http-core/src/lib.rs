@@ -30,6 +30,7 @@
 #![forbid(unsafe_code)]
 
 pub mod body;
+mod client_network;
 pub mod delivery;
 mod incoming;
 pub mod liveness;
@@ -38,6 +39,7 @@ pub mod tunnels;
 pub mod workers;
 
 pub use body::{Body, BoxError};
+pub use client_network::client_network;
 pub use delivery::interim;
 pub use incoming::{Incoming, ReceivedBytes, StreamBody};
 pub use plain_write::PlainWrite;

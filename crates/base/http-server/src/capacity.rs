@@ -13,11 +13,12 @@
 //! for a new one. A client that only opens connections therefore displaces its own connections.
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use pinniped_http_core::client_network;
 use tokio::task::AbortHandle;
 
 pub mod system;
@@ -196,7 +197,7 @@ impl Capacity {
     /// # Errors
     /// Returns the reason when no permit is available.
     pub fn connect(&self, client: IpAddr) -> Result<Arc<ConnectionPermit>, Refusal> {
-        let network = network(client);
+        let network = client_network(client);
         let mut state = self.0.state();
         if let Some(most) = self.0.per_address
             && state.by_address.get(&network).is_some_and(|open| *open >= most.get())
@@ -266,14 +267,6 @@ impl Inner {
     fn refuse(&self, why: Refusal) -> Refusal {
         self.refused[why as usize].fetch_add(1, Ordering::Relaxed);
         why
-    }
-}
-
-/// Returns the part of an address that identifies one client.
-fn network(client: IpAddr) -> IpAddr {
-    match client.to_canonical() {
-        v4 @ IpAddr::V4(_) => v4,
-        IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX))),
     }
 }
 

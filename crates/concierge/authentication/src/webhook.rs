@@ -42,7 +42,7 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Debug, thiserror::Error)]
 pub enum WebhookError {
     /// The TLS settings are not usable.
-    #[error("could not make TLS configuration: {0}")]
+    #[error("could not create TLS configuration: {0}")]
     Tls(#[from] pinniped_pki::tls::TlsError),
     /// The proxy environment is not usable.
     #[error(transparent)]

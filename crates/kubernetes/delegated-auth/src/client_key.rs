@@ -1,9 +1,10 @@
 //! The client to which requests and reviews are charged.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 
 use http::HeaderMap;
 use pinniped_fair_semaphore::LEVELS;
+use pinniped_http_core::client_network;
 use pinniped_kube_request::identity::User;
 
 use crate::request::Method;
@@ -41,7 +42,7 @@ impl<'a> ClientKey<'a> {
 
     /// Returns the key of an anonymous client at this address.
     pub fn anonymous(address: Option<IpAddr>) -> Self {
-        let network = Level::Network(address.map(network));
+        let network = Level::Network(address.map(client_network));
         Self { levels: [Level::Anonymous, network, Level::Network(None)], length: 2 }
     }
 
@@ -64,7 +65,10 @@ impl<'a> ClientKey<'a> {
             None => client,
             Some(before) => {
                 let [anonymous, nearest, _] = client.levels;
-                Self { levels: [anonymous, nearest, Level::Network(before.map(network))], length: LEVELS }
+                Self {
+                    levels: [anonymous, nearest, Level::Network(before.map(client_network))],
+                    length: LEVELS,
+                }
             }
         }
     }
@@ -87,15 +91,6 @@ fn forwarded_for(headers: &HeaderMap) -> impl Iterator<Item = Option<IpAddr>> {
     let values = headers.get_all(X_FORWARDED_FOR).iter().rev();
     values
         .flat_map(|value| value.to_str().unwrap_or_default().rsplit(',').map(|text| text.trim().parse().ok()))
-}
-
-/// Returns the part of an address that a client cannot choose freely: the /64 network of an IPv6
-/// address.
-pub(crate) fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
-        address => address,
-    }
 }
 
 #[cfg(test)]

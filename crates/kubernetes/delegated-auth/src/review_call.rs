@@ -18,6 +18,7 @@ use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, StatusCode};
 use pinniped_error::{causes, find};
 use pinniped_kube_request::identity::User;
+use pinniped_kube_types::status::generic_message;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use zeroize::Zeroizing;
@@ -272,30 +273,7 @@ impl FullResponse {
         } else {
             "unknown".to_owned()
         };
-        let code = self.status.as_u16();
-        let mut message = match code {
-            400 => "the server rejected our request for an unknown reason".to_owned(),
-            401 => "the server has asked for the client to provide credentials".to_owned(),
-            403 | 415 => text,
-            404 => "the server could not find the requested resource".to_owned(),
-            405 => "the server does not allow this method on the requested resource".to_owned(),
-            406 if text.is_empty() || text == "unknown" => {
-                "the server was unable to respond with a content type that the client supports".to_owned()
-            }
-            406 => text,
-            409 => "the server reported a conflict".to_owned(),
-            422 => "the server rejected our request due to an error in our request".to_owned(),
-            429 => "the server has received too many requests and has asked us to try again later".to_owned(),
-            503 => "the server is currently unable to handle the request".to_owned(),
-            504 => "the server was unable to return a response in the time allotted, but may still be processing the \
-                    request"
-                .to_owned(),
-            500.. => format!(
-                "an error on the server ({}) has prevented the request from succeeding",
-                pinniped_go_compat::json::quote(&text)
-            ),
-            _ => format!("the server responded with the status code {code} but did not return more information"),
-        };
+        let mut message = generic_message(self.status.as_u16(), &text);
         if let Some(resource) = resource {
             message = format!("{message} ({resource})");
         }

@@ -5,12 +5,15 @@
 //! [`Status::to_json_pretty`] and, in [`protobuf`], [`Status::to_protobuf`]. It neither negotiates
 //! the encoding nor writes the response.
 
+mod generic;
 pub mod protobuf;
 mod wording;
 
 use serde::{Deserialize, Serialize};
 
 use pinniped_go_compat::json as gojson;
+
+pub use generic::generic_message;
 
 /// An error in the format of Kubernetes. The members are in the order of the wire format.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -59,7 +59,7 @@ impl Environment for OnNode<'_> {
     fn start(&self, name: &str, command: Command) -> anyhow::Result<Running> {
         let file = log_file(&self.dir, name);
         if let Some(folder) = file.parent() {
-            std::fs::create_dir_all(folder).context("could not make a folder for logs")?;
+            std::fs::create_dir_all(folder).context("could not create a folder for logs")?;
         }
         let log = File::options().create(true).append(true).open(&file);
         let log = log.with_context(|| format!("could not open {}", file.display()))?;

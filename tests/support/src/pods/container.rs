@@ -30,7 +30,7 @@ pub(super) struct ContainerParams<'a> {
 /// Returns the command that starts the container, for the guardian.
 pub(super) async fn command(shared: &Shared, params: &ContainerParams<'_>) -> anyhow::Result<Command> {
     let root = params.dir.join("root");
-    std::fs::create_dir_all(&root).context("could not make the root folder")?;
+    std::fs::create_dir_all(&root).context("could not create the root folder")?;
     let script = params.dir.join("start.sh");
     let env = environment(shared, params).await?;
     std::fs::write(&script, start_script(shared, params, &root, &env)?)

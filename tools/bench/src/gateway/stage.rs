@@ -60,7 +60,7 @@ impl<'a> Stage<'a> {
         let haproxy = options.has(Optional::Haproxy).then(crate::run::haproxy::find).transpose()?;
         let nginx = options.has(Optional::Nginx).then(nginx::find).transpose()?;
         let dir = std::env::temp_dir().join(format!("pinniped-bench-{}", std::process::id()));
-        std::fs::create_dir(&dir).with_context(|| format!("could not make {}", dir.display()))?;
+        std::fs::create_dir(&dir).with_context(|| format!("could not create {}", dir.display()))?;
         let guardian = Guardian::start(Some(&dir))?;
         let authority = Authority::new("bench")?;
         let pair = authority.server("bench", &[PASSED, ENDED], &[])?;

@@ -32,8 +32,8 @@ pub(super) struct Component {
 impl Component {
     /// Starts a program from the tools folder or from the system.
     pub(super) fn start(name: &'static str, args: &[String]) -> anyhow::Result<Self> {
-        let log =
-            std::fs::File::create(log_file(name)).with_context(|| format!("could not make {name}'s log"))?;
+        let log = std::fs::File::create(log_file(name))
+            .with_context(|| format!("could not create {name}'s log"))?;
         let mut command = command(name);
         command.args(args).stdin(Stdio::null());
         command.stdout(log.try_clone().context("could not share the log")?).stderr(log).kill_on_drop(true);

@@ -154,7 +154,7 @@ fn replace(file: &Path, text: &str) -> anyhow::Result<()> {
 }
 
 fn make_dir(dir: &Path) -> anyhow::Result<()> {
-    std::fs::create_dir_all(dir).with_context(|| format!("could not make {}", dir.display()))
+    std::fs::create_dir_all(dir).with_context(|| format!("could not create {}", dir.display()))
 }
 
 fn path_text(path: &Path) -> anyhow::Result<&str> {

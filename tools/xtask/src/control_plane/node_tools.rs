@@ -52,14 +52,14 @@ pub(crate) fn find_or_build(offline: bool) -> anyhow::Result<PathBuf> {
         return Ok(dir);
     }
     let fresh = cache.join(format!("{key}.unfinished-{}", std::process::id()));
-    std::fs::create_dir_all(&fresh).with_context(|| format!("could not make {}", fresh.display()))?;
+    std::fs::create_dir_all(&fresh).with_context(|| format!("could not create {}", fresh.display()))?;
     let made = fill(&fresh, &programs, &all, &dns_dir, &kube, offline).and_then(|()| {
         // Concurrent processes create the same files: the later one wins, and running programs keep
         // their files.
         if dir.exists() {
             std::fs::remove_dir_all(&dir).with_context(|| format!("could not replace {}", dir.display()))?;
         }
-        std::fs::rename(&fresh, &dir).with_context(|| format!("could not make {}", dir.display()))
+        std::fs::rename(&fresh, &dir).with_context(|| format!("could not create {}", dir.display()))
     });
     if made.is_err() {
         let _ = std::fs::remove_dir_all(&fresh);
@@ -103,6 +103,6 @@ fn pause(dir: &Path, kube: &Module, offline: bool) -> anyhow::Result<()> {
     cc.args(["-static", "-Os", &format!("-DVERSION={PAUSE_VERSION}"), "-o"]).arg(dir.join(PAUSE)).arg(source);
     let output = cc.output().context("could not run `cc` to make pause (package build-essential)")?;
     let text = String::from_utf8_lossy(&output.stderr);
-    anyhow::ensure!(output.status.success(), "`cc` could not make pause: {}", text.trim());
+    anyhow::ensure!(output.status.success(), "`cc` could not create pause: {}", text.trim());
     Ok(())
 }

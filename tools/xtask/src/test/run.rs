@@ -53,7 +53,7 @@ pub(super) fn run(
     at_once: usize,
     logs: &Path,
 ) -> anyhow::Result<Vec<Finished>> {
-    std::fs::create_dir_all(logs).with_context(|| format!("could not make {}", logs.display()))?;
+    std::fs::create_dir_all(logs).with_context(|| format!("could not create {}", logs.display()))?;
     let all = jobs.len();
     let queue = Mutex::new(VecDeque::from(jobs));
     let (sender, events) = mpsc::channel();

@@ -119,7 +119,11 @@ mod tests {
 
     #[test]
     fn the_limit_on_open_files_is_raised() {
+        let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+        let lower = current.map_or(1 << 20, |current| current - 1);
+        setrlimit(Resource::Nofile, Rlimit { current: Some(lower), maximum }).unwrap();
         let raised = raise_open_files();
+        assert_eq!(raised, maximum);
         assert_eq!(getrlimit(Resource::Nofile).current, raised);
     }
 }

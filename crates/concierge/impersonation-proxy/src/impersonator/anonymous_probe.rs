@@ -12,6 +12,7 @@ use pinniped_kube_request::anonymous::{AnonymousPolicy, ProbeResult};
 use pinniped_kube_request::attributes::{Attributes, ResourceAttributes};
 use pinniped_kube_request::identity::{self, AUTHENTICATED, User};
 use pinniped_kube_request::impersonation::UidImpersonation;
+use pinniped_kube_types::status::generic_message;
 
 use pinniped_kube_client::{AGENT, ApiServerError, RequestBody, Upstream, UpstreamError};
 
@@ -91,20 +92,8 @@ fn client_go_text(status: StatusCode, body: &[u8], what: &str) -> String {
     {
         return reported.message;
     }
-    let text = String::from_utf8_lossy(body);
-    let text = text.trim();
-    match status.as_u16() {
-        404 => format!("the server could not find the requested resource{what}"),
-        429 => format!("the server has received too many requests and has asked us to try again later{what}"),
-        503 => format!("the server is currently unable to handle the request{what}"),
-        code if code >= 500 => {
-            let quoted = pinniped_go_compat::json::quote(text);
-            format!("an error on the server ({quoted}) has prevented the request from succeeding{what}")
-        }
-        code => format!(
-            "the server responded with the status code {code} but did not return more information{what}"
-        ),
-    }
+    let message = generic_message(status.as_u16(), String::from_utf8_lossy(body).trim());
+    format!("{message}{what}")
 }
 
 /// The latest results of the probes. A probe that fails keeps the previous result.

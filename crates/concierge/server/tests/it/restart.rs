@@ -12,6 +12,7 @@ use http::Request;
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use pinniped_error::find;
 use pinniped_kube_client::UpstreamLimits;
 use pinniped_test_support::{wait, wire};
 use tokio::net::TcpStream;
@@ -57,9 +58,13 @@ impl Load {
                 .header("authorization", format!("Bearer {token}"))
                 .body(Full::new(Bytes::from_static(body.as_bytes())))?;
             sender.ready().await?;
-            let (head, body) = sender.send_request(request).await?.into_parts();
             // A forwarded request may be interrupted together with the API server, even in the
-            // middle of its body.
+            // middle of its body. The reset of the stream then discards a head that is not sent yet.
+            let (head, body) = match sender.send_request(request).await {
+                Ok(response) => response.into_parts(),
+                Err(error) if !login && is_interruption(&error) => continue,
+                Err(error) => return Err(error.into()),
+            };
             let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
             if head.status.is_success() {
                 self.succeeded.fetch_add(1, Ordering::SeqCst);
@@ -76,6 +81,12 @@ impl Load {
     fn succeeded(&self) -> usize {
         self.succeeded.load(Ordering::SeqCst)
     }
+}
+
+/// Returns whether the server reset the stream because the body of the response ended too early.
+fn is_interruption(error: &hyper::Error) -> bool {
+    find::<h2::Error>(error)
+        .is_some_and(|error| error.is_reset() && error.reason() == Some(h2::Reason::INTERNAL_ERROR))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

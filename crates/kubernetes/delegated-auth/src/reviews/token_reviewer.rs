@@ -8,11 +8,12 @@ use aws_lc_rs::hmac;
 use bytes::Bytes;
 use pinniped_cache::Cache;
 use pinniped_fair_semaphore::{FairSemaphore, Waiting};
+use pinniped_http_core::client_network;
 use pinniped_kube_request::identity::KnownUser;
 
 use super::review_cache::{CacheAs, DigestCache, ENTRIES, ReviewCache};
 use super::{Charge, ReviewError, Reviews};
-use crate::client_key::{Level, network};
+use crate::client_key::Level;
 use crate::digest::Digest;
 use crate::review_call::{TokenReviewResponse, TokenReviewResult, token_review_body};
 use pinniped_secret::token::Token;
@@ -112,7 +113,7 @@ impl TokenReviewer {
         let Inner { reviews, results, accepted, accepted_before, new, .. } = &*self.0;
         let (charge, share) = match accepted.get(&key) {
             Some(user) => (user, accepted_before),
-            None => (reviews.charge(&[Level::Network(client.map(network))]), new),
+            None => (reviews.charge(&[Level::Network(client.map(client_network))]), new),
         };
         let _caller = share.callers.try_acquire(charge.levels()).ok_or(ReviewError::Overloaded)?;
         let body = token_review_body("authentication.k8s.io/v1", token);

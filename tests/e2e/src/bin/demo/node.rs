@@ -68,7 +68,7 @@ async fn walk(
 ) -> anyhow::Result<ExitCode> {
     let Params { name, keep, .. } = params;
     let folder = tempfile::Builder::new().prefix("pinniped-demo-").tempdir();
-    let folder = folder.context("could not make a folder for the demo's files")?;
+    let folder = folder.context("could not create a folder for the demo's files")?;
     let environment = OnNode::new(node, folder.path());
     let walk = Walk::new(&environment, Narrator::Loud, start)?;
     let end = tokio::select! {

@@ -126,7 +126,7 @@ impl Cluster {
 
     /// Waits for a result.
     pub(super) async fn await_validation(&self, object: &Value, wanted: &str) {
-        let waited = wait::until_ok(SOON, format!("the verdict {wanted:?}"), async || {
+        let waited = wait::until_ok(SOON, format!("the status {wanted:?}"), async || {
             let validation = self.validation(object).await?;
             anyhow::ensure!(validation == wanted, "it is {validation:?}");
             Ok(())

@@ -157,7 +157,16 @@ impl Walk<'_> {
         let idle = self.environment.idle_image();
         let nobody = if idle.is_some() { "" } else { " (no node runs them)" };
         self.heading(&format!("An application: its pods{nobody}"));
-        let mut yaml = format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {APPLICATION}}}\n");
+        let namespace = format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {APPLICATION}}}\n");
+        self.kubectl(&["apply", "-f", "-"], Some(&namespace), Show::Output).await?;
+        // The API server refuses pods until the controller manager has created the account.
+        let account = ["get", "serviceaccount", "default", "--namespace", APPLICATION];
+        wait::until_ok(SOON, "the default service account of the application", async || {
+            self.admin_step(&account).run(None).await?.success()?;
+            anyhow::Ok(())
+        })
+        .await?;
+        let mut yaml = String::new();
         for (pod, container, image) in PODS {
             let image = idle.as_deref().unwrap_or(image);
             // Writing to a String cannot fail.

@@ -80,7 +80,8 @@ pub(super) fn scheduler_args() -> Vec<String> {
     ]
 }
 
-/// Returns the static pod. kube-cert-agents need its labels and the files that it mounts.
+/// Returns the static pod. kube-cert-agents need its labels and the files that it mounts. Without
+/// an election, it does not restart when a busy machine renews the lease too late.
 pub(super) fn controller_manager_pod() -> String {
     let image = images::CONTROLLER_MANAGER;
     let probe = "{host: 127.0.0.1, path: /healthz, port: probe-port, scheme: HTTPS}";
@@ -113,7 +114,7 @@ spec:
     - --cluster-signing-key-file=/etc/kubernetes/pki/ca.key
     - --controllers=*,bootstrapsigner,tokencleaner
     - --kubeconfig=/etc/kubernetes/controller-manager.conf
-    - --leader-elect=true
+    - --leader-elect=false
     - --requestheader-client-ca-file=/etc/kubernetes/pki/front-proxy-ca.crt
     - --root-ca-file=/etc/kubernetes/pki/ca.crt
     - --service-account-private-key-file=/etc/kubernetes/pki/sa.key

@@ -16,9 +16,9 @@
 mod apply;
 mod certificate_inspection;
 mod certificates;
+mod config_metrics;
 mod control_plane_nodes;
 mod log;
-mod metrics;
 mod observe;
 pub mod proxy_supervisor;
 mod services;
@@ -46,7 +46,7 @@ use pinniped_controller::runtime::{Action, Reconcile, ReconcileError, Trigger};
 use pinniped_controller::watch::Cache;
 use proxy_supervisor::{ProxyServer, Supervisor};
 
-pub use metrics::ConfigMetrics;
+pub use config_metrics::ConfigMetrics;
 pub use pinniped_concierge_domain::strategy::impersonator::Health;
 
 /// Parameters of the controller besides the context.

@@ -35,11 +35,12 @@ impl IdentityDigest {
     /// Returns the digest of an identity. The order of the groups, and duplicates, are not
     /// significant.
     pub fn of(user: &ImpersonatedUser) -> Self {
+        let ImpersonatedUser { username, uid, groups, extra } = user;
         let canonical = Canonical {
-            username: &user.username,
-            uid: &user.uid,
-            groups: sorted(&user.groups),
-            extra: user.extra.iter().map(|(key, values)| (key.as_str(), sorted(values))).collect(),
+            username,
+            uid,
+            groups: sorted(groups),
+            extra: extra.iter().map(|(key, values)| (key.as_str(), sorted(values))).collect(),
         };
         let text =
             serde_json::to_vec(&canonical).expect("strings, lists and maps of strings are always JSON");

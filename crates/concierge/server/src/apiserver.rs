@@ -73,16 +73,6 @@ use catalog::Kind;
 use exchange::Exchange;
 use openapi::{Document, Documents};
 
-/// Maximum number of concurrent requests that only read.
-const READS_IN_FLIGHT: usize = 400;
-
-/// Maximum number of concurrent requests that create objects.
-const WRITES_IN_FLIGHT: usize = 200;
-
-/// Maximum number of concurrent requests that have the form of a watch or of another long-running
-/// request. This API has none, so they are refused after they are authorized.
-const LONG_IN_FLIGHT: usize = READS_IN_FLIGHT;
-
 /// How long a client may cache a document that it requested by hash.
 const A_YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -172,21 +162,16 @@ pub fn serve(listener: Listener, params: Params) -> ApiServer {
         clock: Timestamp::now,
     });
     let draining = Draining::default();
-    let chain = chain(authenticator, params.authorizer, in_flight(requests), draining.clone(), handler);
+    let chain = chain(
+        authenticator,
+        params.authorizer,
+        InFlight::new(&InFlightLimits::AGGREGATED_API, requests),
+        draining.clone(),
+        handler,
+    );
     let handle = pinniped_http_server::serve(listener, tls, Api(Arc::new(chain)), params.limits);
     metrics.register_server("aggregated_api", handle.stats_source());
     ApiServer { handle, draining }
-}
-
-fn in_flight(metrics: InFlightMetrics) -> InFlight {
-    let limits = InFlightLimits {
-        short: READS_IN_FLIGHT,
-        mutating: Some(WRITES_IN_FLIGHT),
-        waiting: 0,
-        patience: Duration::ZERO,
-        long: LONG_IN_FLIGHT,
-    };
-    InFlight::new(&limits, metrics)
 }
 
 fn chain(

@@ -56,7 +56,7 @@ impl ProxyServer for ProxyFactory {
             uid_impersonation: self.uid_impersonation,
             probe_interval: impersonator::PROBE_INTERVAL,
             limits: self.limits.clone(),
-            in_flight: InFlightLimits::default(),
+            in_flight: InFlightLimits::PROXY,
             metrics: self.metrics.clone(),
         };
         async move {

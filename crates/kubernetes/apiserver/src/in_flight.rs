@@ -31,17 +31,33 @@ pub struct InFlightLimits {
     pub mutating: Option<usize>,
     /// Maximum number of short requests that wait for a permit.
     pub waiting: usize,
-    /// How long they wait before they are refused with 429.
-    pub patience: Duration,
+    /// The time for which they wait before they are refused with 429.
+    pub queue_timeout: Duration,
     /// Maximum number of concurrent watches, logs, execs and other long-running requests.
-    pub long: usize,
+    pub long_running: usize,
 }
 
-impl Default for InFlightLimits {
-    fn default() -> Self {
-        // An API server's own defaults are 400 for reads and 200 for writes.
-        Self { short: 600, mutating: None, waiting: 1200, patience: Duration::from_secs(5), long: 20_000 }
-    }
+impl InFlightLimits {
+    /// The limits of a proxy in front of an API server, whose own defaults are 400 for requests
+    /// that only read and 200 for the others.
+    pub const PROXY: Self = Self {
+        short: 600,
+        mutating: None,
+        waiting: 1200,
+        queue_timeout: Duration::from_secs(5),
+        long_running: 20_000,
+    };
+
+    /// The limits of an aggregated API server: the defaults of an API server, where requests do not
+    /// wait either. The limit of long-running requests is that of reads, because an API without
+    /// watches refuses them after they are authorized.
+    pub const AGGREGATED_API: Self = Self {
+        short: 400,
+        mutating: Some(200),
+        waiting: 0,
+        queue_timeout: Duration::ZERO,
+        long_running: 400,
+    };
 }
 
 /// The class of a request, which determines the limit against which it counts.
@@ -73,8 +89,8 @@ impl RequestClass {
 pub struct InFlight {
     short: FairSemaphore,
     mutating: FairSemaphore,
-    patience: Duration,
-    long: FairSemaphore,
+    queue_timeout: Duration,
+    long_running: FairSemaphore,
     metrics: InFlightMetrics,
 }
 
@@ -93,7 +109,8 @@ impl InFlight {
             None => short.clone(),
             Some(mutating) => FairSemaphore::new(mutating, limits.waiting),
         };
-        Self { short, mutating, patience: limits.patience, long: FairSemaphore::new(limits.long, 0), metrics }
+        let long_running = FairSemaphore::new(limits.long_running, 0);
+        Self { short, mutating, queue_timeout: limits.queue_timeout, long_running, metrics }
     }
 
     /// Acquires a permit for a request of this client. Short requests may wait for it.
@@ -108,7 +125,7 @@ impl InFlight {
         let (permits, kind) = match class {
             RequestClass::ReadOnly => (&self.short, Kind::Short),
             RequestClass::Mutating => (&self.mutating, Kind::Short),
-            RequestClass::LongRunning => (&self.long, Kind::Long),
+            RequestClass::LongRunning => (&self.long_running, Kind::Long),
         };
         let permit = match permits.try_acquire(client.levels()) {
             Some(permit) => Some(permit),
@@ -127,7 +144,7 @@ impl InFlight {
     async fn wait(&self, permits: &FairSemaphore, client: &ClientKey<'_>) -> Option<Permit> {
         let waiting = permits.enqueue(client.levels())?;
         let _gauge = self.metrics.began(Kind::Waiting);
-        tokio::time::timeout(self.patience, waiting).await.ok()
+        tokio::time::timeout(self.queue_timeout, waiting).await.ok()
     }
 }
 
@@ -198,9 +215,8 @@ mod tests {
 
     use super::*;
 
-    fn in_flight(short: usize, waiting: usize, long: usize) -> InFlight {
-        let patience = Duration::from_secs(5);
-        let limits = InFlightLimits { short, mutating: None, waiting, patience, long };
+    fn in_flight(short: usize, waiting: usize, long_running: usize) -> InFlight {
+        let limits = InFlightLimits { short, waiting, long_running, ..InFlightLimits::PROXY };
         InFlight::new(&limits, InFlightMetrics::default())
     }
 
@@ -278,7 +294,7 @@ mod tests {
     async fn mutating_requests_count_separately_only_if_they_have_a_limit() {
         let u = &ClientKey::user("u");
         for mutating in [None, Some(1)] {
-            let limits = InFlightLimits { short: 1, mutating, waiting: 0, ..InFlightLimits::default() };
+            let limits = InFlightLimits { short: 1, mutating, waiting: 0, ..InFlightLimits::PROXY };
             let in_flight = InFlight::new(&limits, InFlightMetrics::default());
             let _read = in_flight.enter(u, ReadOnly).await.unwrap();
             let write = in_flight.enter(u, Mutating).await;

@@ -1,10 +1,11 @@
-//! Checks the state that the Concierge reports: its strategies, its condition, its API, its
+//! Checks the state that the Concierge reports: its strategies, its conditions, its API, its
 //! authenticators.
 
 use pinniped_concierge_api::config::{
     CredentialIssuerStrategy, StrategyReason, StrategyStatus, StrategyType,
 };
 use pinniped_concierge_domain::credential_issuer::conditions;
+use pinniped_kube_types::condition::Condition;
 
 use super::finding::Finding;
 use super::observed::{Observed, ReadResult};
@@ -31,7 +32,7 @@ pub(super) fn check(observed: &Observed) -> Vec<Finding> {
              spec.impersonationProxy.mode: enabled",
         ));
     }
-    condition(observed, &mut findings);
+    issuer_conditions(observed, &mut findings);
     findings
 }
 
@@ -141,22 +142,25 @@ fn logs(observed: &Observed) -> String {
     )
 }
 
-fn condition(observed: &Observed, findings: &mut Vec<Finding>) {
+fn issuer_conditions(observed: &Observed, findings: &mut Vec<Finding>) {
     let conditions = observed.issuer.status.as_ref().map_or(&[][..], |status| &status.conditions);
-    let Some(condition_entry) =
-        conditions.iter().find(|condition| condition.type_ == conditions::SERVING_CERTIFICATE_VALID)
-    else {
-        return;
-    };
-    match condition_entry.status.as_str() {
-        "True" => {
-            findings.push(Finding::Fine(format!("{}: {}", condition_entry.type_, condition_entry.message)));
+    findings.extend(conditions.iter().map(|condition| {
+        let Condition { type_, status, message, .. } = condition;
+        match status.as_str() {
+            "True" => Finding::Fine(format!("{type_}: {message}")),
+            "False" => {
+                Finding::problem(format!("{type_} is False: {message}"), condition_remedy(observed, type_))
+            }
+            _ => Finding::unseen(type_.clone(), message.clone()),
         }
-        "False" => findings.push(Finding::problem(
-            format!("{} is False: {}", condition_entry.type_, condition_entry.message),
-            "issue a certificate that clients can use; they refuse this one",
-        )),
-        _ => findings.push(Finding::unseen(condition_entry.type_.clone(), condition_entry.message.clone())),
+    }));
+}
+
+fn condition_remedy(observed: &Observed, type_: &str) -> String {
+    if type_ == conditions::SERVING_CERTIFICATE_VALID {
+        "issue a certificate that clients can use; they refuse this one".to_owned()
+    } else {
+        format!("see the Concierge's log: {}", logs(observed))
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use pinniped_concierge_api::config::CredentialIssuerStrategy;
-use pinniped_concierge_domain::credential_issuer::conditions::{ConditionReport, serving_certificate_valid};
+use pinniped_concierge_domain::credential_issuer::conditions::{self, ConditionReport};
 use pinniped_concierge_domain::status_text::StatusText;
 use pinniped_concierge_domain::strategy::impersonator::{
     AppliedSteps, Conclusion, EXTERNAL_FAILED, EntryRefusal, Health, PassError, Plan, ProxyState,
@@ -129,15 +129,14 @@ impl ImpersonatorController {
 
         let running = self.supervisor.state() == ProxyState::Running;
         self.publish(Health::after_pass(should_run, &status, running, self.loaded.serving.is_some()));
-        let condition = serving_certificate_valid(&validation);
-        self.report_validation(&validation, &condition).await;
+        self.report_validation(&validation).await;
 
         let now = Timestamp::now();
         match conclude(&status, &applied, now) {
             Conclusion::LeftToLeader => Err(NotLeader.into()),
             Conclusion::NoCredentialIssuer(missing) => Err(ReconcileError::Failed(missing.to_string())),
             Conclusion::Report { entry, error } => {
-                let conditions = ConditionReport { changes: vec![condition], generation: sources.generation };
+                let conditions = conditions::of_impersonation_proxy(&validation, sources.generation);
                 let mut errors: Vec<_> = error.iter().map(reconcile_error).collect();
                 errors.extend(self.report(&entry, &conditions, now).await.err());
                 ReconcileError::aggregate(errors).map_or(Ok(()), Err)

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{Event, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use pinniped_concierge_api::config::CredentialIssuer;
-use pinniped_concierge_domain::credential_issuer::conditions::ConditionChange;
+use pinniped_concierge_domain::credential_issuer::conditions::{ConditionChange, serving_certificate_valid};
 use pinniped_concierge_domain::strategy::certificate_validation::ValidationReport;
 use pinniped_logging::value as log_value;
 use serde_json::json;
@@ -27,7 +27,8 @@ const EVENT_NAMESPACE: &str = "default";
 impl ImpersonatorController {
     /// Sets the metric, and writes a log line and an Event if the concerns are new. `condition` is
     /// the condition with the same report.
-    pub(super) async fn report_validation(&mut self, report: &ValidationReport, condition: &ConditionChange) {
+    pub(super) async fn report_validation(&mut self, report: &ValidationReport) {
+        let condition = &serving_certificate_valid(report);
         self.params.metrics.set_certificate_valid(report.is_valid());
         if self.reported.record(report, self.is_in_status(condition)) {
             let secret_name = match report {

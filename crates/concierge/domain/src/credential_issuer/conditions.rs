@@ -2,8 +2,10 @@
 //! existing status. The messages of `ServingCertificateValid` are in
 //! [`crate::strategy::certificate_validation`].
 //!
-//! To add a condition, add its type here, derive its [`ConditionChange`] from the observation of
-//! the controller that knows it, and add the change to that controller's [`ConditionReport`].
+//! To add a condition, add its type here, and a function that derives its [`ConditionChange`] from
+//! the observation of the controller that knows it. The controller of the impersonation proxy
+//! reports the conditions of [`of_impersonation_proxy`]; the other controllers report none.
+//! `pinniped doctor` shows every condition of the status.
 
 use std::time::{Duration, Instant};
 
@@ -56,6 +58,12 @@ pub struct ConditionReport {
     pub changes: Vec<ConditionChange>,
     /// The generation of the observed object.
     pub generation: Option<i64>,
+}
+
+/// Returns the conditions that the controller of the impersonation proxy reports. `generation` is
+/// that of the observed `CredentialIssuer`.
+pub fn of_impersonation_proxy(validation: &ValidationReport, generation: Option<i64>) -> ConditionReport {
+    ConditionReport { changes: vec![serving_certificate_valid(validation)], generation }
 }
 
 /// Returns the change of the condition [`SERVING_CERTIFICATE_VALID`].

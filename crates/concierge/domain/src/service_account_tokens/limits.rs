@@ -2,8 +2,10 @@
 //! role is a single object.
 
 use pinniped_concierge_api::login::ImpersonatedUser;
-
 use pinniped_kube_request::identity::escape_extra_key;
+use pinniped_kube_request::impersonation::{
+    IMPERSONATE_EXTRA_PREFIX, IMPERSONATE_GROUP, IMPERSONATE_UID, IMPERSONATE_USER,
+};
 
 /// Maximum size of the impersonation headers in one request, in bytes. API servers and the proxies
 /// in front of them accept somewhat more for all headers.
@@ -37,14 +39,15 @@ pub enum TooLarge {
 /// Returns the size in bytes of the headers that impersonate this user in HTTP/1.1: one line per
 /// value.
 pub fn header_bytes(user: &ImpersonatedUser) -> usize {
-    let line = |name: usize, value: &str| name + ": ".len() + value.len() + "\r\n".len();
-    let uid = if user.uid.is_empty() { 0 } else { line("Impersonate-Uid".len(), &user.uid) };
-    let groups = user.groups.iter().map(|group| line("Impersonate-Group".len(), group));
-    let extra = user.extra.iter().flat_map(|(key, values)| {
-        let name = "Impersonate-Extra-".len() + escape_extra_key(key).len();
-        values.iter().map(move |value| line(name, value))
+    let ImpersonatedUser { username, uid, groups, extra } = user;
+    let line = |name: &str, value: &str| name.len() + ": ".len() + value.len() + "\r\n".len();
+    let uid = if uid.is_empty() { 0 } else { line(IMPERSONATE_UID.as_str(), uid) };
+    let groups = groups.iter().map(|group| line(IMPERSONATE_GROUP.as_str(), group));
+    let extra = extra.iter().flat_map(|(key, values)| {
+        let name = format!("{IMPERSONATE_EXTRA_PREFIX}{}", escape_extra_key(key));
+        values.iter().map(move |value| line(&name, value))
     });
-    line("Impersonate-User".len(), &user.username) + uid + groups.chain(extra).sum::<usize>()
+    line(IMPERSONATE_USER.as_str(), username) + uid + groups.chain(extra).sum::<usize>()
 }
 
 /// Refuses identities whose requests a server or proxy would refuse because of the header size.

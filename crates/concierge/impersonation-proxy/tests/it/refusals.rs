@@ -248,8 +248,8 @@ async fn excess_short_requests_are_refused_with_retry_after() {
         short: 1,
         mutating: None,
         waiting: 1,
-        patience: Duration::from_millis(100),
-        long: 1,
+        queue_timeout: Duration::from_millis(100),
+        long_running: 1,
     };
     let world = World::start_with(script, Options { in_flight, ..Options::default() }).await;
     let client = world.certificate("u", &[]);

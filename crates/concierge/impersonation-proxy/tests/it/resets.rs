@@ -35,7 +35,7 @@ async fn nine_resets(request: impl Fn(&Client<'_>) -> Request<Body>) {
     const ONE_USERS: usize = 3;
     let (handler, mut requested) = silent();
     let in_flight =
-        InFlightLimits { short: PERMITS, waiting: 100, patience: PATIENCE, ..InFlightLimits::default() };
+        InFlightLimits { short: PERMITS, waiting: 100, queue_timeout: PATIENCE, ..InFlightLimits::PROXY };
     let script = Script { handler, ..Script::default() };
     let world = World::start_with(script, Options { in_flight, ..Options::default() }).await;
     let client = world.certificate("u", &[]);
@@ -111,7 +111,7 @@ async fn a_response_that_violates_the_protocol_counts_on_its_connection_for_a_wh
 
 #[tokio::test]
 async fn a_complete_response_releases_its_permit_immediately() {
-    let in_flight = InFlightLimits { short: 1, waiting: 4, patience: PATIENCE, ..InFlightLimits::default() };
+    let in_flight = InFlightLimits { short: 1, waiting: 4, queue_timeout: PATIENCE, ..InFlightLimits::PROXY };
     let world = World::start_with(Script::default(), Options { in_flight, ..Options::default() }).await;
     let client = world.certificate("u", &[]);
     let all = async {

@@ -129,7 +129,7 @@ async fn anonymous_requests_from_one_address_do_not_delay_those_from_another() {
     };
     let (gate, delay) = Gate::before(is_flood);
     // Ensures that no waiting request gets a permit because another one times out.
-    let in_flight = InFlightLimits { patience: 10 * PATIENCE, ..InFlightLimits::default() };
+    let in_flight = InFlightLimits { queue_timeout: 10 * PATIENCE, ..InFlightLimits::PROXY };
     let options = Options { in_flight, ..Options::default() };
     let world = World::start_with(Script { delay, ..Script::default() }, options).await;
     let _flood = Flood::of(&world.anonymous().at(ELSEWHERE), |_| Vec::new()).await;

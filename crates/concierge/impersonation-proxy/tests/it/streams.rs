@@ -332,7 +332,7 @@ fn flood_handler() -> Handler {
 #[tokio::test]
 async fn a_client_that_does_not_read_loses_its_permit_at_the_deadline() {
     let script = Script { handler: flood_handler(), ..Script::default() };
-    let in_flight = InFlightLimits { short: 1, waiting: 1, ..InFlightLimits::default() };
+    let in_flight = InFlightLimits { short: 1, waiting: 1, ..InFlightLimits::PROXY };
     let world = World::start_with(script, Options { in_flight, ..Options::default() }).await;
     let client = world.certificate("u", &[]);
 

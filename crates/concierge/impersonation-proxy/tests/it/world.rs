@@ -75,7 +75,7 @@ impl Default for Options {
             uid_impersonation: false,
             impersonator_token: true,
             front_proxy: false,
-            in_flight: InFlightLimits::default(),
+            in_flight: InFlightLimits::PROXY,
             probe_interval: impersonator::PROBE_INTERVAL,
             limits: pinniped_http_server::Limits::default(),
         }

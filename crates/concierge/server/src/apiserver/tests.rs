@@ -13,6 +13,9 @@ mod tls;
 const LOGIN: &str = "/apis/login.concierge.pinniped.dev/v1alpha1/tokencredentialrequests";
 const WHOAMI: &str = "/apis/identity.concierge.pinniped.dev/v1alpha1/whoamirequests";
 
+/// The limit against which logins count.
+const LOGINS_IN_FLIGHT: usize = InFlightLimits::AGGREGATED_API.mutating.unwrap();
+
 /// Responds to reviews: the token `good` belongs to `pinny`, and the user `nobody` has no
 /// permissions.
 fn reviews() -> kube::Client {
@@ -83,7 +86,8 @@ impl World {
             credential_lifetime: Duration::from_secs(300),
             clock: now,
         });
-        let (in_flight, draining) = (in_flight(InFlightMetrics::default()), Draining::default());
+        let in_flight = InFlight::new(&InFlightLimits::AGGREGATED_API, InFlightMetrics::default());
+        let draining = Draining::default();
         let authorizer = Authorizer::new(client);
         let chain = chain(authenticator, authorizer, in_flight.clone(), draining.clone(), handler);
         Self { chain, in_flight, draining, audit }
@@ -420,7 +424,7 @@ async fn all_of(in_flight: &InFlight, class: RequestClass, user: Option<&str>) -
 async fn excess_requests_of_a_user_get_429_and_those_of_others_are_served() {
     let world = World::new("pinniped.dev");
     let held_permits = all_of(&world.in_flight, RequestClass::Mutating, None).await;
-    assert_eq!(held_permits.len(), WRITES_IN_FLIGHT * 3 / 4);
+    assert_eq!(held_permits.len(), LOGINS_IN_FLIGHT * 3 / 4);
     let response = world.send_request("POST", LOGIN, &[], TCR).await;
     assert_eq!((response.status, response.header("retry-after")), (429, "1"));
     assert_eq!(response.body, "Too many requests, please try again later.\n");
@@ -532,7 +536,7 @@ async fn a_slow_authenticator_does_not_delay_logins_of_other_authenticators() {
     }
     let (slow, fast) = (login_with("slow"), login_with("fast"));
     // All logins through the API server are anonymous.
-    let mut logins: Vec<_> = (0..WRITES_IN_FLIGHT + 100)
+    let mut logins: Vec<_> = (0..LOGINS_IN_FLIGHT + 100)
         .map(|_| Box::pin(world.send_request("POST", LOGIN, &[], &slow)))
         .collect();
     let mut refused = 0;
@@ -550,7 +554,7 @@ async fn a_slow_authenticator_does_not_delay_logins_of_other_authenticators() {
     }
     let waiting_logins = waiting.load(std::sync::atomic::Ordering::SeqCst);
     assert_eq!(waiting_logins + refused, logins.len());
-    assert!(waiting_logins > 10 && waiting_logins < WRITES_IN_FLIGHT / 2 + 50, "{waiting_logins}");
+    assert!(waiting_logins > 10 && waiting_logins < LOGINS_IN_FLIGHT / 2 + 50, "{waiting_logins}");
     let response = world.send_request("POST", LOGIN, &[], &fast).await;
     assert_eq!(response.status, 201, "{}", response.body);
 }

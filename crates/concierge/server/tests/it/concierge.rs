@@ -121,7 +121,7 @@ pub(crate) async fn concierge(
         uid_impersonation: true,
         probe_interval: PROBE_INTERVAL,
         limits: Limits::default(),
-        in_flight: InFlightLimits::default(),
+        in_flight: InFlightLimits::PROXY,
         metrics: ImpersonatorMetrics::default(),
     })
     .await?;

@@ -190,13 +190,15 @@ fn digest(user: &KnownUser, attributes: &Attributes) -> Digest {
 }
 
 fn digest_of_user(user: &User) -> Digest {
+    // Users who differ in a field that is missing here would share decisions.
+    let User { name, uid, groups, extra } = user;
     let mut input = DigestInput(Vec::with_capacity(512));
-    input.text(&user.name);
-    input.text(&user.uid);
-    input.count(user.groups.len());
-    user.groups.iter().for_each(|group| input.text(group));
-    input.count(user.extra.len());
-    for (key, values) in &user.extra {
+    input.text(name);
+    input.text(uid);
+    input.count(groups.len());
+    groups.iter().for_each(|group| input.text(group));
+    input.count(extra.len());
+    for (key, values) in extra {
         input.text(key);
         input.count(values.len());
         values.iter().for_each(|value| input.text(value));

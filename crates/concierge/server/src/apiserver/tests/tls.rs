@@ -163,7 +163,7 @@ async fn stalled_anonymous_logins_from_one_address_do_not_block_those_from_anoth
             other => panic!("{other}"),
         }
     }
-    assert!((50..=WRITES_IN_FLIGHT * 3 / 4).contains(&stalled.len()), "{}", stalled.len());
+    assert!((50..=LOGINS_IN_FLIGHT * 3 / 4).contains(&stalled.len()), "{}", stalled.len());
     let mut connection = connect([127, 0, 0, 1], addr, &ca).await;
     assert_eq!(begin_login(&mut connection).await, "100");
     let mut rest = vec![0; "HTTP/1.1 100 Continue\r\n\r\n".len() - 12];

@@ -59,7 +59,7 @@ impl Load {
                 .body(Full::new(Bytes::from_static(body.as_bytes())))?;
             sender.ready().await?;
             // A forwarded request may be interrupted together with the API server, even in the
-            // middle of its body. The reset of the stream then discards a head that is not sent yet.
+            // middle of its body. The reset of the stream then discards a head that was not sent.
             let (head, body) = match sender.send_request(request).await {
                 Ok(response) => response.into_parts(),
                 Err(error) if !login && is_interruption(&error) => continue,

@@ -1,4 +1,4 @@
-//! Two text formats in which Go differs from Rust, and which clients can see.
+//! Text formats in which Go differs from Rust, and which clients can see.
 //!
 //! [`to_string`] writes JSON with the escapes of Go's `encoding/json`, [`quote`] is the `%q` verb
 //! of Go's `fmt`. Upstream's tests compare log lines, response bodies and cache keys in these
@@ -190,9 +190,46 @@ fn unescape<'a>(rest: &'a str, out: &mut Vec<u8>) -> Option<&'a str> {
     Some(after)
 }
 
+/// Returns the message of Go's `encoding/json` for text that is not JSON, in the cases where it is
+/// simple to derive. It contains at most one character of the text.
+pub fn parse_error(text: &[u8], error: &serde_json::Error) -> String {
+    if error.is_eof() {
+        return "unexpected end of JSON input".to_owned();
+    }
+    let first = text.iter().find(|byte| !byte.is_ascii_whitespace());
+    match first {
+        Some(&byte) if !b"{[\"-0123456789tfn".contains(&byte) => {
+            format!("invalid character {} looking for beginning of value", quote_byte(byte))
+        }
+        _ => format!("invalid JSON at line {} column {}", error.line(), error.column()),
+    }
+}
+
+fn quote_byte(byte: u8) -> String {
+    match byte {
+        b'\'' => "'\\''".to_owned(),
+        b'"' => "'\"'".to_owned(),
+        byte => format!("'{}'", char::from(byte).escape_default()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn text_that_is_not_json_has_the_error_of_go() {
+        for (text, expected) in [
+            ("", "unexpected end of JSON input"),
+            (r#"{"a""#, "unexpected end of JSON input"),
+            ("<html>", "invalid character '<' looking for beginning of value"),
+            (" 'a'", r"invalid character '\'' looking for beginning of value"),
+            ("{a}", "invalid JSON at line 1 column 2"),
+        ] {
+            let error = serde_json::from_str::<serde_json::Value>(text).unwrap_err();
+            assert_eq!(parse_error(text.as_bytes(), &error), expected, "{text}");
+        }
+    }
 
     #[test]
     fn json_is_escaped_as_in_go() {

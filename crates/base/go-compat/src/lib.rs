@@ -24,5 +24,6 @@ pub mod io;
 pub mod json;
 #[cfg(feature = "tls")]
 pub mod network;
+pub mod time;
 pub mod url;
 pub mod yaml;

@@ -15,8 +15,18 @@ pub fn lookup(error: &io::Error) -> &'static str {
 pub fn handshake(error: &io::Error, host: &str) -> String {
     match pinniped_error::find::<Error>(error) {
         Some(error) => tls(error, host),
-        None => crate::io::text(error),
+        None => io_text(error),
     }
+}
+
+/// Returns Go's text for a failed operation on a connection, which starts with the operation.
+fn io_text(error: &io::Error) -> String {
+    let operation = match error.kind() {
+        io::ErrorKind::ConnectionRefused => "connect: ",
+        io::ErrorKind::ConnectionReset => "read: ",
+        _ => "",
+    };
+    format!("{operation}{}", crate::io::text(error))
 }
 
 /// Returns Go's text for a TLS error on a connection to `host`.

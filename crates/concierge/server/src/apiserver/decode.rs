@@ -8,7 +8,7 @@ use data_encoding::HEXLOWER;
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use pinniped_concierge_api::names::VERSION;
-use pinniped_go_compat::json::quote;
+use pinniped_go_compat::json::{parse_error, quote};
 use pinniped_kube_types::status::Status;
 use pinniped_kube_types::suffix::GroupSuffix;
 use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -117,7 +117,7 @@ fn parse(form: BodyForm, body: &[u8], warnings: &RefCell<Warnings>) -> Result<Va
             let seed = Tree { path: Path::Root, warnings };
             let value = seed.deserialize(&mut reader).and_then(|value| reader.end().map(|()| value));
             value.map_err(|error| {
-                format!("couldn't get version/kind; json parse error: {}", go_json_error(body, &error))
+                format!("couldn't get version/kind; json parse error: {}", parse_error(body, &error))
             })
         }
         BodyForm::Yaml => {
@@ -127,28 +127,6 @@ fn parse(form: BodyForm, body: &[u8], warnings: &RefCell<Warnings>) -> Result<Va
                 std::str::from_utf8(body).map_err(|_| "yaml: invalid leading UTF-8 octet".to_owned())?;
             serde_saphyr::from_str::<Value>(text).map_err(failed)
         }
-    }
-}
-
-/// Returns the message of Go's `encoding/json` in the cases where it is simple to derive.
-fn go_json_error(body: &[u8], error: &serde_json::Error) -> String {
-    if error.is_eof() {
-        return "unexpected end of JSON input".to_owned();
-    }
-    let first = body.iter().find(|byte| !byte.is_ascii_whitespace());
-    match first {
-        Some(&byte) if !b"{[\"-0123456789tfn".contains(&byte) => {
-            format!("invalid character {} looking for beginning of value", go_char(byte))
-        }
-        _ => format!("invalid JSON at line {} column {}", error.line(), error.column()),
-    }
-}
-
-fn go_char(byte: u8) -> String {
-    match byte {
-        b'\'' => "'\\''".to_owned(),
-        b'"' => "'\"'".to_owned(),
-        byte => format!("'{}'", char::from(byte).escape_default()),
     }
 }
 

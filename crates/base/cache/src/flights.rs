@@ -7,6 +7,7 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use super::lock;
 
@@ -15,8 +16,12 @@ use super::lock;
 /// Unlike in [`QueryCache::get_or_query`](super::QueryCache::get_or_query), the work is a task of
 /// its own: it continues when the caller that started it is dropped, and its result is available to
 /// the other callers, or to a cache that the work itself fills. Therefore the work must have a time
-/// limit, and the caller of [`Flights::join`] must limit how much work it starts.
-pub struct Flights<K, V, S = RandomState>(Arc<Open<K, V, S>>);
+/// limit, and the caller of [`Flights::join`] must limit how much work it starts. Work that is not
+/// finished when this value is dropped is aborted.
+pub struct Flights<K, V, S = RandomState> {
+    open: Arc<Open<K, V, S>>,
+    tasks: Mutex<JoinSet<()>>,
+}
 
 type Open<K, V, S> = Mutex<HashMap<K, watch::Receiver<Option<V>>, S>>;
 
@@ -31,13 +36,13 @@ pub enum Start<F, V> {
 
 impl<K, V, S: Default> Default for Flights<K, V, S> {
     fn default() -> Self {
-        Self(Arc::new(Mutex::new(HashMap::default())))
+        Self { open: Arc::new(Mutex::new(HashMap::default())), tasks: Mutex::default() }
     }
 }
 
 impl<K, V, S> fmt::Debug for Flights<K, V, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Flights").field("open", &lock(&self.0).len()).finish()
+        f.debug_struct("Flights").field("open", &lock(&self.open).len()).finish()
     }
 }
 
@@ -74,7 +79,7 @@ where
     where
         F: Future<Output = V> + Send + 'static,
     {
-        let mut open = lock(&self.0);
+        let mut open = lock(&self.open);
         if let Some(result) = open.get(key) {
             return Start::Work(result.clone());
         }
@@ -86,8 +91,11 @@ where
         open.insert(key.clone(), result.clone());
         // A runtime that shuts down drops the task at once, which locks again.
         drop(open);
-        let open = CloseOnDrop { open: Arc::clone(&self.0), key: key.clone() };
-        tokio::spawn(async move {
+        let open = CloseOnDrop { open: Arc::clone(&self.open), key: key.clone() };
+        let mut tasks = lock(&self.tasks);
+        // Forgets the tasks that have ended.
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(async move {
             let value = work.await;
             // Later callers start new work, or find the result in a cache that the work has filled.
             drop(open);
@@ -139,7 +147,7 @@ mod tests {
         assert!(all.iter().all(|value| *value == Some(7)));
         assert_eq!(started.load(Ordering::Relaxed), 1);
         assert_eq!(flights.join(&"same", || Start::<Work, _>::Done(8)).await, Some(8));
-        assert!(lock(&flights.0).is_empty());
+        assert!(lock(&flights.open).is_empty());
     }
 
     #[tokio::test]
@@ -163,6 +171,30 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn work_that_is_not_finished_is_aborted_with_its_owner() {
+        let flights = Flights::<_, u64>::default();
+        let (held, mut dropped) = tokio::sync::oneshot::channel::<()>();
+        let mut held = Some(held);
+        let start = || {
+            let held = held.take();
+            work(async move {
+                std::future::pending::<()>().await;
+                drop(held);
+                7
+            })
+        };
+        {
+            let mut join = Box::pin(flights.join(&"same", start));
+            assert!(futures::poll!(&mut join).is_pending());
+        }
+        assert!(
+            dropped.try_recv().is_err_and(|error| error == tokio::sync::oneshot::error::TryRecvError::Empty)
+        );
+        drop(flights);
+        dropped.await.unwrap_err();
+    }
+
+    #[tokio::test]
     async fn a_failed_flight_is_started_once_more() {
         let flights = Flights::<_, u64>::default();
         let started = AtomicUsize::new(0);
@@ -179,7 +211,7 @@ mod tests {
         assert_eq!(flights.join(&"same", fails_times(1)).await, Some(7));
         started.store(0, Ordering::Relaxed);
         assert_eq!(flights.join(&"same", fails_times(9)).await, None);
-        assert!(lock(&flights.0).is_empty());
+        assert!(lock(&flights.open).is_empty());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! supports, and the texts of its errors.
 //!
 //! kube's own client does not support proxies in this build and would select them itself, so this
-//! module combines kube's layers with our [`Dialer`].
+//! module combines kube's layers with our [`TcpDialer`].
 
 use hyper_util::client::legacy;
 use hyper_util::rt::TokioExecutor;
@@ -17,9 +17,9 @@ use pinniped_concierge_api::login::ImpersonatedUser;
 use pinniped_error::{causes, chain};
 use pinniped_go_compat::network as go_network;
 use pinniped_http_client::dial::ConnectError;
+use pinniped_http_client::tcp_dialer::TcpDialer;
 use pinniped_kube_types::status::generic_message;
 
-use crate::dial::Dialer;
 use crate::exec_plugin::ExecPluginError;
 use crate::kubeconfig::identity::NoUsername;
 use crate::kubeconfig::{ServerUrlError, UserCertificateError};
@@ -109,7 +109,7 @@ impl Admin {
     /// # Errors
     ///
     /// Returns an error if an entry of the context is invalid.
-    pub async fn new(mut config: Kubeconfig, context: &str, dialer: Dialer) -> Result<Self, AdminError> {
+    pub async fn new(mut config: Kubeconfig, context: &str, dialer: TcpDialer) -> Result<Self, AdminError> {
         let options = KubeConfigOptions { context: Some(context.to_owned()), ..KubeConfigOptions::default() };
         let mut proxy = None;
         if let Some((name, cluster)) = cluster_of(&mut config, context) {
@@ -139,11 +139,11 @@ impl Admin {
     /// # Errors
     ///
     /// Returns an error if a file or variable of the pod is missing.
-    pub fn in_cluster(dialer: Dialer) -> Result<Self, AdminError> {
+    pub fn in_cluster(dialer: TcpDialer) -> Result<Self, AdminError> {
         Self::from_config(kube::Config::incluster()?, dialer)
     }
 
-    fn from_config(mut config: kube::Config, dialer: Dialer) -> Result<Self, AdminError> {
+    fn from_config(mut config: kube::Config, dialer: TcpDialer) -> Result<Self, AdminError> {
         pinniped_pki::install_crypto_provider();
         config.proxy_url = None;
         // Go treats an empty name as not set.

@@ -2,7 +2,7 @@
 //! credential.
 
 use bytes::Bytes;
-use http::{HeaderValue, header};
+use http::{HeaderValue, Method, header};
 use serde_json::json;
 use url::Url;
 use zeroize::Zeroizing;
@@ -14,14 +14,15 @@ use pinniped_concierge_api::login::{
 use pinniped_concierge_api::names::GROUP_AUTHENTICATION;
 use pinniped_go_compat::base64::{self as gobase64, CorruptInput};
 use pinniped_go_compat::{json as gojson, json::quote};
+use pinniped_http_client::https::SendError;
+use pinniped_http_client::tcp_dialer::TcpDialer;
 use pinniped_kube_types::client_auth::ExecCredentialStatus;
 use pinniped_kube_types::suffix::{GroupSuffix, SuffixError};
 use pinniped_pki::CaBundle;
 use pinniped_pki::tls::{Profile, Roots, TlsError};
 
 use crate::admin::{Subject, generic_response};
-use crate::dial::Dialer;
-use crate::https::{HttpsClient, SendError};
+use crate::https;
 use crate::login::{HeaderError, Login, impersonation_headers};
 use crate::printer::Printer;
 
@@ -181,10 +182,10 @@ impl Concierge {
     pub async fn exchange(
         &self,
         token: &str,
-        dialer: Dialer,
+        dialer: TcpDialer,
         printer: Printer,
     ) -> Result<Login, ExchangeError> {
-        let client = HttpsClient::new(dialer, Profile::Secure, self.roots.clone())?;
+        let client = https::client(dialer, Profile::Secure, self.roots.clone())?;
         let path = format!(
             "/apis/{}/{}",
             TokenCredentialRequest::group_version(&self.suffix),
@@ -208,7 +209,7 @@ impl Concierge {
         body.push(b'\n');
         let json = HeaderValue::from_static("application/json");
         let headers = [(header::CONTENT_TYPE, json.clone()), (header::ACCEPT, json)];
-        let response = client.send("POST", &url, &headers, Bytes::from_owner(body)).await?;
+        let response = client.send(&Method::POST, &url, &headers, Bytes::from_owner(body)).await?;
 
         if let Some(id) = response.headers.get("audit-id").and_then(|id| id.to_str().ok()) {
             printer.info(

@@ -6,6 +6,8 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
+use pinniped_http_client::proxy_environment::ProxyEnvironment;
+
 /// The default of `--kubeconfig`; a list of paths as in kubectl.
 pub const KUBECONFIG: &str = "KUBECONFIG";
 /// The parent of the cache directory.
@@ -42,6 +44,13 @@ pub struct Environment {
 impl std::fmt::Debug for Environment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Environment").field("variables", &self.variables.len()).finish_non_exhaustive()
+    }
+}
+
+/// The proxies that the variables configure.
+impl From<&Environment> for ProxyEnvironment {
+    fn from(environment: &Environment) -> Self {
+        Self::from_variables(|name| environment.non_empty(name).map(str::to_owned))
     }
 }
 

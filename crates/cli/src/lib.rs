@@ -8,6 +8,7 @@
 //! | [`commands`] | one file per command, from parsed flags to an exit code |
 //! | [`kubeconfig`] | loads and creates kubeconfigs |
 //! | [`admin`] | a Kubernetes client for a kubeconfig |
+//! | [`https`] | HTTPS clients for single requests |
 //! | [`concierge`] | the exchange of a token for a credential |
 //! | [`login`] | login sessions and the credential cache |
 //! | [`printer`] | all output to stdout and stderr |
@@ -21,7 +22,6 @@
 pub mod admin;
 pub mod commands;
 pub mod concierge;
-pub mod dial;
 pub mod environment;
 mod exec_plugin;
 pub mod flags;

@@ -1,8 +1,9 @@
 //! An HTTP client for proxies and long-running programs: connections, pools and the dial policy.
 //!
-//! [`upstream`] is a pool of connections to one server. [`dial`] opens single connections, directly
-//! or through a [`proxy`], which [`proxy_environment`] finds in the environment. [`lingering`]
-//! keeps a permit and a stream for a short time after a client has cancelled its request.
+//! [`upstream`] is a pool of connections to one server. [`https`] sends single requests to any
+//! server. [`dial`] and [`tcp_dialer`] open connections, directly or through a [`proxy`], which
+//! [`proxy_environment`] finds in the environment. [`lingering`] keeps a permit and a stream for a
+//! short time after a client has cancelled its request.
 //!
 //! Errors are typed and refer to "the server". A program that has a better name for it, such as
 //! "the backend", matches the variants and prints its own texts.
@@ -39,7 +40,9 @@
 #![forbid(unsafe_code)]
 
 pub mod dial;
+pub mod https;
 pub mod lingering;
 pub mod proxy;
 pub mod proxy_environment;
+pub mod tcp_dialer;
 pub mod upstream;

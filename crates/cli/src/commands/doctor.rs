@@ -25,6 +25,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::config::Kubeconfig;
 use pinniped_error::chain;
+use pinniped_http_client::tcp_dialer::TcpDialer;
 use pinniped_kube_types::suffix::{GroupSuffix, SuffixError};
 
 use self::finding::Finding;
@@ -33,7 +34,6 @@ use self::observed::{KubeconfigEntry, Observed, Unreadable};
 use self::read::{IssuerError, Reader};
 use super::whoami::{self, ConnectError};
 use super::{StartError, block_on};
-use crate::dial::Dialer;
 use crate::environment::Environment;
 use crate::flags::tree::DEFAULT_SUFFIX;
 use crate::flags::{Parsed, Value};
@@ -122,7 +122,7 @@ async fn observe(parsed: &Parsed, environment: &Environment) -> Result<Observed,
         entries.extend(entries_of(&checked, path, true));
         logins = logins_of(&checked, path);
     }
-    let reader = Reader { admin: &admin, suffix: &suffix, dialer: Dialer::new(environment) };
+    let reader = Reader { admin: &admin, suffix: &suffix, dialer: TcpDialer::new(environment) };
     let issuer = reader.credential_issuer(&parsed.string("concierge-credential-issuer")).await?;
     Ok(Observed { logins, ..reader.observe(issuer, entries).await })
 }

@@ -25,6 +25,7 @@ use tokio::time::Instant;
 
 use pinniped_concierge_api::login::ImpersonatedUser;
 use pinniped_go_compat::io::GoIoError;
+use pinniped_http_client::tcp_dialer::TcpDialer;
 use pinniped_kube_types::suffix::{GroupSuffix, SuffixError};
 use pinniped_pki::CaBundle;
 
@@ -36,7 +37,6 @@ use self::supervisor::SupervisorError;
 use self::validate::ValidateError;
 use super::{StartError, block_on};
 use crate::admin::{Admin, AdminError};
-use crate::dial::Dialer;
 use crate::environment::Environment;
 use crate::flags::parse::ParseResult;
 use crate::flags::tree::ROOT;
@@ -151,7 +151,7 @@ async fn generate(
     let source = kubeconfig::resolve(&config, &options.kubeconfig_context)?;
     let source_ca = kubeconfig::certificate_authority(&source.cluster_name, &source.cluster)?;
     let source_server = source.cluster.server.clone().unwrap_or_default();
-    let dialer = Dialer::new(environment);
+    let dialer = TcpDialer::new(environment);
 
     let (server, ca) = if options.no_concierge {
         (source_server, source_ca)

@@ -21,6 +21,7 @@ use std::time::Duration;
 use http::Uri;
 use jiff::Timestamp;
 use pinniped_go_compat::json::quote;
+use pinniped_http_client::tcp_dialer::TcpDialer;
 use pinniped_http_client::upstream::Upstream;
 use pinniped_http_server::tunnels::Tunnels;
 use pinniped_http_server::{Limits, Listener, ServerHandle, serve};
@@ -31,7 +32,6 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::OutputError;
-use crate::dial::Dialer;
 use crate::environment::Environment;
 use crate::flags::{Parsed, Value};
 use crate::kubeconfig::{LoadError, ResolveError};
@@ -157,7 +157,7 @@ async fn proxy(parsed: &Parsed, environment: &Environment, printer: Printer) -> 
             user: source.user.clone(),
             context: source.context.clone(),
         })?;
-    let target = Target::of(&source.cluster_name, &source.cluster, Dialer::new(environment))?;
+    let target = Target::of(&source.cluster_name, &source.cluster, TcpDialer::new(environment))?;
     let upstream = Upstream::new(target.params).map_err(|error| ProxyError::Upstream {
         cluster: source.cluster_name.clone(),
         source: error.into(),

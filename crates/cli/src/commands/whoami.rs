@@ -6,10 +6,10 @@ use kube::config::Kubeconfig;
 use pinniped_concierge_api::identity::WhoAmIRequest;
 use pinniped_go_compat::yaml as goyaml;
 use pinniped_go_compat::{json as gojson, json::quote};
+use pinniped_http_client::tcp_dialer::TcpDialer;
 
 use super::{StartError, block_on};
 use crate::admin::{Admin, AdminError, RequestError, Subject};
-use crate::dial::Dialer;
 use crate::environment::Environment;
 use crate::flags::tree::DEFAULT_SUFFIX;
 use crate::flags::{Parsed, Value};
@@ -152,7 +152,7 @@ pub(super) async fn connect(
     environment: &Environment,
 ) -> Result<(Admin, Cluster), ConnectError> {
     let config = kubeconfig::load(parsed.given("kubeconfig"), environment)?;
-    let dialer = Dialer::new(environment);
+    let dialer = TcpDialer::new(environment);
     let context = parsed.string("kubeconfig-context");
     if is_empty(&config) && context.is_empty() {
         if environment.non_empty("KUBERNETES_SERVICE_HOST").is_none() {

@@ -15,6 +15,7 @@ use pinniped_concierge_api::login::CredentialType;
 use pinniped_concierge_domain::identity_digest::IdentityDigest;
 use pinniped_go_compat::base64 as gobase64;
 use pinniped_go_compat::{json as gojson, json::quote};
+use pinniped_http_client::tcp_dialer::TcpDialer;
 use pinniped_kube_types::client_auth::{Cluster, ExecCredentialStatus};
 use pinniped_secret::SecretString;
 
@@ -22,7 +23,6 @@ use super::exec_cache::{ExecCache, Hit, static_key};
 use super::{Login, exec_info};
 use crate::commands::OidcUnsupported;
 use crate::concierge::{Concierge, ConciergeParams, ExchangeError, ParamsError};
-use crate::dial::Dialer;
 use crate::environment::{Environment, KUBERNETES_EXEC_INFO};
 use crate::flags::parse::ParseResult;
 use crate::flags::tree::{Action, DEFAULT_SUFFIX, ROOT};
@@ -49,7 +49,7 @@ pub struct Session {
     expected: Option<IdentityDigest>,
     cache: Option<ExecCache>,
     key: String,
-    dialer: Dialer,
+    dialer: TcpDialer,
     printer: Printer,
 }
 
@@ -196,7 +196,7 @@ impl Session {
             },
             cache,
             key,
-            dialer: Dialer::new(environment),
+            dialer: TcpDialer::new(environment),
             printer,
         })
     }

@@ -6,6 +6,7 @@ use pinniped_concierge_api::config::ImpersonationProxyInfo;
 use pinniped_concierge_domain::strategy::certificate_validation::covers;
 use pinniped_delegation::grants::{Grants, inert_wildcards};
 use pinniped_go_compat::base64::{self as gobase64, CorruptInput};
+use pinniped_http_client::https::host_of;
 use pinniped_pki::chain::{self, ChainError};
 use pinniped_pki::tls::PresentedTls;
 use pinniped_pki::{BundleError, CaBundle, Certificate, CertificatePair, PairError};
@@ -13,7 +14,6 @@ use url::Url;
 
 use super::finding::Finding;
 use super::observed::{EndpointProbe, Observed, ObservedSecret, ReadResult};
-use crate::https::host_of;
 
 /// An expiration within this time is reported.
 const SOON: SignedDuration = SignedDuration::from_hours(7 * 24);

@@ -1,6 +1,9 @@
 //! Probes the endpoint as a client would: name resolution, connection, handshake.
 
 use pinniped_error::chain;
+use pinniped_go_compat::network as go_network;
+use pinniped_http_client::https::{SendError, host_of};
+use pinniped_http_client::tcp_dialer::TcpDialer;
 use pinniped_pki::tls::{ALPN_HTTP, Probe, Profile, Roots, TlsError};
 use rustls::pki_types::ServerName;
 use tokio_rustls::TlsConnector;
@@ -8,12 +11,10 @@ use url::Url;
 
 use super::observed::EndpointProbe;
 use super::read::READ_TIMEOUT;
-use crate::dial::Dialer;
-use crate::https::host_of;
-use crate::https::{HttpsClient, SendError, tls_text};
+use crate::https;
 
 /// Probes the endpoint. With `system`, also checks whether the system roots trust the certificate.
-pub(super) async fn probe_endpoint(dialer: &Dialer, endpoint: &str, system: bool) -> EndpointProbe {
+pub(super) async fn probe_endpoint(dialer: &TcpDialer, endpoint: &str, system: bool) -> EndpointProbe {
     let target = Url::parse(endpoint).map_err(|err| err.to_string()).and_then(|url| {
         let host = host_of(&url);
         let name = ServerName::try_from(host.clone()).map_err(|err| err.to_string())?;
@@ -32,7 +33,7 @@ pub(super) async fn probe_endpoint(dialer: &Dialer, endpoint: &str, system: bool
     let probe = Probe::new(ALPN_HTTP);
     let handshake = TlsConnector::from(probe.config()).connect(name, stream);
     let result = match tokio::time::timeout(READ_TIMEOUT, handshake).await {
-        Ok(result) => result.map(drop).map_err(|err| tls_text(&err, &host)),
+        Ok(result) => result.map(drop).map_err(|err| go_network::handshake(&err, &host)),
         Err(_) => Err("no response in time".to_owned()),
     };
     let shown = probe.presented();
@@ -56,8 +57,8 @@ enum VouchError {
 }
 
 /// Sends a request that is verified with the system roots; any response is a success.
-async fn vouched(dialer: &Dialer, url: &Url) -> Result<(), VouchError> {
-    let client = HttpsClient::new(dialer.clone(), Profile::Default, Roots::System)?;
+async fn vouched(dialer: &TcpDialer, url: &Url) -> Result<(), VouchError> {
+    let client = https::client(dialer.clone(), Profile::Default, Roots::System)?;
     tokio::time::timeout(READ_TIMEOUT, client.get(url)).await.map_err(|_| VouchError::Timeout)??;
     Ok(())
 }

@@ -13,6 +13,7 @@ use pinniped_concierge_api::config::{CredentialIssuer, StrategyType};
 use pinniped_concierge_api::names::{ANNOTATION_BOOKKEEPING_ANNOTATIONS, ANNOTATION_BOOKKEEPING_LABELS};
 use pinniped_delegation::api::{DelegationGroup, TlsCertificateDelegation};
 use pinniped_delegation::grants::SecretReference;
+use pinniped_http_client::tcp_dialer::TcpDialer;
 use pinniped_kube_types::suffix::GroupSuffix;
 use serde::de::DeserializeOwned;
 
@@ -22,7 +23,6 @@ use super::observed::{
 };
 use super::probe;
 use crate::admin::{Admin, Subject};
-use crate::dial::Dialer;
 
 /// The timeout of each read.
 pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(10);
@@ -59,7 +59,7 @@ pub enum IssuerError {
 pub(super) struct Reader<'a> {
     pub(super) admin: &'a Admin,
     pub(super) suffix: &'a GroupSuffix,
-    pub(super) dialer: Dialer,
+    pub(super) dialer: TcpDialer,
 }
 
 impl Reader<'_> {

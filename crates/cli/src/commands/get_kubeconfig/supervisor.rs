@@ -7,12 +7,13 @@ use serde_json::value::RawValue;
 use url::Url;
 
 use pinniped_go_compat::{json as gojson, json::quote};
+use pinniped_http_client::https::{FullResponse, HttpsClient, SendError};
+use pinniped_http_client::tcp_dialer::TcpDialer;
 use pinniped_pki::CaBundle;
 use pinniped_pki::tls::{Profile, Roots, TlsError};
 
 use super::options::{OidcOptions, Options};
-use crate::dial::Dialer;
-use crate::https::{FullResponse, HttpsClient, SendError};
+use crate::https;
 use crate::printer::Printer;
 
 /// The issuer was not discovered.
@@ -191,7 +192,7 @@ struct Provider {
 /// scopes, identity provider, flow.
 pub(super) async fn fill_in(
     options: &mut Options,
-    dialer: Dialer,
+    dialer: TcpDialer,
     printer: Printer,
 ) -> Result<(), SupervisorError> {
     let oidc = &mut options.oidc;
@@ -199,7 +200,7 @@ pub(super) async fn fill_in(
         [] => Roots::System,
         pem => Roots::Bundle(CaBundle::from_pem(pem).map_err(|_| SupervisorError::CaBundle)?),
     };
-    let client = HttpsClient::new(dialer, Profile::Default, roots)?;
+    let client = https::client(dialer, Profile::Default, roots)?;
     let discovery = discover(&client, &oidc.issuer).await?;
     let endpoint = &discovery.supervisor.pinniped_identity_providers_endpoint;
     if endpoint.is_empty() {

@@ -9,11 +9,12 @@ use url::Url;
 
 use pinniped_error::chain;
 use pinniped_go_compat::duration::GoDuration;
+use pinniped_http_client::https::{HttpsClient, SendError};
+use pinniped_http_client::tcp_dialer::TcpDialer;
 use pinniped_pki::CaBundle;
 use pinniped_pki::tls::{Profile, Roots, TlsError};
 
-use crate::dial::Dialer;
-use crate::https::{HttpsClient, SendError};
+use crate::https;
 use crate::printer::Printer;
 
 /// The timeout of an attempt.
@@ -52,7 +53,7 @@ pub(super) async fn validate(
     server: &str,
     ca: &[u8],
     verified: bool,
-    dialer: Dialer,
+    dialer: TcpDialer,
     printer: Printer,
     deadline: Instant,
 ) -> Result<(), ValidateError> {
@@ -65,7 +66,7 @@ pub(super) async fn validate(
     } else {
         Roots::Bundle(CaBundle::from_pem(ca).map_err(|_| ValidateError::NoCa)?)
     };
-    let client = HttpsClient::new(dialer, Profile::Default, roots)?;
+    let client = https::client(dialer, Profile::Default, roots)?;
     let url = Url::parse(server)?;
 
     if try_connect(&client, &url).await.is_ok() {

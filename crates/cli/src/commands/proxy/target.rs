@@ -8,13 +8,13 @@ use http::uri::Scheme;
 use kube::config::Cluster;
 use pinniped_go_compat::json::quote;
 use pinniped_http_client::dial::ConnectError;
+use pinniped_http_client::tcp_dialer::TcpDialer;
 use pinniped_http_client::upstream::{Dial, UpstreamParams};
 use pinniped_pki::tls::Roots;
 use pinniped_pki::{BundleError, CaBundle};
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 
-use crate::dial::Dialer;
 use crate::kubeconfig::{self, ClusterCaError, ServerUrlError};
 
 /// A cluster entry that is no destination.
@@ -73,7 +73,7 @@ impl Target {
     ///
     /// # Errors
     /// Returns an error for an entry that is invalid or would expose the token.
-    pub(super) fn of(name: &str, cluster: &Cluster, dialer: Dialer) -> Result<Self, TargetError> {
+    pub(super) fn of(name: &str, cluster: &Cluster, dialer: TcpDialer) -> Result<Self, TargetError> {
         if cluster.insecure_skip_tls_verify == Some(true) {
             return Err(TargetError::Insecure(name.to_owned()));
         }
@@ -118,7 +118,7 @@ impl Target {
 
 /// Connects directly, or through the HTTP proxy of the environment or the kubeconfig.
 #[derive(Debug)]
-struct ClusterConnector(Dialer);
+struct ClusterConnector(TcpDialer);
 
 impl Dial for ClusterConnector {
     fn dial<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, Result<TcpStream, ConnectError>> {
@@ -132,7 +132,7 @@ mod tests {
 
     fn target(yaml: &str) -> Result<Target, TargetError> {
         let cluster: Cluster = serde_saphyr::from_str(yaml).unwrap();
-        Target::of("c", &cluster, Dialer::default())
+        Target::of("c", &cluster, TcpDialer::default())
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! TCP connections, direct or through a proxy, with the proxy rules of Go programs
-//! ([`pinniped_http_client::proxy_environment`]).
+//! TCP connections to any server, direct or through the proxy that the rules of Go programs select
+//! ([`crate::proxy_environment`]).
 
 use std::fmt;
 use std::pin::Pin;
@@ -8,35 +8,33 @@ use std::task::{Context, Poll};
 
 use http::Uri;
 use hyper_util::rt::TokioIo;
-use pinniped_http_client::dial::{ConnectError, Target};
-use pinniped_http_client::proxy::{Proxy, ProxyAddressError};
-use pinniped_http_client::proxy_environment::{ProxyEnvironment, ProxyEnvironmentError};
 use tokio::net::TcpStream;
 
-use crate::environment::Environment;
+use crate::dial::{ConnectError, Target};
+use crate::proxy::{Proxy, ProxyAddressError};
+use crate::proxy_environment::{ProxyEnvironment, ProxyEnvironmentError};
 
-/// Opens TCP connections; cheap to clone.
+/// Opens TCP connections; cheap to clone. For one server with TLS, see [`crate::dial::Dialer`].
 #[derive(Clone, Default)]
-pub struct Dialer {
+pub struct TcpDialer {
     environment: Arc<ProxyEnvironment>,
     /// The proxy for all servers, in place of the environment's.
     fixed: Option<Arc<Result<Proxy, ProxyAddressError>>>,
 }
 
-impl fmt::Debug for Dialer {
+impl fmt::Debug for TcpDialer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Dialer").finish_non_exhaustive()
+        f.debug_struct("TcpDialer").finish_non_exhaustive()
     }
 }
 
-impl Dialer {
-    /// Creates a dialer with the proxies of this environment.
-    pub fn new(environment: &Environment) -> Self {
-        let read = |name: &str| environment.non_empty(name).map(str::to_owned);
-        Self { environment: Arc::new(ProxyEnvironment::from_variables(read)), fixed: None }
+impl TcpDialer {
+    /// Creates a dialer with the proxies of an environment.
+    pub fn new(environment: impl Into<ProxyEnvironment>) -> Self {
+        Self { environment: Arc::new(environment.into()), fixed: None }
     }
 
-    /// Uses `proxy` for all connections, unless it is empty: the `proxy-url` of a kubeconfig.
+    /// Uses `proxy` for all connections, unless it is empty.
     #[must_use]
     pub fn with_proxy(self, proxy: Option<&str>) -> Self {
         match proxy.filter(|proxy| !proxy.is_empty()) {
@@ -49,7 +47,6 @@ impl Dialer {
     /// or http. The error has Go's text: `dial tcp 127.0.0.1:1: connect: connection refused`.
     ///
     /// # Errors
-    ///
     /// Returns an error when the proxy or the server cannot be reached.
     pub async fn dial(&self, host: &str, port: u16, https: bool) -> Result<TcpStream, ConnectError> {
         match self.proxy_for(host, port, https)? {
@@ -58,17 +55,23 @@ impl Dialer {
         }
     }
 
-    fn proxy_for(&self, host: &str, port: u16, https: bool) -> Result<Option<Proxy>, ConnectError> {
+    /// Returns the proxy for a server, or `None` for a direct connection.
+    pub(crate) fn proxy_for(
+        &self,
+        host: &str,
+        port: u16,
+        https: bool,
+    ) -> Result<Option<Proxy>, ConnectError> {
         let proxy = match self.fixed.as_deref() {
             Some(fixed) => fixed.clone().map(Some).map_err(ProxyEnvironmentError::from),
             None => self.environment.proxy_for_host(https, host, port),
         };
-        proxy.map_err(|error| ConnectError { message: format!("proxyconnect tcp: {error}"), source: None })
+        proxy.map_err(|error| ConnectError::new(format!("proxyconnect tcp: {error}")))
     }
 }
 
-/// The connector interface of hyper and kube.
-impl tower::Service<Uri> for Dialer {
+/// The connector interface of hyper.
+impl tower::Service<Uri> for TcpDialer {
     type Response = TokioIo<TcpStream>;
     type Error = ConnectError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
@@ -90,18 +93,14 @@ impl tower::Service<Uri> for Dialer {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
-
     use super::*;
 
-    fn dialer(no_proxy: &str) -> Dialer {
-        Dialer::new(&Environment::new(
-            Vec::new(),
-            HashMap::from([
-                ("https_proxy".to_owned(), "http://proxy:3128".to_owned()),
-                ("NO_PROXY".to_owned(), no_proxy.to_owned()),
-            ]),
-        ))
+    fn dialer(no_proxy: &str) -> TcpDialer {
+        TcpDialer::new(ProxyEnvironment::from_variables(|name| match name {
+            "https_proxy" => Some("http://proxy:3128".to_owned()),
+            "NO_PROXY" => Some(no_proxy.to_owned()),
+            _ => None,
+        }))
     }
 
     #[test]
@@ -136,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn the_proxy_of_a_kubeconfig_takes_precedence() {
+    fn a_fixed_proxy_takes_precedence() {
         let dialer = dialer("*").with_proxy(Some("http://other"));
         for host in ["example.com", "localhost", "127.0.0.1"] {
             let proxy = dialer.proxy_for(host, 443, true).unwrap();

@@ -9,6 +9,7 @@ use url::Url;
 use pinniped_go_compat::{json as gojson, json::quote};
 use pinniped_http_client::https::{FullResponse, HttpsClient, SendError};
 use pinniped_http_client::tcp_dialer::TcpDialer;
+use pinniped_oidc::{DiscoveryError, discover};
 use pinniped_pki::CaBundle;
 use pinniped_pki::tls::{Profile, Roots, TlsError};
 
@@ -27,7 +28,7 @@ pub enum SupervisorError {
     Tls(#[from] TlsError),
     /// There is no valid discovery document.
     #[error("while fetching OIDC discovery data from issuer")]
-    Oidc(#[from] OidcDiscoveryError),
+    Oidc(#[from] DiscoveryError),
     /// The address of the list of identity providers is not a URL.
     #[error("while forming request to IDP discovery URL: parse {}", quote(.endpoint))]
     ProvidersUrl {
@@ -68,45 +69,6 @@ pub enum SupervisorError {
         type_: String,
         /// The flows that it offers.
         flows: Vec<String>,
-    },
-}
-
-/// There is no valid discovery document, with the texts of the library that upstream uses.
-#[derive(Debug, thiserror::Error)]
-pub enum OidcDiscoveryError {
-    /// The issuer is not a URL.
-    #[error("parse {}", quote(.address))]
-    Url {
-        /// The address of the document.
-        address: String,
-        /// The error of the parser.
-        #[source]
-        source: url::ParseError,
-    },
-    /// There is no response.
-    #[error(transparent)]
-    Send(#[from] SendError),
-    /// The response is an error.
-    #[error("{status}: {body}")]
-    Status {
-        /// The status line.
-        status: String,
-        /// The body.
-        body: String,
-    },
-    /// The response is not a discovery document.
-    #[error("oidc: failed to decode provider discovery object")]
-    Decode(#[from] serde_json::Error),
-    /// The document belongs to another issuer.
-    #[error(
-        "oidc: issuer URL provided to client ({}) did not match the issuer URL returned by provider ({})",
-        quote(.given), quote(.returned)
-    )]
-    Issuer {
-        /// The given issuer.
-        given: String,
-        /// The issuer of the document.
-        returned: String,
     },
 }
 
@@ -154,13 +116,9 @@ fn missing_flags(name: &str, type_: &str) -> &'static str {
     }
 }
 
-/// The relevant part of an OIDC discovery document.
+/// The member of a discovery document that only a Supervisor has.
 #[derive(Debug, Deserialize)]
-struct Discovery {
-    #[serde(default)]
-    issuer: String,
-    #[serde(default)]
-    scopes_supported: Vec<String>,
+struct Extension {
     #[serde(default, rename = "discovery.supervisor.pinniped.dev/v1alpha1")]
     supervisor: SupervisorDiscovery,
 }
@@ -202,7 +160,8 @@ pub(super) async fn fill_in(
     };
     let client = https::client(dialer, Profile::Default, roots)?;
     let discovery = discover(&client, &oidc.issuer).await?;
-    let endpoint = &discovery.supervisor.pinniped_identity_providers_endpoint;
+    let Extension { supervisor } = discovery.extension()?;
+    let endpoint = &supervisor.pinniped_identity_providers_endpoint;
     if endpoint.is_empty() {
         return Ok(());
     }
@@ -212,23 +171,6 @@ pub(super) async fn fill_in(
     }
     let received = providers(&client, endpoint).await?;
     select(oidc, &received, printer)
-}
-
-async fn discover(client: &HttpsClient, issuer: &str) -> Result<Discovery, OidcDiscoveryError> {
-    let address = format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/'));
-    let url = Url::parse(&address).map_err(|source| OidcDiscoveryError::Url { address, source })?;
-    let response = client.get(&url).await?;
-    if !response.status.is_success() {
-        return Err(OidcDiscoveryError::Status {
-            status: response.status_line(),
-            body: String::from_utf8_lossy(&response.body).into_owned(),
-        });
-    }
-    let discovery: Discovery = serde_json::from_slice(&response.body)?;
-    if discovery.issuer != issuer {
-        return Err(OidcDiscoveryError::Issuer { given: issuer.to_owned(), returned: discovery.issuer });
-    }
-    Ok(discovery)
 }
 
 fn drop_unsupported_scopes(oidc: &mut OidcOptions, supported: &[String], printer: Printer) {

@@ -1,0 +1,224 @@
+//! The keys of a provider, fetched and cached.
+//!
+//! A token whose key is known needs no request. Otherwise the keys are fetched again, because
+//! providers replace their keys at any time. Anybody can send tokens with unknown keys, therefore
+//! concurrent callers share one request, and requests begin at least [`REFETCH_INTERVAL`] apart; a
+//! caller waits for the next one. Keys that the provider no longer publishes are dropped with the
+//! next successful request; a failed one changes nothing.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use bytes::Bytes;
+use http::{HeaderValue, Method, StatusCode, header};
+use pinniped_cache::{Flights, Start};
+use pinniped_error::chain;
+use pinniped_http_client::https::{HttpsClient, SendError};
+use pinniped_jose::{Algorithm, Jws, KeySet, KeySetError, SignatureError};
+use tokio::time::{Instant, sleep_until};
+use url::Url;
+
+use crate::response::ResponseJsonError;
+
+/// Minimum time between the beginnings of two requests for the keys of one provider.
+const REFETCH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Number of requests for which a caller waits at most. The first may have begun before the key of
+/// the token was published.
+const MAX_WAITS: usize = 2;
+
+/// Maximum number of bytes of a response that an error contains. An error becomes part of a status.
+const MAX_ERROR_BODY: usize = 1024;
+
+/// The keys could not be fetched. The texts are go-oidc's.
+#[derive(Debug, thiserror::Error)]
+pub enum FetchKeysError {
+    /// There is no response. The error is not a source, because its text is part of this one.
+    #[error("oidc: get keys failed {}", chain(.0))]
+    Send(SendError),
+    /// The response is an error.
+    #[error("oidc: get keys failed: {status} {body}")]
+    Status {
+        /// The status line.
+        status: String,
+        /// The beginning of the body.
+        body: String,
+    },
+    /// The response is not a key set.
+    #[error("oidc: failed to decode keys: {problem} {body}")]
+    Decode {
+        /// The error of the parser.
+        problem: ResponseJsonError,
+        /// The beginning of the body.
+        body: String,
+    },
+    /// The task that sent the request has ended with the program.
+    #[error("oidc: get keys failed: the request was interrupted")]
+    Interrupted,
+}
+
+/// The reason why a signature is not accepted.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum RemoteKeySetError {
+    /// The algorithm is not allowed, or no key of the provider has signed the token.
+    #[error(transparent)]
+    Signature(#[from] SignatureError),
+    /// The key is not known, and the keys could not be fetched.
+    #[error("fetching keys {0}")]
+    Fetch(Arc<FetchKeysError>),
+}
+
+/// The state of the cached keys, for metrics and statuses.
+#[derive(Clone, Debug)]
+pub struct KeySetStatus {
+    /// Number of keys.
+    pub keys: usize,
+    /// Time since the request that returned the keys; `None` before the first one.
+    pub age: Option<Duration>,
+    /// The error of the last request, if it failed.
+    pub failure: Option<Arc<FetchKeysError>>,
+}
+
+/// The keys of one provider. Dropping it ends a request that is in flight.
+#[derive(Debug)]
+pub struct RemoteKeySet {
+    cache: Arc<CachedKeys>,
+    requests: Flights<(), Result<Arc<FetchedKeys>, Arc<FetchKeysError>>>,
+}
+
+#[derive(Debug)]
+struct CachedKeys {
+    url: Url,
+    client: HttpsClient,
+    fetched: ArcSwapOption<FetchedKeys>,
+    last: Mutex<LastRequest>,
+}
+
+#[derive(Debug, Default)]
+struct LastRequest {
+    begun: Option<Instant>,
+    failure: Option<Arc<FetchKeysError>>,
+}
+
+#[derive(Debug)]
+struct FetchedKeys {
+    keys: KeySet,
+    /// The time at which the request began.
+    requested: Instant,
+}
+
+impl RemoteKeySet {
+    /// Creates a set whose keys are at `url`. It fetches nothing yet. The client must have a
+    /// timeout and a limit for responses.
+    pub fn new(url: Url, client: HttpsClient) -> Self {
+        let cache = CachedKeys { url, client, fetched: ArcSwapOption::empty(), last: Mutex::default() };
+        Self { cache: Arc::new(cache), requests: Flights::default() }
+    }
+
+    /// Fetches the keys now, so that the first token needs no request.
+    ///
+    /// # Errors
+    /// Returns an error when the provider does not return keys; the keys do not change.
+    pub async fn fetch(&self) -> Result<(), Arc<FetchKeysError>> {
+        self.fetched_after(Instant::now()).await.map(drop)
+    }
+
+    /// Verifies the signature of a token whose algorithm is one of `allowed`, and returns the
+    /// algorithm. Fetches the keys when no cached key has signed the token. A caller that goes away
+    /// does not end the request, on which others may wait.
+    ///
+    /// # Errors
+    /// Returns an error when the algorithm is not allowed, no key has signed the token, or the keys
+    /// could not be fetched.
+    pub async fn verify(&self, jws: &Jws<'_>, allowed: &[Algorithm]) -> Result<Algorithm, RemoteKeySetError> {
+        let arrived = Instant::now();
+        jws.algorithm(allowed).map_err(SignatureError::from)?;
+        let cached = self.cache.fetched.load_full();
+        if let Some(Ok(algorithm)) = cached.map(|cached| cached.keys.verify(jws, allowed)) {
+            return Ok(algorithm);
+        }
+        for _ in 0..MAX_WAITS {
+            let fetched = self.fetched_after(arrived).await.map_err(RemoteKeySetError::Fetch)?;
+            let result = fetched.keys.verify(jws, allowed);
+            // A request that began earlier may have missed the key.
+            if result.is_ok() || fetched.requested >= arrived {
+                return Ok(result?);
+            }
+        }
+        Err(SignatureError::NoKey.into())
+    }
+
+    /// Returns the state of the cached keys.
+    pub fn status(&self) -> KeySetStatus {
+        let fetched = self.cache.fetched.load();
+        KeySetStatus {
+            keys: fetched.as_ref().map_or(0, |fetched| fetched.keys.len()),
+            age: fetched.as_ref().map(|fetched| fetched.requested.elapsed()),
+            failure: self.cache.last().failure.clone(),
+        }
+    }
+
+    /// Returns keys of a request that began after `arrived`, or of the one that is in flight.
+    async fn fetched_after(&self, arrived: Instant) -> Result<Arc<FetchedKeys>, Arc<FetchKeysError>> {
+        let start = || {
+            // Another caller may have completed a request meanwhile.
+            match self.cache.fetched.load_full() {
+                Some(fetched) if fetched.requested >= arrived => Start::Done(Ok(fetched)),
+                _ => Start::Work(Arc::clone(&self.cache).fetch()),
+            }
+        };
+        let interrupted = || Err(Arc::new(FetchKeysError::Interrupted));
+        self.requests.join(&(), start).await.unwrap_or_else(interrupted)
+    }
+}
+
+impl CachedKeys {
+    fn last(&self) -> std::sync::MutexGuard<'_, LastRequest> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn fetch(self: Arc<Self>) -> Result<Arc<FetchedKeys>, Arc<FetchKeysError>> {
+        let previous = self.last().begun;
+        if let Some(previous) = previous {
+            sleep_until(previous + REFETCH_INTERVAL).await;
+        }
+        let requested = Instant::now();
+        self.last().begun = Some(requested);
+        match self.request().await {
+            Ok(keys) => {
+                let fetched = Arc::new(FetchedKeys { keys, requested });
+                self.fetched.store(Some(Arc::clone(&fetched)));
+                self.last().failure = None;
+                Ok(fetched)
+            }
+            Err(error) => {
+                let error = Arc::new(error);
+                self.last().failure = Some(Arc::clone(&error));
+                Err(error)
+            }
+        }
+    }
+
+    async fn request(&self) -> Result<KeySet, FetchKeysError> {
+        let headers = [(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"))];
+        let sent = self.client.send(&Method::GET, &self.url, &headers, Bytes::new()).await;
+        let response = sent.map_err(FetchKeysError::Send)?;
+        let body = || beginning(&response.body);
+        if response.status != StatusCode::OK {
+            return Err(FetchKeysError::Status { status: response.status_line(), body: body() });
+        }
+        KeySet::parse(&response.body).map_err(|error| {
+            let problem = match &error {
+                KeySetError::Json(error) => ResponseJsonError::new(&response, error),
+                KeySetError::TooLarge => ResponseJsonError::with_problem(&response, error.to_string()),
+            };
+            FetchKeysError::Decode { problem, body: body() }
+        })
+    }
+}
+
+/// Returns the first [`MAX_ERROR_BODY`] bytes as text.
+fn beginning(body: &[u8]) -> String {
+    String::from_utf8_lossy(&body[..body.len().min(MAX_ERROR_BODY)]).into_owned()
+}

@@ -6,9 +6,9 @@
 //! secret do not exist in [`Algorithm`], so nothing can verify them. Keys and addresses that a
 //! token itself brings (`jwk`, `x5c`, `jku`, `x5u`) are not read.
 //!
-//! All input may come from an attacker. Each size, number and depth has a limit, which is a constant
-//! of the module that applies it, and text that has two meanings is refused: duplicate member
-//! names, padding, unused bits of base64url.
+//! All input may come from an attacker. Each size, number and depth has a limit, which is a
+//! constant of the module that applies it, and text that has two meanings is refused: duplicate
+//! member names, padding, unused bits of base64url.
 //!
 //! This crate does no I/O and reads no clock. It does not interpret the payload, does not decrypt
 //! (JWE) and, outside of tests, does not sign.

@@ -86,8 +86,8 @@ impl IdToken {
         }
     }
 
-    /// Verifies that the token has the nonce of the login. The comparison takes no secret: the nonce
-    /// was part of the address of the login page.
+    /// Verifies that the token has the nonce of the login. The nonce is no secret: it was part of
+    /// the address of the login page.
     ///
     /// # Errors
     /// Returns an error when the nonce is missing or another one.

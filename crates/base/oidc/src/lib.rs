@@ -3,8 +3,8 @@
 //!
 //! [`discover`] reads the discovery document. A [`RemoteKeySet`] caches the provider's keys and
 //! fetches them again when a token has a key that it does not know. An [`IdTokenVerifier`] lists
-//! what a token must fulfil, and turns an [`UnverifiedIdToken`] into an [`IdToken`]. Errors have the
-//! texts of the library `github.com/coreos/go-oidc`, because users search for them.
+//! what a token must fulfil, and turns an [`UnverifiedIdToken`] into an [`IdToken`]. Errors have
+//! the texts of the library `github.com/coreos/go-oidc`, because users search for them.
 //!
 //! This crate does not run the authorization code flow and stores no token. It interprets no claim
 //! other than those that it verifies. Signatures are the business of `pinniped-jose`.

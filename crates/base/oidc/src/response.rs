@@ -3,8 +3,8 @@
 use pinniped_go_compat::json::{parse_error, quote};
 use pinniped_http_client::https::FullResponse;
 
-/// The error for a response that is not the expected JSON document, with go-oidc's text. The content
-/// type matters only for the text.
+/// The error for a response that is not the expected JSON document, with go-oidc's text. The
+/// content type matters only for the text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ResponseJsonError {
     /// The response claims to be JSON.

@@ -9,7 +9,8 @@ use pinniped_jose::{Jws, JwsError, MAX_TOKEN_SIZE};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// The issuer of Google, whose tokens may omit the scheme (OpenID Connect Core 1.0, section 15.6.2).
+/// The issuer of Google, whose tokens may omit the scheme (OpenID Connect Core 1.0, section
+/// 15.6.2).
 pub(crate) const GOOGLE: &str = "https://accounts.google.com";
 pub(crate) const GOOGLE_WITHOUT_SCHEME: &str = "accounts.google.com";
 

@@ -22,7 +22,7 @@ fn without(jwk: &Value, name: &str) -> Value {
 /// An RSA key whose modulus is not a product of primes: enough for the parser.
 fn rsa_of(bits: usize) -> Value {
     let mut modulus = vec![0xff; bits.div_ceil(8)];
-    if bits % 8 != 0 {
+    if !bits.is_multiple_of(8) {
         modulus[0] = (1 << (bits % 8)) - 1;
     }
     json!({"kty": "RSA", "n": base64url(modulus), "e": "AQAB"})

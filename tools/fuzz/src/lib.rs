@@ -12,6 +12,8 @@ pub mod hop_by_hop;
 pub mod http1_response;
 pub mod impersonate;
 pub mod input;
+pub mod jwks;
+pub mod jwt;
 pub mod request_info;
 pub mod spdy;
 pub mod status;

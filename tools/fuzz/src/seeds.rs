@@ -3,13 +3,15 @@
 use std::path::PathBuf;
 
 /// The targets and their checks.
-const TARGETS: [(&str, fn(&[u8])); 9] = [
+const TARGETS: [(&str, fn(&[u8])); 11] = [
     ("authorization", crate::authorization::check),
     ("certificate", crate::certificate::check),
     ("client_hello", crate::client_hello::check),
     ("hop_by_hop", crate::hop_by_hop::check),
     ("http1_response", crate::http1_response::check),
     ("impersonate", crate::impersonate::check),
+    ("jwks", crate::jwks::check),
+    ("jwt", crate::jwt::check),
     ("request_info", crate::request_info::check),
     ("spdy", crate::spdy::check),
     ("status", crate::status::check),

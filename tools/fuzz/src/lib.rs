@@ -6,6 +6,7 @@
 //! are readable.
 
 pub mod authorization;
+pub mod cel;
 pub mod certificate;
 pub mod client_hello;
 pub mod hop_by_hop;

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 /// The targets and their checks.
-const TARGETS: [(&str, fn(&[u8])); 11] = [
+const TARGETS: [(&str, fn(&[u8])); 12] = [
     ("authorization", crate::authorization::check),
+    ("cel", crate::cel::check),
     ("certificate", crate::certificate::check),
     ("client_hello", crate::client_hello::check),
     ("hop_by_hop", crate::hop_by_hop::check),

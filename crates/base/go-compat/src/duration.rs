@@ -110,6 +110,11 @@ impl GoDuration {
         Duration::from_nanos(u64::try_from(self.nanos).unwrap_or(0))
     }
 
+    /// Returns the duration in nanoseconds.
+    pub fn nanoseconds(self) -> i64 {
+        self.nanos
+    }
+
     /// Returns whether the duration is zero.
     pub fn is_zero(self) -> bool {
         self.nanos == 0

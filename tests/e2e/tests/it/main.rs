@@ -5,6 +5,7 @@
 mod apis;
 mod authenticators;
 mod bad_input;
+mod cel;
 mod cert_agent;
 mod certificates;
 mod cli;

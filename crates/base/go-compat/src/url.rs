@@ -1,4 +1,4 @@
-//! Parsing of a request target as in Go's `net/url`.
+//! Parsing of a request target, and with [`parse`] of a whole URL, as in Go's `net/url`.
 //!
 //! A server written in Go decides by what this package returns: a path after percent-decoding, the
 //! first value of a query parameter. Code that makes the same decision must parse in the same way,
@@ -7,6 +7,10 @@
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
+
+mod parse;
+
+pub use parse::{ParseError, ParseErrorCause, ParsedUrl, parse};
 
 /// Go refuses to parse a query with more parameters, and then returns none.
 const MOST_PARAMETERS: usize = 10_000;

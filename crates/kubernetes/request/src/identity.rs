@@ -137,7 +137,7 @@ const PATH_TEXT: &str = "Invalid path (regex used for validation is '[A-Za-z0-9/
 
 /// Returns the errors of Kubernetes' `IsDomainPrefixedPath`, each as it is appended to the name of
 /// the field.
-pub(crate) fn domain_prefixed_path_errors(key: &str) -> Vec<String> {
+pub fn domain_prefixed_path_errors(key: &str) -> Vec<String> {
     let invalid = |value: &str, text: &str| format!("Invalid value: {}: {text}", quote(value));
     if key.is_empty() {
         return vec!["Required value".to_owned()];
@@ -159,7 +159,7 @@ pub(crate) fn domain_prefixed_path_errors(key: &str) -> Vec<String> {
 }
 
 /// Joins messages like Kubernetes' aggregate errors: without duplicates, several in brackets.
-pub(crate) fn aggregate(messages: Vec<String>) -> Option<String> {
+pub fn aggregate(messages: Vec<String>) -> Option<String> {
     let mut distinct: Vec<String> = Vec::with_capacity(messages.len());
     for message in messages {
         if !distinct.contains(&message) {
@@ -173,6 +173,20 @@ pub(crate) fn aggregate(messages: Vec<String>) -> Option<String> {
     }
 }
 
+/// Returns whether an extra key has a domain that only Kubernetes itself may use; the text is
+/// [`RESERVED_KEY`].
+pub fn is_reserved_extra_key(key: &str) -> bool {
+    let domain = key.split_once('/').map_or("", |(domain, _)| domain);
+    ["k8s.io", "kubernetes.io"].iter().any(|reserved| {
+        domain == *reserved || domain.strip_suffix(reserved).is_some_and(|front| front.ends_with('.'))
+    })
+}
+
+/// The text about an extra key with a domain of Kubernetes.
+pub const RESERVED_KEY: &str = "k8s.io, kubernetes.io and their subdomains are reserved for Kubernetes use";
+/// The text about an extra key that contains `=`, which separates key and value in certificates.
+pub const EQUALS_SIGN_IN_KEY: &str = "Pinniped does not allow extra key names to contain equals sign";
+
 /// Validates the extra keys of an authenticator before they are written into a certificate.
 ///
 /// # Errors
@@ -181,20 +195,11 @@ pub fn check_extra_keys(extra: &BTreeMap<String, Vec<String>>) -> Result<(), Str
     let mut errors = Vec::new();
     for key in extra.keys().filter(|key| *key != CREDENTIAL_ID_EXTRA) {
         let mut texts = domain_prefixed_path_errors(key);
-        let domain = key.split_once('/').map_or("", |(domain, _)| domain);
-        let reserved =
-            |name: &str| domain == name || domain.strip_suffix(name).is_some_and(|d| d.ends_with('.'));
-        if reserved("k8s.io") || reserved("kubernetes.io") {
-            texts.push(format!(
-                "Invalid value: {}: k8s.io, kubernetes.io and their subdomains are reserved for Kubernetes use",
-                quote(key)
-            ));
+        if is_reserved_extra_key(key) {
+            texts.push(format!("Invalid value: {}: {RESERVED_KEY}", quote(key)));
         }
         if key.contains('=') {
-            texts.push(format!(
-                "Invalid value: {}: Pinniped does not allow extra key names to contain equals sign",
-                quote(key)
-            ));
+            texts.push(format!("Invalid value: {}: {EQUALS_SIGN_IN_KEY}", quote(key)));
         }
         errors.extend(texts.into_iter().map(|text| format!("userInfo extra key {}: {text}", quote(key))));
     }

@@ -205,6 +205,20 @@ pub fn parse_error(text: &[u8], error: &serde_json::Error) -> String {
     }
 }
 
+/// Returns the name of a value's type in messages of Go's `encoding/json`, such as `json: cannot
+/// unmarshal number into Go value of type string`.
+pub fn type_name(value: &serde_json::Value) -> &'static str {
+    use serde_json::Value;
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
 fn quote_byte(byte: u8) -> String {
     match byte {
         b'\'' => "'\\''".to_owned(),

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use pinniped_go_compat::json::type_name;
 use pinniped_secret::SecretString;
 use serde_json::{Map, Number, Value};
 
@@ -59,14 +60,7 @@ impl RegisteredClaims {
 }
 
 fn wrong(claim: &'static str, found: &Value, expected: &'static str) -> ClaimsError {
-    let found = match found {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    };
+    let found = type_name(found);
     ClaimsError { claim, found, expected }
 }
 

@@ -8,6 +8,12 @@ use pinniped_kube_types::condition::{self, DesiredCondition};
 /// Reason of a condition that depends on another condition that is not true.
 pub const UNABLE_TO_VALIDATE: &str = "UnableToValidate";
 
+/// The condition of the last step of every kind: the authenticator is built from its inputs.
+pub const AUTHENTICATOR_VALID: &str = "AuthenticatorValid";
+
+/// Message of [`AUTHENTICATOR_VALID`] when it is true.
+pub const INITIALIZED: &str = "authenticator initialized";
+
 /// Returns a condition that cannot be determined, because another one is not true.
 pub fn unable_to_validate(type_: &str) -> DesiredCondition {
     DesiredCondition::unknown(
@@ -67,6 +73,19 @@ impl AuthenticatorConditions {
     }
 }
 
+/// Returns whether a status says the same as another one, in other words at most: phase,
+/// generation, and status and reason of every condition are equal.
+pub fn differ_only_in_messages(one: &AuthenticatorStatus, other: &AuthenticatorStatus) -> bool {
+    let comparable = |status: &AuthenticatorStatus| {
+        let mut status = status.clone();
+        for condition in &mut status.conditions {
+            condition.message.clear();
+        }
+        status
+    };
+    comparable(one) == comparable(other)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -105,6 +124,23 @@ mod tests {
             let summary = &summarized.conditions()[count];
             assert_eq!((summary.type_.as_str(), summary.status.as_str()), ("Ready", status));
             assert_eq!(summary.message, message);
+        }
+    }
+
+    #[test]
+    fn messages_do_not_count_for_pods_that_do_not_write() {
+        let status = |conditions: Vec<DesiredCondition>, generation| {
+            let conditions = AuthenticatorConditions::summarize(conditions, "Kind");
+            conditions.next_status(None, Some(generation), at(1)).unwrap()
+        };
+        let one = status(vec![DesiredCondition::success("A", "a")], 1);
+        for (other, is_same) in [
+            (status(vec![DesiredCondition::success("A", "b")], 1), true),
+            (status(vec![DesiredCondition::success("A", "a")], 2), false),
+            (status(vec![DesiredCondition::success("B", "a")], 1), false),
+            (status(vec![DesiredCondition::failure("A", "R", "a")], 1), false),
+        ] {
+            assert_eq!(differ_only_in_messages(&one, &other), is_same, "{other:?}");
         }
     }
 

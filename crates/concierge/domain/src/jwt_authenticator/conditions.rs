@@ -10,13 +10,12 @@ use pinniped_go_compat::url::{ParseError, parse, text as utf8_text};
 use pinniped_kube_types::condition::DesiredCondition;
 
 use super::field_error::FieldErrors;
-use crate::authenticator_status::unable_to_validate;
+use crate::authenticator_status::{AUTHENTICATOR_VALID, INITIALIZED, unable_to_validate};
 use crate::status_text::StatusText;
 
 const DISCOVERY_VALID: &str = "DiscoveryURLValid";
 const KEYS_URL_VALID: &str = "JWKSURLValid";
 const KEYS_FETCH_VALID: &str = "JWKSFetchValid";
-const AUTHENTICATOR_VALID: &str = "AuthenticatorValid";
 
 /// Length in bytes at which upstream cuts the error of a discovery.
 const MAX_DISCOVERY_ERROR: usize = 300;
@@ -87,10 +86,13 @@ pub enum KeysFreshness {
 }
 
 impl KeysFreshness {
-    /// Decides by the time of the last successful fetch, and by whether an attempt failed since.
-    pub fn of(fetched: Timestamp, failed_since: bool, now: Timestamp) -> Self {
-        let age = Duration::try_from(now.duration_since(fetched)).unwrap_or_default();
-        if failed_since && age >= KEYS_STALE_AFTER { Self::StaleSince(fetched) } else { Self::Fresh }
+    /// Decides by the age of the keys, and by whether a fetch failed since.
+    pub fn of(age: Duration, failed_since: bool, now: Timestamp) -> Self {
+        if failed_since && age >= KEYS_STALE_AFTER {
+            Self::StaleSince(now.checked_sub(age).unwrap_or(Timestamp::MIN))
+        } else {
+            Self::Fresh
+        }
     }
 
     fn message(self) -> String {
@@ -98,7 +100,7 @@ impl KeysFreshness {
             Self::Fresh => "successfully fetched jwks".to_owned(),
             Self::StaleSince(fetched) => format!(
                 "successfully fetched jwks at {}, but not since then: logins continue with these keys",
-                fetched.strftime("%FT%TZ")
+                fetched.strftime("%FT%H:%MZ")
             ),
         }
     }
@@ -145,7 +147,7 @@ impl Progress {
                 discovered(),
                 url(),
                 fetched(*keys),
-                DesiredCondition::success(AUTHENTICATOR_VALID, "authenticator initialized"),
+                DesiredCondition::success(AUTHENTICATOR_VALID, INITIALIZED),
             ],
         }
     }
@@ -334,23 +336,23 @@ mod tests {
 
     #[test]
     fn keys_are_stale_only_when_the_provider_failed_for_some_time() {
-        let at = |text: &str| text.parse::<Timestamp>().unwrap();
-        let fetched = at("2026-01-01T00:00:00.7Z");
-        for (failed, now, wanted) in [
-            (false, "2026-01-02T00:00:00Z", KeysFreshness::Fresh),
-            (true, "2026-01-01T00:14:59Z", KeysFreshness::Fresh),
-            (true, "2026-01-01T00:15:01Z", KeysFreshness::StaleSince(fetched)),
-            // A clock that was set back.
-            (true, "2025-01-01T00:00:00Z", KeysFreshness::Fresh),
+        let fetched: Timestamp = "2026-01-01T00:00:00.7Z".parse().unwrap();
+        let stale = KeysFreshness::StaleSince(fetched);
+        for (failed, seconds, wanted) in [
+            (false, 86_400, KeysFreshness::Fresh),
+            (true, 899, KeysFreshness::Fresh),
+            (true, 900, stale),
+            (true, 86_400, stale),
         ] {
-            assert_eq!(KeysFreshness::of(fetched, failed, at(now)), wanted, "{now}");
+            let age = Duration::from_secs(seconds);
+            assert_eq!(KeysFreshness::of(age, failed, fetched + age), wanted, "{seconds}");
         }
-        let conditions = Progress::Complete(KeysFreshness::StaleSince(fetched)).conditions();
+        let conditions = Progress::Complete(stale).conditions();
         assert_eq!(
             conditions[2],
             DesiredCondition::success(
                 "JWKSFetchValid",
-                "successfully fetched jwks at 2026-01-01T00:00:00Z, but not since then: logins continue with these keys"
+                "successfully fetched jwks at 2026-01-01T00:00Z, but not since then: logins continue with these keys"
             )
         );
     }

@@ -30,6 +30,15 @@ pub trait Program {
     fn selects_claim(&self, claim: &str) -> bool;
 }
 
+/// The reasons why an expression cannot be compiled, with upstream's texts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CompileFailure {
+    /// The expression is not valid.
+    Invalid(StatusText),
+    /// The expression is valid, but cannot be evaluated.
+    Internal(StatusText),
+}
+
 /// Compiles expressions.
 pub trait Compiler {
     /// The result for a valid expression.
@@ -39,6 +48,6 @@ pub trait Compiler {
     ///
     /// # Errors
     ///
-    /// Returns the text that upstream's compiler prints, without the prefix `compilation failed: `.
-    fn compile(&self, expression: &str, variable: Variable) -> Result<Self::Program, StatusText>;
+    /// Returns the text that upstream's compiler prints.
+    fn compile(&self, expression: &str, variable: Variable) -> Result<Self::Program, CompileFailure>;
 }

@@ -24,6 +24,9 @@ enum Problem {
     Duplicate {
         value: String,
     },
+    Internal {
+        detail: String,
+    },
     /// The text after the name of the field.
     Text(String),
 }
@@ -45,6 +48,11 @@ impl FieldError {
         Self { field: field.into(), problem: Problem::Duplicate { value: value.to_owned() } }
     }
 
+    /// The field could not be checked.
+    pub fn internal(field: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self { field: field.into(), problem: Problem::Internal { detail: detail.into() } }
+    }
+
     /// Another function worded the error, without the name of the field.
     pub fn text(field: impl Into<String>, text: String) -> Self {
         Self { field: field.into(), problem: Problem::Text(text) }
@@ -59,6 +67,7 @@ impl fmt::Display for FieldError {
             Problem::Required { detail } => write!(f, "Required value: {detail}"),
             Problem::Invalid { value, detail } => write!(f, "Invalid value: {}: {detail}", quote(value)),
             Problem::Duplicate { value } => write!(f, "Duplicate value: {}", quote(value)),
+            Problem::Internal { detail } => write!(f, "Internal error: {detail}"),
             Problem::Text(text) => f.write_str(text),
         }
     }
@@ -82,11 +91,12 @@ mod tests {
             FieldError::required("c", ""),
             FieldError::required("d", "why"),
             FieldError::duplicate("e", "x"),
+            FieldError::internal("f", "no"),
             one,
         ]);
         assert_eq!(
             all.to_string(),
-            r#"[a.b[0]: Invalid value: "x\"": no, c: Required value, d: Required value: why, e: Duplicate value: "x"]"#
+            r#"[a.b[0]: Invalid value: "x\"": no, c: Required value, d: Required value: why, e: Duplicate value: "x", f: Internal error: no]"#
         );
     }
 }

@@ -16,7 +16,7 @@ use pinniped_kube_request::identity::{
     EQUALS_SIGN_IN_KEY, RESERVED_KEY, domain_prefixed_path_errors, is_reserved_extra_key,
 };
 
-use super::expression::{Compiler, Program, Variable};
+use super::expression::{CompileFailure, Compiler, Program, Variable};
 use super::field_error::{FieldError, FieldErrors};
 use super::{DEFAULT_GROUPS_CLAIM, DEFAULT_USERNAME_CLAIM};
 
@@ -304,9 +304,11 @@ impl<C: Compiler> Validation<'_, C> {
     fn compile(&mut self, field: &str, text: &str, variable: Variable) -> Option<Expression<C::Program>> {
         match self.compiler.compile(text, variable) {
             Ok(program) => Some(Expression { text: text.to_owned(), program }),
-            Err(error) => {
-                let detail = format!("compilation failed: {error}");
-                self.errors.push(FieldError::invalid(field, text, detail));
+            Err(failure) => {
+                self.errors.push(match failure {
+                    CompileFailure::Invalid(detail) => FieldError::invalid(field, text, detail.as_str()),
+                    CompileFailure::Internal(detail) => FieldError::internal(field, detail.as_str()),
+                });
                 None
             }
         }

@@ -3,7 +3,6 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::status_text::StatusText;
 
 /// Compiles every text except those with `is not`. A text with `==` has the type `bool`.
 struct Texts;
@@ -26,21 +25,24 @@ impl Program for Text {
 impl Compiler for Texts {
     type Program = Text;
 
-    fn compile(&self, expression: &str, variable: Variable) -> Result<Text, StatusText> {
+    fn compile(&self, expression: &str, variable: Variable) -> Result<Text, CompileFailure> {
         match expression.contains("is not") {
-            true => Err(format!("ERROR in {}", variable.name()).into()),
+            true => {
+                let text = format!("compilation failed: ERROR in {}", variable.name());
+                Err(CompileFailure::Invalid(text.into()))
+            }
             false => Ok(Text(expression.to_owned(), variable)),
         }
     }
 }
 
-fn result(spec: Value) -> Result<IdentityRules<Text>, FieldErrors> {
+fn result(spec: &Value) -> Result<IdentityRules<Text>, FieldErrors> {
     let mut full = json!({"issuer": "https://example.com", "audience": "a"});
     full.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
     validate(&serde_json::from_value(full).unwrap(), &Texts)
 }
 
-fn message(spec: Value) -> String {
+fn message(spec: &Value) -> String {
     result(spec).map_or_else(|errors| errors.to_string(), |_| "valid".to_owned())
 }
 
@@ -58,12 +60,12 @@ fn an_empty_spec_has_the_default_claims() {
         claim_rules: vec![],
         user_rules: vec![],
     };
-    assert_eq!(result(json!({})), Ok(wanted));
+    assert_eq!(result(&json!({})), Ok(wanted));
 }
 
 #[test]
 fn every_field_has_its_place_in_the_rules() {
-    let rules = result(json!({
+    let rules = result(&json!({
         "claims": {
             "usernameExpression": "name",
             "groups": "roles",
@@ -120,7 +122,7 @@ fn the_issuer_and_the_audience_are_checked_again() {
             "issuer.audiences: Required value: at least one jwt[0].issuer.audiences is required",
         ),
     ] {
-        assert_eq!(message(spec), wanted);
+        assert_eq!(message(&spec), wanted);
     }
 }
 
@@ -145,7 +147,7 @@ fn username_and_groups_have_one_source_each() {
         ),
         (json!({"usernameExpression": "no bool", "groupsExpression": "no bool"}), "valid"),
     ] {
-        assert_eq!(message(json!({"claims": claims})), wanted);
+        assert_eq!(message(&json!({"claims": claims})), wanted);
     }
 }
 
@@ -182,7 +184,7 @@ fn a_rule_for_claims_is_either_a_claim_or_an_expression() {
             r#"claimValidationRules[0].expression: Invalid value: "is not": compilation failed: ERROR in claims"#,
         ),
     ] {
-        assert_eq!(message(json!({"claimValidationRules": rules})), wanted);
+        assert_eq!(message(&json!({"claimValidationRules": rules})), wanted);
     }
 }
 
@@ -203,7 +205,7 @@ fn a_rule_for_the_user_is_an_expression() {
             r#"userValidationRules[0].expression: Invalid value: "is not": compilation failed: ERROR in user"#,
         ),
     ] {
-        assert_eq!(message(json!({"userValidationRules": rules})), wanted);
+        assert_eq!(message(&json!({"userValidationRules": rules})), wanted);
     }
 }
 
@@ -235,10 +237,10 @@ fn extra_keys_are_paths_under_a_domain() {
         ),
     ] {
         let extra: Vec<_> = keys.iter().map(|key| json!({"key": key, "valueExpression": "x"})).collect();
-        assert_eq!(message(json!({"claims": {"extra": extra}})), wanted);
+        assert_eq!(message(&json!({"claims": {"extra": extra}})), wanted);
     }
     assert_eq!(
-        message(json!({"claims": {"extra": [{"key": "acme.io/a", "valueExpression": ""}]}})),
+        message(&json!({"claims": {"extra": [{"key": "acme.io/a", "valueExpression": ""}]}})),
         "claims.extra[0].valueExpression: Required value"
     );
 }
@@ -270,7 +272,7 @@ fn an_email_address_as_username_needs_email_verified_somewhere() {
         (json!({"claims": {"username": "email"}}), "valid"),
         (json!({"claims": {"groupsExpression": email}}), "valid"),
     ] {
-        assert_eq!(message(spec), wanted);
+        assert_eq!(message(&spec), wanted);
     }
 }
 
@@ -285,7 +287,7 @@ fn errors_are_in_the_order_of_upstream() {
         "claimValidationRules": [{}],
         "userValidationRules": [{"expression": ""}]
     });
-    let errors = result(spec).unwrap_err();
+    let errors = result(&spec).unwrap_err();
     let fields: Vec<_> =
         errors.0.iter().map(|error| error.to_string().split(": ").next().unwrap().to_owned()).collect();
     assert_eq!(

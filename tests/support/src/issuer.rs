@@ -1,7 +1,7 @@
 //! A scripted OpenID Connect provider, for faults that a real provider cannot show.
 //!
-//! It serves its discovery document at the well-known path and its keys at [`KEYS_PATH`], counts the
-//! requests, and responds to any path with another [`Reply`] while a test wants that. It signs
+//! It serves its discovery document at the well-known path and its keys at [`KEYS_PATH`], records
+//! the requests, and responds to any path with another [`Reply`] while a test wants that. It signs
 //! nothing: a test publishes the keys with which it signs tokens.
 
 use std::collections::HashMap;

@@ -40,7 +40,8 @@
 //! For a control plane with other flags, use [`control_plane::ControlPlane::start`]. To wait for a
 //! condition, use [`wait`] and never a sleep. To repeat a check during another operation, use
 //! [`rounds`]. [`certs`] issues certificates for peers, [`wire`] has raw TLS and HTTP/1.1 upgrades,
-//! [`issuer`] is a scripted OpenID Connect provider, [`kubectl`] and [`tools::binary`] run programs.
+//! [`issuer`] is a scripted OpenID Connect provider. [`kubectl`] and [`tools::binary`] run
+//! programs.
 #![forbid(unsafe_code)]
 
 pub mod attacks;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use futures::future::BoxFuture;
 use pinniped_kube_request::identity::User;
-
+use pinniped_oidc::RemoteKeySet;
 use pinniped_secret::token::Token;
 
 /// Identifies an authenticator object: the content of a TokenCredentialRequest's
@@ -43,6 +43,11 @@ pub trait TokenAuthenticator: Send + Sync {
     /// Authenticates one token.
     fn authenticate<'a>(&'a self, token: &'a Token)
     -> BoxFuture<'a, Result<Option<User>, AuthenticateError>>;
+
+    /// Returns the keys of the issuer, if the authenticator verifies tokens itself.
+    fn signing_keys(&self) -> Option<&RemoteKeySet> {
+        None
+    }
 }
 
 #[derive(Clone)]
@@ -98,6 +103,15 @@ impl Registry {
             entries
         });
         before.contains_key(key)
+    }
+
+    /// Returns all authenticators, sorted by their keys.
+    pub fn entries(&self) -> Vec<(AuthenticatorKey, Arc<dyn TokenAuthenticator>)> {
+        let entries = self.entries.load();
+        let mut all: Vec<_> =
+            entries.iter().map(|(key, entry)| (key.clone(), Arc::clone(&entry.authenticator))).collect();
+        all.sort_by(|a, b| a.0.cmp(&b.0));
+        all
     }
 
     /// Returns all keys, sorted.

@@ -2,6 +2,8 @@
 //!
 //! ```text
 //! webhook      WebhookAuthenticator
+//! jwt          JWTAuthenticator, and the refresh of the keys of its issuer
+//! plan         the changes of one pass for one object, and their application
 //! tls_source   spec.tls of every kind: the CA bundle, and its condition
 //! cleanup      removes authenticators whose objects were deleted
 //! ```
@@ -14,9 +16,18 @@
 //! for every kind.
 
 pub mod cleanup;
+pub mod jwt;
+mod plan;
+#[cfg(test)]
+mod test_util;
 pub mod tls_source;
 pub mod webhook;
 
+use std::hash::Hash;
+use std::sync::Arc;
+
+use kube::Resource;
+use kube::runtime::reflector::Store;
 use pinniped_concierge_api::authentication::WebhookAuthenticator;
 use pinniped_concierge_authentication::registry::AuthenticatorKey;
 use pinniped_kube_types::suffix::GroupSuffix;
@@ -29,4 +40,15 @@ pub fn registry_key(suffix: &GroupSuffix, kind: &str, name: &str) -> Authenticat
         kind: kind.to_owned(),
         name: name.to_owned(),
     }
+}
+
+/// Returns the objects of a cache, ordered by name.
+fn by_name<K>(store: &Store<K>) -> Vec<Arc<K>>
+where
+    K: Resource + Clone + 'static,
+    K::DynamicType: Eq + Hash + Clone,
+{
+    let mut objects = store.state();
+    objects.sort_by(|a, b| a.meta().name.cmp(&b.meta().name));
+    objects
 }

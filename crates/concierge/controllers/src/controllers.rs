@@ -33,6 +33,8 @@ use crate::api_certs::{
     TLS_CERTIFICATE_CHAIN,
 };
 use crate::authenticators::cleanup::AuthenticatorCleanup;
+use crate::authenticators::jwt::refresh::KeyRefresh;
+use crate::authenticators::jwt::{JwtAuthenticatorController, JwtAuthenticatorParams};
 use crate::authenticators::tls_source::{WatchedCaObjects, is_ca_secret};
 use crate::authenticators::webhook::{WebhookAuthenticatorController, WebhookAuthenticatorParams};
 use crate::context::{Context, Names};
@@ -79,9 +81,9 @@ pub struct ControllersParams {
     pub service_account_tokens: TokensParams,
     /// The registry of ready authenticators.
     pub registry: Registry,
-    /// The proxies between this pod and webhooks.
+    /// The proxies between this pod and webhooks or issuers.
     pub proxies: ProxyEnvironment,
-    /// The TLS 1.2 cipher suites that are allowed for webhooks.
+    /// The TLS 1.2 cipher suites that are allowed for webhooks and issuers.
     pub ciphers: CipherRestriction,
     /// Timing of the leader election, usually the default.
     pub lease_timing: Timing,
@@ -455,29 +457,46 @@ impl Spawner {
         proxies: ProxyEnvironment,
         ciphers: CipherRestriction,
     ) {
-        let trigger = Trigger::new();
+        let ca_objects = WatchedCaObjects {
+            namespace: self.context.namespace.clone(),
+            secrets: caches.secrets.store(),
+            config_maps: caches.config_maps.store(),
+        };
+        let (trigger, ready) = Self::on_ca_objects(caches);
         caches.webhooks.wake(&trigger, |_| true);
-        caches.config_maps.wake(&trigger, |_| true);
-        caches.secrets.wake(&trigger, is_ca_secret);
         let controller = WebhookAuthenticatorController::new(WebhookAuthenticatorParams {
             context: self.context.clone(),
             registry: registry.clone(),
             authenticators: caches.webhooks.store(),
-            ca_objects: WatchedCaObjects {
-                namespace: self.context.namespace.clone(),
-                secrets: caches.secrets.store(),
-                config_maps: caches.config_maps.store(),
-            },
+            ca_objects: ca_objects.clone(),
+            proxies: proxies.clone(),
+            ciphers: ciphers.clone(),
+        });
+        let webhooks = caches.webhooks.ready();
+        self.start(controller, trigger, async move {
+            webhooks.await;
+            ready.await;
+        });
+
+        let (trigger, ready) = Self::on_ca_objects(caches);
+        caches.jwts.wake(&trigger, |_| true);
+        let controller = JwtAuthenticatorController::new(JwtAuthenticatorParams {
+            context: self.context.clone(),
+            registry: registry.clone(),
+            authenticators: caches.jwts.store(),
+            ca_objects,
             proxies,
             ciphers,
         });
-        let (webhooks, secrets, config_maps) =
-            (caches.webhooks.ready(), caches.secrets.ready(), caches.config_maps.ready());
+        let refresh = KeyRefresh { registry: registry.clone(), changed: trigger.clone() };
+        let jwts = caches.jwts.ready();
         self.start(controller, trigger, async move {
-            webhooks.await;
-            secrets.await;
-            config_maps.await;
+            jwts.await;
+            ready.await;
         });
+        let trigger = Trigger::new();
+        caches.jwts.wake(&trigger, |_| true);
+        self.start(refresh, trigger, caches.jwts.ready());
 
         let trigger = Trigger::new();
         caches.webhooks.wake(&trigger, |_| true);
@@ -493,6 +512,20 @@ impl Spawner {
             webhooks.await;
             jwts.await;
         });
+    }
+
+    /// Returns a trigger for changes of objects that can hold a CA bundle, and a future that ends
+    /// when their caches are filled.
+    fn on_ca_objects(caches: &mut Caches) -> (Trigger, impl Future<Output = ()> + Send + use<>) {
+        let trigger = Trigger::new();
+        caches.config_maps.wake(&trigger, |_| true);
+        caches.secrets.wake(&trigger, is_ca_secret);
+        let (secrets, config_maps) = (caches.secrets.ready(), caches.config_maps.ready());
+        let ready = async move {
+            secrets.await;
+            config_maps.await;
+        };
+        (trigger, ready)
     }
 
     fn impersonator(

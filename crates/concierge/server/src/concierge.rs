@@ -20,6 +20,7 @@ use base64::engine::general_purpose::STANDARD;
 use pinniped_apiserver::health::CheckFailure;
 use pinniped_concierge_api::names;
 use pinniped_concierge_authentication::registry::Registry;
+use pinniped_concierge_controllers::authenticators::jwt::metrics::KeyMetrics;
 use pinniped_concierge_controllers::context::Names;
 use pinniped_concierge_controllers::controllers::{Controllers, ControllersParams};
 use pinniped_concierge_controllers::impersonator::{ConfigMetrics, ImpersonatorParams};
@@ -170,6 +171,7 @@ pub(crate) async fn run(
     let reviewer = TokenReviewer::new(reviews.clone());
     let authorizer = Authorizer::new(reviews);
     let registry = Registry::new();
+    metrics.register(|metrics| KeyMetrics { registry: registry.clone() }.register(metrics));
     let tokens_switch = Switch::default();
 
     let proxy = ProxyFactory {

@@ -24,10 +24,24 @@ const SERVING_SECRET: &str = "pinniped-concierge-api-tls-serving-certificate";
 
 /// Returns a TokenCredentialRequest for the WebhookAuthenticator with this name.
 pub(crate) fn token_credential_request(token: &str, authenticator: &str) -> Value {
+    request_for("WebhookAuthenticator", token, authenticator)
+}
+
+fn request_for(kind: &str, token: &str, authenticator: &str) -> Value {
     json!({"apiVersion": "login.concierge.pinniped.dev/v1alpha1", "kind": "TokenCredentialRequest",
         "metadata": {"name": "foo"},
         "spec": {"token": token, "authenticator": {"apiGroup": "authentication.concierge.pinniped.dev",
-            "kind": "WebhookAuthenticator", "name": authenticator}}})
+            "kind": kind, "name": authenticator}}})
+}
+
+/// Sends a TokenCredentialRequest for a JWTAuthenticator through the aggregator.
+pub(crate) async fn log_in_with_jwt(
+    client: &kube::Client,
+    token: &str,
+    authenticator: &str,
+) -> Result<Value, kube::Error> {
+    let body = request_for("JWTAuthenticator", token, authenticator);
+    post(client, &format!("{LOGIN}/tokencredentialrequests"), &body).await
 }
 
 async fn call(client: &kube::Client, request: http::Request<Vec<u8>>) -> Result<Value, kube::Error> {

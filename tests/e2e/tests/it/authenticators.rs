@@ -1,14 +1,18 @@
 //! The status of a WebhookAuthenticator, and its effect on logins.
 
+use std::fmt::Debug;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use kube::{Api, Resource as _};
+use kube::{Api, Resource};
 use pinniped_concierge_api::authentication::WebhookAuthenticator;
 use pinniped_e2e::walkthrough::{CONCIERGE, LOCAL_USER_AUTHENTICATOR};
 use pinniped_kube_types::suffix::GroupSuffix;
 use pinniped_test_support::certs::Authority;
 use pinniped_test_support::wait;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::apis::log_in;
@@ -45,7 +49,10 @@ async fn create(api: &Api<WebhookAuthenticator>, name: &str, spec: Value) {
 
 /// Waits until the status is about the current generation and as wanted: the phase, and for each
 /// condition (by type) status, reason and message.
-async fn await_status(api: &Api<WebhookAuthenticator>, name: &str, phase: &str, wanted: &[[&str; 4]]) {
+pub(crate) async fn await_status<K>(api: &Api<K>, name: &str, phase: &str, wanted: &[[&str; 4]])
+where
+    K: Resource + Clone + Debug + Serialize + DeserializeOwned,
+{
     wait::until_ok(SOON, format!("the status of {name}"), async || {
         let object = api.get(name).await?;
         let value = serde_json::to_value(&object)?;

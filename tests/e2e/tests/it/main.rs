@@ -19,6 +19,7 @@ mod howto_page;
 mod impersonation;
 mod informer;
 mod installed;
+mod jwt_authenticators;
 mod memory_limit;
 mod request_info;
 mod reviews;

@@ -5,7 +5,7 @@
 //! inspect   TLS configuration and endpoint; done if the inputs equal the registry's  (pure)
 //! validate  dial the endpoint, build the client                                      (network)
 //! conclude  conditions, and the change of the registry's entry                       (pure)
-//! apply     remove an invalid entry, write the status, insert a valid entry
+//! apply     remove an invalid entry, write the status, insert a valid entry (plan.rs, for all kinds)
 //! ```
 //!
 //! An invalid authenticator leaves the registry before the status is written. A valid one enters it
@@ -22,13 +22,12 @@ use pinniped_concierge_domain::status_text::StatusText;
 use pinniped_http_client::proxy_environment::ProxyEnvironment;
 use pinniped_pki::tls::CipherRestriction;
 
-mod apply;
 mod decide;
 mod endpoint;
 
 use self::decide::{Next, Observed, Validation, WebhookFailure, conclude, inspect};
-use super::registry_key;
 use super::tls_source::{CaObjects, WatchedCaObjects};
+use super::{by_name, registry_key};
 use crate::context::Context;
 use pinniped_controller::runtime::{Action, Reconcile, ReconcileError};
 
@@ -81,7 +80,7 @@ impl WebhookAuthenticatorController {
             }
         };
         let plan = conclude(inspection, validation);
-        let result = apply::apply(plan, object, key, &self.params).await;
+        let result = plan.apply(object, key, &self.params.context, &self.params.registry).await;
         result.map_err(|error| error.context(&format!("error for WebhookAuthenticator {name}")))
     }
 }
@@ -105,12 +104,11 @@ impl Reconcile for WebhookAuthenticatorController {
     }
 
     async fn reconcile(&mut self) -> Result<Action, ReconcileError> {
-        let mut objects = self.params.authenticators.state();
+        let objects = by_name(&self.params.authenticators);
         if objects.is_empty() {
             tracing::info!("No WebhookAuthenticators found");
             return Ok(Action::done());
         }
-        objects.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
         let this = &*self;
         let errors: Vec<_> = stream::iter(objects)
             .map(async |object| this.reconcile_one(&object).await)

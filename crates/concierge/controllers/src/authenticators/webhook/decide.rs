@@ -2,7 +2,9 @@
 //! requests.
 
 use pinniped_concierge_api::authentication::{WebhookAuthenticator, WebhookAuthenticatorSpec};
-use pinniped_concierge_domain::authenticator_status::{AuthenticatorConditions, unable_to_validate};
+use pinniped_concierge_domain::authenticator_status::{
+    AUTHENTICATOR_VALID, AuthenticatorConditions, INITIALIZED, unable_to_validate,
+};
 use pinniped_concierge_domain::status_text::StatusText;
 use pinniped_http_client::proxy_environment::ProxyEnvironment;
 use pinniped_kube_types::condition::DesiredCondition;
@@ -10,15 +12,14 @@ use pinniped_pki::tls::Roots;
 use url::Url;
 
 use super::endpoint;
+use crate::authenticators::plan::{Entry, Plan};
 use crate::authenticators::tls_source::{self, CaObjects};
 
-const AUTHENTICATOR_VALID: &str = "AuthenticatorValid";
 const CONNECTION_VALID: &str = "WebhookConnectionValid";
 
 const DIALED: &str = "successfully dialed webhook server";
 const PROXIED: &str =
     "skipped dialing connection probe because HTTPS_PROXY is configured for use with the specified host";
-const INITIALIZED: &str = "authenticator initialized";
 
 /// All inputs of the decision.
 pub(super) struct Observed<'a, O> {
@@ -72,29 +73,6 @@ pub(super) enum WebhookFailure {
     Client(#[source] StatusText),
 }
 
-/// The changes to apply.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Plan<C> {
-    /// The conditions, including the summary.
-    pub(super) conditions: AuthenticatorConditions,
-    /// The change of the registry's entry.
-    pub(super) entry: Entry<C>,
-    /// The failure to retry, if there is one.
-    pub(super) error: Option<WebhookFailure>,
-}
-
-/// The change of the registry's entry.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Entry<C> {
-    Remove,
-    Keep,
-    /// Inserted after the status was written.
-    Insert {
-        client: C,
-        fingerprint: String,
-    },
-}
-
 /// Runs the checks without network requests, which are cheap enough for every pass.
 pub(super) fn inspect(observed: &Observed<'_, impl CaObjects>) -> Inspection {
     let (tls_condition, trusted) = tls_source::resolve(observed.spec.tls.as_ref(), observed.ca_objects);
@@ -115,7 +93,7 @@ pub(super) fn inspect(observed: &Observed<'_, impl CaObjects>) -> Inspection {
 }
 
 /// Combines the results into a plan.
-pub(super) fn conclude<C>(inspection: Inspection, validation: Validation<C>) -> Plan<C> {
+pub(super) fn conclude<C>(inspection: Inspection, validation: Validation<C>) -> Plan<C, WebhookFailure> {
     let Inspection { mut conditions, next, is_proxied } = inspection;
     let connected = || DesiredCondition::success(CONNECTION_VALID, if is_proxied { PROXIED } else { DIALED });
     let initialized = || DesiredCondition::success(AUTHENTICATOR_VALID, INITIALIZED);
@@ -130,7 +108,7 @@ pub(super) fn conclude<C>(inspection: Inspection, validation: Validation<C>) -> 
             match client {
                 Ok(client) => {
                     conditions.push(initialized());
-                    Entry::Insert { client, fingerprint }
+                    Entry::Insert { authenticator: client, fingerprint }
                 }
                 Err(error) => {
                     let message = error.to_string();

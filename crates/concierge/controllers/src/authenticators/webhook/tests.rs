@@ -2,13 +2,9 @@
 //! scripted API server.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use http::{Request, Response};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::client::Body;
-use kube::runtime::reflector::store::Writer;
-use kube::runtime::watcher::Event;
 use pinniped_concierge_api::authentication::{AuthenticatorPhase, TlsSpec, WebhookAuthenticatorSpec};
 use pinniped_concierge_domain::authenticator_status::AuthenticatorConditions;
 use pinniped_kube_types::condition::DesiredCondition;
@@ -17,9 +13,10 @@ use pinniped_pki::tls::{CipherRestriction, ClientCertificates, Profile, server_c
 use pinniped_pki::{CertificateAuthority, CertificateStore, Validity};
 use tokio_rustls::TlsAcceptor;
 
-use super::decide::{Entry, Plan};
 use super::*;
-use pinniped_controller::lease::Leadership;
+use crate::authenticators::plan::{Entry, Plan};
+use crate::authenticators::test_util::ScriptedApi;
+use crate::authenticators::tls_source::CaObjects;
 
 struct NoObjects;
 
@@ -40,7 +37,7 @@ fn plan_of(
     proxies: &ProxyEnvironment,
     ready: Option<&str>,
     validation: impl FnOnce(&Next) -> Validation<&'static str>,
-) -> Plan<&'static str> {
+) -> Plan<&'static str, WebhookFailure> {
     let spec = WebhookAuthenticatorSpec { endpoint: endpoint.to_owned(), tls: None };
     let ready = ready.map(str::to_owned);
     let inspection = inspect(&Observed { spec: &spec, ca_objects: &NoObjects, proxies, ready });
@@ -69,7 +66,7 @@ fn plan(
     conditions: &[DesiredCondition],
     entry: Entry<&'static str>,
     error: Option<WebhookFailure>,
-) -> Plan<&'static str> {
+) -> Plan<&'static str, WebhookFailure> {
     let (summary, others) = conditions.split_last().unwrap();
     let conditions = AuthenticatorConditions::summarize(others.to_vec(), "WebhookAuthenticator");
     assert_eq!(conditions.conditions().last(), Some(summary));
@@ -96,7 +93,8 @@ fn a_reachable_webhook_is_inserted() {
         assert!(matches!(next, Next::Validate { is_proxied: false, .. }));
         Validation::Done { dialed: Ok(()), client: Ok("client") }
     });
-    let entry = Entry::Insert { client: "client", fingerprint: "https://a.example/x system".to_owned() };
+    let entry =
+        Entry::Insert { authenticator: "client", fingerprint: "https://a.example/x system".to_owned() };
     assert!(found.conditions.is_ready());
     assert_eq!(found, plan(&all_true(DIALED), entry, None));
 }
@@ -222,65 +220,22 @@ impl TlsServer {
 }
 
 struct Fixture {
-    writer: Writer<WebhookAuthenticator>,
+    api: ScriptedApi<WebhookAuthenticator>,
     controller: WebhookAuthenticatorController,
-    registry: Registry,
-    written: Arc<Mutex<Vec<WebhookAuthenticator>>>,
 }
 
 impl Fixture {
     fn new(is_leader: bool) -> Self {
-        let written = Arc::new(Mutex::new(Vec::new()));
-        let log = Arc::clone(&written);
-        let service = tower::service_fn(move |request: Request<Body>| {
-            let log = Arc::clone(&log);
-            async move {
-                let line = format!("{} {}", request.method(), request.uri().path());
-                let body = request.into_body().collect_bytes().await.unwrap();
-                let object: WebhookAuthenticator = serde_json::from_slice(&body).unwrap();
-                let name = object.metadata.name.clone().unwrap();
-                assert_eq!(
-                    line,
-                    format!(
-                        "PUT /apis/authentication.concierge.pinniped.dev/v1alpha1/webhookauthenticators/{name}/status"
-                    )
-                );
-                log.lock().unwrap().push(object);
-                Ok::<_, std::io::Error>(Response::new(Body::from(body)))
-            }
-        });
-        let context = Context {
-            client: kube::Client::new(service, "default"),
-            leadership: Leadership::fixed(is_leader),
-            ..crate::context::tests::context()
-        };
-        let writer = Writer::new(GroupSuffix::default());
-        let registry = Registry::new();
+        let api = ScriptedApi::new(is_leader);
         let controller = WebhookAuthenticatorController::new(WebhookAuthenticatorParams {
-            context,
-            registry: registry.clone(),
-            authenticators: writer.as_reader(),
-            ca_objects: WatchedCaObjects {
-                namespace: "ns".to_owned(),
-                secrets: Writer::<Secret>::default().as_reader(),
-                config_maps: Writer::<ConfigMap>::default().as_reader(),
-            },
+            context: api.context.clone(),
+            registry: api.registry.clone(),
+            authenticators: api.objects(),
+            ca_objects: api.ca_objects(),
             proxies: ProxyEnvironment::default(),
             ciphers: CipherRestriction::default(),
         });
-        Self { writer, controller, registry, written }
-    }
-
-    fn set(&mut self, object: &WebhookAuthenticator) {
-        self.writer.apply_watcher_event(&Event::Apply(object.clone()));
-    }
-
-    fn written(&self) -> Vec<WebhookAuthenticator> {
-        std::mem::take(&mut self.written.lock().unwrap())
-    }
-
-    fn names(&self) -> Vec<String> {
-        self.registry.keys().into_iter().map(|key| key.name).collect()
+        Self { api, controller }
     }
 }
 
@@ -291,10 +246,10 @@ fn phase(object: &WebhookAuthenticator) -> Option<&AuthenticatorPhase> {
 #[tokio::test]
 async fn a_valid_object_becomes_ready_with_a_single_write() {
     let (server, mut fixture) = (TlsServer::start().await, Fixture::new(true));
-    fixture.set(&server.object("b"));
-    fixture.set(&server.object("a"));
+    fixture.api.set(&server.object("b"));
+    fixture.api.set(&server.object("a"));
     fixture.controller.reconcile().await.unwrap();
-    let written = fixture.written();
+    let written = fixture.api.written();
     assert_eq!(written.len(), 2);
     assert!(written.iter().all(|object| phase(object) == Some(&AuthenticatorPhase::Ready)));
     let types: Vec<_> = written[0]
@@ -315,25 +270,25 @@ async fn a_valid_object_becomes_ready_with_a_single_write() {
             "WebhookConnectionValid True"
         ]
     );
-    assert_eq!(fixture.names(), ["a", "b"]);
-    written.iter().for_each(|object| fixture.set(object));
+    assert_eq!(fixture.api.names(), ["a", "b"]);
+    written.iter().for_each(|object| fixture.api.set(object));
     server.stop().await;
     fixture.controller.reconcile().await.expect("nothing is dialed, although the server is stopped");
-    assert_eq!(fixture.written(), []);
+    assert_eq!(fixture.api.written(), []);
 }
 
 #[tokio::test]
 async fn an_invalidated_object_leaves_the_registry() {
     let (server, mut fixture) = (TlsServer::start().await, Fixture::new(true));
-    fixture.set(&server.object("a"));
+    fixture.api.set(&server.object("a"));
     fixture.controller.reconcile().await.unwrap();
-    let mut object = fixture.written().remove(0);
+    let mut object = fixture.api.written().remove(0);
     object.spec.endpoint = "http://plain".to_owned();
     object.metadata.generation = Some(2);
-    fixture.set(&object);
+    fixture.api.set(&object);
     fixture.controller.reconcile().await.unwrap();
-    assert_eq!(fixture.names(), [""; 0]);
-    let written = fixture.written();
+    assert_eq!(fixture.api.names(), [""; 0]);
+    let written = fixture.api.written();
     assert_eq!(phase(&written[0]), Some(&AuthenticatorPhase::Error));
     let conditions = &written[0].status.as_ref().unwrap().conditions;
     assert!(conditions.iter().all(|condition| condition.observed_generation == Some(2)));
@@ -343,15 +298,15 @@ async fn an_invalidated_object_leaves_the_registry() {
 async fn a_follower_waits_for_the_leader_s_status() {
     let (server, mut leader, mut follower) =
         (TlsServer::start().await, Fixture::new(true), Fixture::new(false));
-    leader.set(&server.object("a"));
-    follower.set(&server.object("a"));
+    leader.api.set(&server.object("a"));
+    follower.api.set(&server.object("a"));
     let error = follower.controller.reconcile().await.unwrap_err();
     assert!(matches!(error, ReconcileError::NotLeader(_)), "{error}");
-    assert_eq!(follower.names(), [""; 0]);
+    assert_eq!(follower.api.names(), [""; 0]);
     leader.controller.reconcile().await.unwrap();
-    follower.set(&leader.written()[0]);
+    follower.api.set(&leader.api.written()[0]);
     follower.controller.reconcile().await.unwrap();
-    assert_eq!(follower.names(), ["a"]);
+    assert_eq!(follower.api.names(), ["a"]);
 }
 
 #[tokio::test]
@@ -360,8 +315,8 @@ async fn an_unreachable_endpoint_does_not_affect_others() {
         (TlsServer::start().await, TlsServer::start().await, Fixture::new(true));
     let (address, bad) = (gone.address, gone.object("a"));
     gone.stop().await;
-    fixture.set(&bad);
-    fixture.set(&server.object("b"));
+    fixture.api.set(&bad);
+    fixture.api.set(&server.object("b"));
     let error = fixture.controller.reconcile().await.unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -369,6 +324,6 @@ async fn an_unreachable_endpoint_does_not_affect_others() {
             "error for WebhookAuthenticator a: cannot dial server: dial tcp {address}: connect: connection refused"
         )
     );
-    assert_eq!(fixture.names(), ["b"]);
-    assert_eq!(fixture.written().len(), 2);
+    assert_eq!(fixture.api.names(), ["b"]);
+    assert_eq!(fixture.api.written().len(), 2);
 }

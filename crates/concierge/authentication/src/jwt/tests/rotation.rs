@@ -1,0 +1,142 @@
+//! The keys while the issuer replaces them, stops and starts again.
+
+use super::*;
+
+#[tokio::test]
+async fn concurrent_logins_with_a_new_key_cause_one_request() {
+    let provider = Provider::start().await;
+    let authenticator = provider.authenticator().await;
+    let new = Signer::generate(Algorithm::Es256, "new");
+    provider.issuer.publish(&key_set([&provider.es256, &new]));
+    let tokens: Vec<_> =
+        (0..50).map(|n| new.sign(&provider.claims(&json!({"username": format!("u{n}")})))).collect();
+    let users = join_all(tokens.iter().map(|token| log_in(&authenticator, token))).await;
+    for (n, user) in users.into_iter().enumerate() {
+        assert_eq!(user, Ok(Some(named(&format!("u{n}"), &[]))));
+    }
+    let requests = provider.issuer.seen(KEYS_PATH);
+    assert_eq!(requests.len(), 2, "one for the authenticator, one for the new key");
+    assert_eq!(requests[1].headers["cache-control"], "no-cache");
+    // The key that is still published works without another request.
+    let old = provider.es256.sign(&provider.claims(&json!({})));
+    assert_eq!(log_in(&authenticator, &old).await, Ok(Some(named("u", &[]))));
+    assert_eq!(provider.issuer.seen(KEYS_PATH).len(), 2);
+}
+
+#[tokio::test]
+async fn a_flood_of_unknown_keys_does_not_become_a_flood_of_requests() {
+    let provider = Provider::start().await;
+    let authenticator = provider.authenticator().await;
+    let foreign = Signer::generate(Algorithm::Es256, "es");
+    let tokens: Vec<_> = (0..500)
+        .map(|n| {
+            let header = json!({"alg": "ES256", "kid": format!("unknown-{n}")}).to_string();
+            foreign.sign_text(&header, &provider.claims(&json!({})).to_string())
+        })
+        .collect();
+    let results = join_all(tokens.iter().map(|token| log_in(&authenticator, token))).await;
+    let wanted =
+        Err("oidc: verify token: failed to verify signature: failed to verify id token signature".to_owned());
+    assert!(results.iter().all(|result| *result == wanted));
+    let requests = provider.issuer.seen(KEYS_PATH).len();
+    assert!(requests <= 3, "{requests} requests for 500 tokens");
+}
+
+#[tokio::test]
+async fn known_keys_work_while_the_issuer_does_not_respond() {
+    let mut provider = Provider::start().await;
+    let authenticator = provider.authenticator().await;
+    let user = Ok(Some(named("u", &[])));
+    let known = provider.es256.sign(&provider.claims(&json!({})));
+    let new = Signer::generate(Algorithm::Es256, "new");
+    let unknown = new.sign(&provider.claims(&json!({})));
+
+    provider.issuer.stop().await;
+    assert_eq!(log_in(&authenticator, &known).await, user);
+    let error = log_in(&authenticator, &unknown).await.unwrap_err();
+    let wanted = format!(
+        "oidc: verify token: failed to verify signature: fetching keys oidc: get keys failed Get \"{}{KEYS_PATH}\": \
+         dial tcp ",
+        provider.issuer.url()
+    );
+    assert!(error.starts_with(&wanted) && error.ends_with("connect: connection refused"), "{error}");
+    let keys = authenticator.signing_keys().unwrap();
+    assert!(keys.status().failure.is_some());
+    assert_eq!(log_in(&authenticator, &known).await, user);
+
+    for reply in [
+        Reply::not_found(),
+        Reply::Full(http::StatusCode::OK, "text/html", "<html>".to_owned()),
+        Reply::Endless,
+        Reply::Redirect("http://127.0.0.1/keys".to_owned()),
+    ] {
+        provider.issuer.reply(KEYS_PATH, reply.clone());
+        provider.issuer.restart().await.unwrap();
+        let error = log_in(&authenticator, &unknown).await.unwrap_err();
+        assert!(error.contains("fetching keys oidc: "), "{reply:?} {error}");
+        assert_eq!(log_in(&authenticator, &known).await, user, "{reply:?}");
+    }
+
+    provider.issuer.publish(&key_set([&provider.es256, &new]));
+    assert_eq!(log_in(&authenticator, &unknown).await, user);
+    assert!(keys.status().failure.is_none());
+}
+
+/// The keys of an issuer that replaces them: the two newest ones are published.
+struct Rotating {
+    provider: Provider,
+    keys: Vec<Signer>,
+}
+
+impl Rotating {
+    fn rotate(&mut self) {
+        self.keys.push(Signer::generate(Algorithm::Es256, &format!("key-{}", self.keys.len())));
+        self.provider.issuer.publish(&key_set(self.keys.iter().rev().take(2)));
+    }
+
+    /// Returns one hundred tokens of the published keys. Every fifth has a forged signature, with
+    /// the ID of a published key.
+    fn tokens(&self, round: usize, forger: &Signer) -> Vec<(String, Option<User>)> {
+        let published: Vec<_> = self.keys.iter().rev().take(2).collect();
+        (0..100)
+            .map(|n| {
+                let name = format!("user-{round}-{n}");
+                let claims = self.provider.claims(&json!({"username": name, "groups": [format!("g{n}")]}));
+                let signer = published[n % published.len()];
+                if n % 5 == 0 {
+                    let header = json!({"alg": "ES256", "kid": signer.id()}).to_string();
+                    return (forger.sign_text(&header, &claims.to_string()), None);
+                }
+                (signer.sign(&claims), Some(named(&name, &[&format!("g{n}")])))
+            })
+            .collect()
+    }
+}
+
+#[tokio::test]
+async fn a_thousand_logins_while_the_issuer_rotates_its_keys_and_restarts() {
+    let mut rotating = Rotating { provider: Provider::start().await, keys: Vec::new() };
+    rotating.rotate();
+    let authenticator = rotating.provider.authenticator().await;
+    let forger = Signer::generate(Algorithm::Es256, "forger");
+    for round in 0..10 {
+        rotating.rotate();
+        // One login makes the new key known.
+        let newest = rotating.keys.last().unwrap().sign(&rotating.provider.claims(&json!({})));
+        assert_eq!(log_in(&authenticator, &newest).await, Ok(Some(named("u", &[]))), "round {round}");
+        if round % 3 == 1 {
+            rotating.provider.issuer.stop().await;
+        }
+        let tokens = rotating.tokens(round, &forger);
+        let results = join_all(tokens.iter().map(|(token, _)| log_in(&authenticator, token))).await;
+        for ((_, wanted), result) in tokens.iter().zip(results) {
+            match wanted {
+                Some(_) => assert_eq!(result.as_ref(), Ok(wanted), "round {round}"),
+                None => assert!(result.is_err(), "round {round}: a forged token gave {result:?}"),
+            }
+        }
+        if round % 3 == 1 {
+            rotating.provider.issuer.restart().await.unwrap();
+        }
+    }
+}

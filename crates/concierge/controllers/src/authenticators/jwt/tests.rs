@@ -1,0 +1,303 @@
+//! Tests of the whole controller with a scripted issuer, real TLS and a scripted API server.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
+use pinniped_concierge_api::authentication::{AuthenticatorPhase, JwtAuthenticatorSpec, TlsSpec};
+use pinniped_controller::runtime::Trigger;
+use pinniped_jose::Algorithm;
+use pinniped_jose::test_util::{Signer, key_set};
+use pinniped_kube_types::suffix::GroupSuffix;
+use pinniped_secret::token::Token;
+use pinniped_test_support::issuer::{DISCOVERY_PATH, KEYS_PATH, Reply, ScriptedIssuer};
+use serde_json::json;
+
+use super::metrics::KeyMetrics;
+use super::refresh::KeyRefresh;
+use super::*;
+use crate::authenticators::test_util::ScriptedApi;
+
+struct Fixture {
+    api: ScriptedApi<JwtAuthenticator>,
+    controller: JwtAuthenticatorController,
+}
+
+impl Fixture {
+    fn new(is_leader: bool) -> Self {
+        let api = ScriptedApi::new(is_leader);
+        let controller = JwtAuthenticatorController::new(JwtAuthenticatorParams {
+            context: api.context.clone(),
+            registry: api.registry.clone(),
+            authenticators: api.objects(),
+            ca_objects: api.ca_objects(),
+            proxies: ProxyEnvironment::default(),
+            ciphers: CipherRestriction::default(),
+        });
+        Self { api, controller }
+    }
+
+    /// Logs in, and returns the name of the user; `None` for any failure.
+    async fn log_in(&self, authenticator: &str, token: &str) -> Option<String> {
+        let key = registry_key(&GroupSuffix::default(), JwtAuthenticator::KIND, authenticator);
+        let authenticator = self.api.registry.get(&key)?;
+        authenticator.authenticate(&Token::new(token)).await.ok().flatten().map(|user| user.name)
+    }
+}
+
+struct Provider {
+    issuer: ScriptedIssuer,
+    signer: Signer,
+}
+
+impl Provider {
+    async fn start() -> Self {
+        pinniped_pki::install_crypto_provider();
+        let issuer = ScriptedIssuer::start(IpAddr::V4(Ipv4Addr::LOCALHOST)).await.unwrap();
+        let signer = Signer::generate(Algorithm::Es256, "es");
+        issuer.publish(&key_set([&signer]));
+        Self { issuer, signer }
+    }
+
+    fn object(&self, name: &str) -> JwtAuthenticator {
+        let data = STANDARD.encode(&self.issuer.ca_pem);
+        let spec = JwtAuthenticatorSpec {
+            issuer: self.issuer.url(),
+            audience: "aud".to_owned(),
+            tls: Some(TlsSpec { certificate_authority_data: Some(data), ..TlsSpec::default() }),
+            ..JwtAuthenticatorSpec::default()
+        };
+        let mut object = JwtAuthenticator::new(&GroupSuffix::default(), name, spec);
+        object.metadata.resource_version = Some("1".to_owned());
+        object.metadata.generation = Some(1);
+        object
+    }
+
+    fn token(&self) -> String {
+        let expiry = Timestamp::now().as_second() + 600;
+        let claims =
+            json!({"iss": self.issuer.url(), "aud": "aud", "exp": expiry, "username": "u", "sub": "s"});
+        self.signer.sign(&claims)
+    }
+
+    fn requests(&self) -> usize {
+        self.issuer.seen(DISCOVERY_PATH).len() + self.issuer.seen(KEYS_PATH).len()
+    }
+}
+
+fn phase(object: &JwtAuthenticator) -> Option<&AuthenticatorPhase> {
+    object.status.as_ref().and_then(|status| status.phase.as_ref())
+}
+
+/// Returns type and status of each condition.
+fn statuses(object: &JwtAuthenticator) -> Vec<String> {
+    let conditions = &object.status.as_ref().unwrap().conditions;
+    conditions.iter().map(|c| format!("{} {}", c.type_, c.status)).collect()
+}
+
+#[tokio::test]
+async fn a_valid_object_becomes_ready_with_a_single_write() {
+    let (mut provider, mut fixture) = (Provider::start().await, Fixture::new(true));
+    fixture.api.set(&provider.object("b"));
+    fixture.api.set(&provider.object("a"));
+    fixture.controller.reconcile().await.unwrap();
+    let written = fixture.api.written();
+    assert_eq!(written.len(), 2);
+    assert!(written.iter().all(|object| phase(object) == Some(&AuthenticatorPhase::Ready)));
+    assert_eq!(
+        statuses(&written[0]),
+        [
+            "AuthenticatorValid True",
+            "DiscoveryURLValid True",
+            "IssuerURLValid True",
+            "JWKSFetchValid True",
+            "JWKSURLValid True",
+            "Ready True",
+            "TLSConfigurationValid True"
+        ]
+    );
+    assert_eq!(fixture.api.names(), ["a", "b"]);
+    assert_eq!(fixture.log_in("a", &provider.token()).await.as_deref(), Some("u"));
+    written.iter().for_each(|object| fixture.api.set(object));
+    provider.issuer.stop().await;
+    fixture.controller.reconcile().await.expect("nothing is requested, although the issuer is stopped");
+    assert_eq!(fixture.api.written(), []);
+    assert_eq!(fixture.log_in("a", &provider.token()).await.as_deref(), Some("u"));
+}
+
+#[tokio::test]
+async fn a_changed_spec_replaces_the_entry_and_an_invalid_one_removes_it() {
+    let (provider, mut fixture) = (Provider::start().await, Fixture::new(true));
+    fixture.api.set(&provider.object("a"));
+    fixture.controller.reconcile().await.unwrap();
+    let mut object = fixture.api.written().remove(0);
+    object.spec.claims.username = "sub".to_owned();
+    object.metadata.generation = Some(2);
+    fixture.api.set(&object);
+    fixture.controller.reconcile().await.unwrap();
+    assert_eq!(fixture.log_in("a", &provider.token()).await.as_deref(), Some("s"));
+
+    let mut object = fixture.api.written().remove(0);
+    object.spec.issuer = "http://plain".to_owned();
+    object.metadata.generation = Some(3);
+    fixture.api.set(&object);
+    let requests = provider.requests();
+    fixture.controller.reconcile().await.expect("only a user can correct the spec");
+    assert_eq!(fixture.api.names(), [""; 0]);
+    let written = fixture.api.written();
+    assert_eq!(phase(&written[0]), Some(&AuthenticatorPhase::Error));
+    let conditions = &written[0].status.as_ref().unwrap().conditions;
+    assert!(conditions.iter().all(|condition| condition.observed_generation == Some(3)));
+    assert_eq!(provider.requests(), requests);
+}
+
+#[tokio::test]
+async fn a_changed_spec_is_not_used_while_its_issuer_does_not_respond() {
+    let (mut provider, mut fixture) = (Provider::start().await, Fixture::new(true));
+    fixture.api.set(&provider.object("a"));
+    fixture.controller.reconcile().await.unwrap();
+    let mut object = fixture.api.written().remove(0);
+    object.spec.audience = "other".to_owned();
+    fixture.api.set(&object);
+    provider.issuer.stop().await;
+    let error = fixture.controller.reconcile().await.unwrap_err().to_string();
+    let wanted = format!(
+        "error for JWTAuthenticator a: could not perform oidc discovery on provider issuer: Get \"{0}{DISCOVERY_PATH}\": \
+         dial tcp {1}: connect: connection refused",
+        provider.issuer.url(),
+        provider.issuer.url().trim_start_matches("https://")
+    );
+    assert_eq!(error, wanted);
+    assert_eq!(fixture.api.names(), [""; 0]);
+    fixture.api.set(&fixture.api.written()[0].clone());
+    provider.issuer.restart().await.unwrap();
+    fixture.controller.reconcile().await.unwrap();
+    assert_eq!(fixture.api.names(), ["a"]);
+}
+
+#[tokio::test]
+async fn an_invalid_field_is_reported_and_not_retried() {
+    let (provider, mut fixture) = (Provider::start().await, Fixture::new(true));
+    let mut object = provider.object("a");
+    object.spec.claims.username = "a".to_owned();
+    object.spec.claims.username_expression = "b".to_owned();
+    fixture.api.set(&object);
+    fixture.controller.reconcile().await.unwrap();
+    let written = fixture.api.written().remove(0);
+    let condition = &written.status.as_ref().unwrap().conditions[0];
+    assert_eq!(
+        (condition.type_.as_str(), condition.reason.as_str()),
+        ("AuthenticatorValid", "InvalidAuthenticator")
+    );
+    assert_eq!(
+        condition.message,
+        "could not initialize jwt authenticator: claims.username: Invalid value: \"\": claim and expression can't both \
+         be set"
+    );
+    assert_eq!(fixture.api.names(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_follower_waits_for_the_leader_s_status() {
+    let (provider, mut leader, mut follower) =
+        (Provider::start().await, Fixture::new(true), Fixture::new(false));
+    leader.api.set(&provider.object("a"));
+    follower.api.set(&provider.object("a"));
+    let error = follower.controller.reconcile().await.unwrap_err();
+    assert!(matches!(error, ReconcileError::NotLeader(_)), "{error}");
+    assert_eq!(follower.api.names(), [""; 0]);
+    leader.controller.reconcile().await.unwrap();
+    let mut object = leader.api.written().remove(0);
+    // The leader's keys may be older than the follower's.
+    for condition in &mut object.status.as_mut().unwrap().conditions {
+        condition.message.push_str(" at another time");
+    }
+    follower.api.set(&object);
+    follower.controller.reconcile().await.unwrap();
+    assert_eq!(follower.api.names(), ["a"]);
+    assert_eq!(follower.log_in("a", &provider.token()).await.as_deref(), Some("u"));
+}
+
+#[tokio::test]
+async fn a_fault_of_one_issuer_does_not_affect_others() {
+    let (provider, broken, mut fixture) =
+        (Provider::start().await, Provider::start().await, Fixture::new(true));
+    broken.issuer.reply(KEYS_PATH, Reply::not_found());
+    fixture.api.set(&broken.object("a"));
+    fixture.api.set(&provider.object("b"));
+    let error = fixture.controller.reconcile().await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "error for JWTAuthenticator a: could not fetch keys: fetching keys oidc: get keys failed: 404 Not Found 404 page \
+         not found\n"
+    );
+    assert_eq!(fixture.api.names(), ["b"]);
+    assert_eq!(fixture.api.written().len(), 2);
+}
+
+fn metrics(fixture: &Fixture) -> Vec<String> {
+    let mut metrics = prometheus_client::registry::Registry::default();
+    KeyMetrics { registry: fixture.api.registry.clone() }.register(&mut metrics);
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &metrics).unwrap();
+    text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn keys_are_refreshed_and_their_age_is_visible_while_the_issuer_does_not_respond() {
+    let (mut provider, mut fixture) = (Provider::start().await, Fixture::new(true));
+    assert_eq!(metrics(&fixture), [""; 0]);
+    fixture.api.set(&provider.object("a"));
+    fixture.controller.reconcile().await.unwrap();
+    let ready = fixture.api.written().remove(0);
+    fixture.api.set(&ready);
+    let gauge = |name: &str, value: u64| {
+        format!("pinniped_jwt_authenticator_keys_{name}{{authenticator=\"a\"}} {value}")
+    };
+    assert_eq!(metrics(&fixture), [gauge("age_seconds", 0), gauge("fetch_failed", 0)]);
+
+    let changed = Trigger::new();
+    let mut refresh = KeyRefresh { registry: fixture.api.registry.clone(), changed: changed.clone() };
+    refresh.reconcile().await.unwrap();
+    assert_eq!(provider.issuer.seen(KEYS_PATH).len(), 1, "the keys are not due yet");
+
+    tokio::time::pause();
+    tokio::time::advance(std::time::Duration::from_secs(301)).await;
+    tokio::time::resume();
+    let successor = Signer::generate(Algorithm::Es256, "next");
+    provider.issuer.publish(&key_set([&successor]));
+    refresh.reconcile().await.unwrap();
+    assert_eq!(provider.issuer.seen(KEYS_PATH).len(), 2);
+    let withdrawn = provider.token();
+    assert_eq!(fixture.log_in("a", &withdrawn).await, None, "the issuer withdrew the key");
+    provider.signer = successor;
+
+    provider.issuer.stop().await;
+    tokio::time::pause();
+    tokio::time::advance(std::time::Duration::from_secs(20 * 60)).await;
+    tokio::time::resume();
+    refresh.reconcile().await.unwrap();
+    changed.woken().await;
+    let lines = metrics(&fixture);
+    assert!(lines[0].starts_with(&gauge("age_seconds", 12)), "{lines:?}");
+    assert_eq!(lines[1], gauge("fetch_failed", 1));
+    fixture.controller.reconcile().await.unwrap();
+    let written = fixture.api.written().remove(0);
+    assert_eq!(statuses(&written), statuses(&ready));
+    let message = &written.status.as_ref().unwrap().conditions[3].message;
+    assert!(
+        message.starts_with("successfully fetched jwks at 20")
+            && message.ends_with("Z, but not since then: logins continue with these keys"),
+        "{message}"
+    );
+    assert_eq!(fixture.log_in("a", &provider.token()).await.as_deref(), Some("u"));
+
+    provider.issuer.restart().await.unwrap();
+    refresh.reconcile().await.unwrap();
+    changed.woken().await;
+    fixture.api.set(&written);
+    fixture.controller.reconcile().await.unwrap();
+    let written = fixture.api.written().remove(0);
+    assert_eq!(written.status.as_ref().unwrap().conditions[3].message, "successfully fetched jwks");
+}

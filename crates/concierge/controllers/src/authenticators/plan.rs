@@ -1,0 +1,126 @@
+//! The changes that one pass makes for one authenticator of any kind, and their application to the
+//! registry and to the object's status.
+
+use std::fmt::{Debug, Display};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use kube::core::ClusterResourceScope;
+use kube::{Api, Resource};
+use pinniped_concierge_api::authentication::{AuthenticatorStatus, JwtAuthenticator, WebhookAuthenticator};
+use pinniped_concierge_authentication::registry::{AuthenticatorKey, Registry, TokenAuthenticator};
+use pinniped_concierge_domain::authenticator_status::{AuthenticatorConditions, differ_only_in_messages};
+use pinniped_controller::runtime::ReconcileError;
+use pinniped_kube_types::suffix::GroupSuffix;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::context::Context;
+
+/// The changes for one object: `A` is the authenticator, `E` a failure.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Plan<A, E> {
+    /// The conditions, including the summary.
+    pub(super) conditions: AuthenticatorConditions,
+    /// The change of the registry's entry.
+    pub(super) entry: Entry<A>,
+    /// The failure to retry, if there is one.
+    pub(super) error: Option<E>,
+}
+
+/// The change of the registry's entry.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Entry<A> {
+    Remove,
+    Keep,
+    /// Inserted after the status was written.
+    Insert {
+        authenticator: A,
+        fingerprint: String,
+    },
+}
+
+/// A kind of authenticators.
+pub(super) trait AuthenticatorKind:
+    Resource<DynamicType = GroupSuffix, Scope = ClusterResourceScope>
+    + Clone
+    + Debug
+    + Serialize
+    + DeserializeOwned
+{
+    /// The name of the kind.
+    const NAME: &'static str;
+
+    /// Returns the status of an object.
+    fn status(&mut self) -> &mut Option<AuthenticatorStatus>;
+}
+
+impl AuthenticatorKind for WebhookAuthenticator {
+    const NAME: &'static str = Self::KIND;
+
+    fn status(&mut self) -> &mut Option<AuthenticatorStatus> {
+        &mut self.status
+    }
+}
+
+impl AuthenticatorKind for JwtAuthenticator {
+    const NAME: &'static str = Self::KIND;
+
+    fn status(&mut self) -> &mut Option<AuthenticatorStatus> {
+        &mut self.status
+    }
+}
+
+impl<A: TokenAuthenticator + 'static, E: Display> Plan<A, E> {
+    /// Applies the plan. The order matters: an invalid authenticator is removed before its status
+    /// is visible, and a valid one is inserted after it.
+    pub(super) async fn apply<K: AuthenticatorKind>(
+        self,
+        object: &K,
+        key: AuthenticatorKey,
+        context: &Context,
+        registry: &Registry,
+    ) -> Result<(), ReconcileError> {
+        let Self { conditions, entry, error } = self;
+        if matches!(entry, Entry::Remove) && registry.remove(&key) {
+            tracing::info!(kind = K::NAME, name = %key.name, "removed an authenticator that is not valid any more");
+        }
+        let mut errors: Vec<_> =
+            error.into_iter().map(|error| ReconcileError::Failed(error.to_string())).collect();
+        match write_status(object.clone(), &conditions, context).await {
+            Err(error) => errors.push(error),
+            Ok(()) => {
+                if let Entry::Insert { authenticator, fingerprint } = entry {
+                    tracing::info!(kind = K::NAME, name = %key.name, "added an authenticator");
+                    registry.insert(key, fingerprint, Arc::new(authenticator));
+                }
+            }
+        }
+        ReconcileError::aggregate(errors).map_or(Ok(()), Err)
+    }
+}
+
+async fn write_status<K: AuthenticatorKind>(
+    mut object: K,
+    conditions: &AuthenticatorConditions,
+    context: &Context,
+) -> Result<(), ReconcileError> {
+    let generation = object.meta().generation;
+    let existing = object.status().take();
+    let next = conditions.next_status(existing.as_ref(), generation, Timestamp::now());
+    let Some(status) = next else { return Ok(()) };
+    let writer = context.writer();
+    if let (Err(_), Some(existing)) = (writer.guard(), &existing)
+        && differ_only_in_messages(&status, existing)
+    {
+        // The leader decides the messages. They may differ between pods, and that must not keep an
+        // authenticator out of this pod's registry.
+        return Ok(());
+    }
+    object.meta_mut().managed_fields = None;
+    *object.status() = Some(status);
+    let name = object.meta().name.clone().unwrap_or_default();
+    let api: Api<K> = Api::all_with(context.client.clone(), &context.suffix);
+    writer.replace_status(&api, &name, &object).await?;
+    Ok(())
+}

@@ -7,6 +7,7 @@
 
 mod gateway;
 mod load;
+mod logins;
 mod process;
 mod run;
 mod server;
@@ -30,6 +31,8 @@ enum Command {
     Run(run::Options),
     /// Measure the ingress gateway and print the tables.
     Gateway(gateway::Options),
+    /// Measure logins with ID tokens and print the table.
+    Logins(logins::Options),
     /// Internal: the gateway's data plane with a fixed table.
     #[command(hide = true)]
     DataPlane(gateway::DataPlaneOptions),
@@ -126,6 +129,7 @@ fn run_command() -> anyhow::Result<ExitCode> {
     match command {
         Command::Run(options) => return run::run(&runtime, &options),
         Command::Gateway(options) => return gateway::run(&runtime, &options),
+        Command::Logins(options) => return logins::run(&runtime, &options),
         Command::DataPlane(options) => runtime.block_on(gateway::data_plane(&options))?,
         Command::Origin(options) => runtime.block_on(server::origin(&options))?,
         Command::Floor(options) => runtime.block_on(server::floor(&options))?,

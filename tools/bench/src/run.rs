@@ -1,6 +1,6 @@
 //! One run: control plane, peers, Concierge, load, figures, results.
 
-mod concierge;
+pub(crate) mod concierge;
 mod connect;
 mod get;
 pub(crate) mod haproxy;

@@ -20,6 +20,8 @@ pub(crate) struct Args {
 enum Program {
     /// The ingress gateway, against HAProxy and nginx.
     Gateway(GatewayArgs),
+    /// Logins with ID tokens: the Concierge's CPU for each.
+    Login(LoginArgs),
 }
 
 /// Flags of all runs.
@@ -74,6 +76,23 @@ struct ConciergeArgs {
     concierge: Option<PathBuf>,
 }
 
+/// Flags of the run that measures logins.
+#[derive(clap::Args)]
+struct LoginArgs {
+    /// Run for a short time.
+    #[arg(long)]
+    quick: bool,
+    /// Exit with 1 if a limit is exceeded.
+    #[arg(long)]
+    check: bool,
+    /// Do not access the network.
+    #[arg(long)]
+    offline: bool,
+    /// Measure this program instead of building one.
+    #[arg(long)]
+    concierge: Option<PathBuf>,
+}
+
 /// Flags of the run that measures the gateway.
 #[derive(clap::Args)]
 struct GatewayArgs {
@@ -88,6 +107,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.what {
         None => concierge(&args.concierge),
         Some(Program::Gateway(args)) => gateway(args),
+        Some(Program::Login(args)) => login(args),
     }
 }
 
@@ -109,6 +129,27 @@ fn concierge(args: &ConciergeArgs) -> anyhow::Result<ExitCode> {
     args.common.pass_on(&mut command);
     if let Some(behind) = &args.behind {
         command.arg("--behind").arg(behind);
+    }
+    Err(cargo::become_program(&mut command))
+}
+
+fn login(args: &LoginArgs) -> anyhow::Result<ExitCode> {
+    let tools = control_plane::find_or_build(args.offline)?;
+    let mut build = cargo::cargo(args.offline);
+    build.args(["build", "--release", "--bins", "--package", "pinniped-bench"]);
+    if args.concierge.is_none() {
+        build.args(["--package", "pinniped-concierge"]);
+    }
+    cargo::succeed(&mut build, "building the measured programs")?;
+    let bins = cargo::target_dir()?.join("release");
+    let mut command = cargo::in_world(&bins.join("pinniped-bench"));
+    let concierge = args.concierge.clone().unwrap_or_else(|| bins.join("pinniped-concierge"));
+    command.arg("logins").arg("--concierge").arg(std::path::absolute(concierge)?);
+    command.env("PINNIPED_CONTROL_PLANE", tools).env("PINNIPED_BIN_DIR", &bins);
+    for (flag, wanted) in [("--quick", args.quick), ("--check", args.check)] {
+        if wanted {
+            command.arg(flag);
+        }
     }
     Err(cargo::become_program(&mut command))
 }

@@ -9,18 +9,18 @@ use pinniped_test_support::wait;
 use pinniped_test_support::world::World;
 
 /// The namespace of the installation.
-pub(super) const NAMESPACE: &str = "pinniped-concierge";
+pub(crate) const NAMESPACE: &str = "pinniped-concierge";
 /// The name in the certificate of its proxy.
 pub(super) const PROXY_NAME: &str = "bench-proxy.local";
 
 /// The running pod.
-pub(super) struct Concierge {
-    pub(super) pid: u32,
-    pub(super) ip: Ipv4Addr,
+pub(crate) struct Concierge {
+    pub(crate) pid: u32,
+    pub(crate) ip: Ipv4Addr,
 }
 
 /// Installs the Concierge without starting it.
-pub(super) async fn install(world: &World) -> anyhow::Result<()> {
+pub(crate) async fn install(world: &World) -> anyhow::Result<()> {
     let deploy = pinniped_test_support::tools::repository().join("deploy");
     let kubectl = world.kubectl();
     for file in ["install-pinniped-concierge-crds.yaml", "install-pinniped-concierge-resources.yaml"] {
@@ -50,7 +50,7 @@ pub(super) async fn install(world: &World) -> anyhow::Result<()> {
 /// same cores would be part of the measurement; therefore the Concierge gets the server's own
 /// address. The stand-in for the kubelet probes fifty times as often as a kubelet, each time with a
 /// TLS handshake, so the pod has no probe.
-pub(super) async fn start(world: &World, pods: &Pods, port: u16, run: u32) -> anyhow::Result<Concierge> {
+pub(crate) async fn start(world: &World, pods: &Pods, port: u16, run: u32) -> anyhow::Result<Concierge> {
     let patch = serde_json::json!({"spec": {
         "replicas": 1,
         "strategy": {"type": "Recreate", "rollingUpdate": null},

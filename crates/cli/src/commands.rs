@@ -4,7 +4,7 @@
 pub mod doctor;
 pub mod get_kubeconfig;
 pub mod kubectl;
-pub mod login_static;
+pub mod login;
 mod plugin_response;
 pub mod proxy;
 pub mod version;
@@ -15,7 +15,7 @@ use std::io;
 use self::doctor::DoctorError;
 use self::get_kubeconfig::GetKubeconfigError;
 use self::kubectl::KubectlError;
-use self::login_static::LoginStaticError;
+use self::login::LoginCommandError;
 use self::proxy::ProxyError;
 use self::version::VersionError;
 use self::whoami::WhoAmIError;
@@ -32,12 +32,9 @@ pub enum CommandError {
     /// `pinniped get kubeconfig`.
     #[error(transparent)]
     GetKubeconfig(#[from] GetKubeconfigError),
-    /// `pinniped login static`.
+    /// `pinniped login`.
     #[error(transparent)]
-    LoginStatic(#[from] LoginStaticError),
-    /// `pinniped login oidc`.
-    #[error(transparent)]
-    LoginOidc(#[from] OidcUnsupported),
+    Login(#[from] LoginCommandError),
     /// `pinniped whoami`.
     #[error(transparent)]
     WhoAmI(#[from] WhoAmIError),
@@ -58,18 +55,15 @@ pub enum CommandError {
     Output(#[from] OutputError),
 }
 
-/// A login through OpenID Connect, which this build does not support.
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error(
-    "could not complete Pinniped login: this build cannot log in through OpenID Connect yet, \
-     use `pinniped login static` or another build"
-)]
-pub struct OidcUnsupported;
-
 /// The asynchronous runtime could not be started.
 #[derive(Debug, thiserror::Error)]
 #[error("could not start")]
 pub struct StartError(#[source] io::Error);
+
+/// The user cancelled the command with Ctrl-C.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("interrupted")]
+pub struct Interrupted;
 
 /// Runs a parsed command and returns its exit code.
 ///
@@ -80,8 +74,9 @@ pub fn run(parsed: &Parsed, environment: &Environment, printer: Printer) -> Resu
     match parsed.action {
         Action::Kubectl => return Ok(kubectl::run(parsed, environment, printer)?),
         Action::GetKubeconfig => get_kubeconfig::run(parsed, environment, printer.at(Level::Info))?,
-        Action::LoginStatic => login_static::run(parsed, environment, login_printer(environment, printer))?,
-        Action::LoginOidc => return Err(OidcUnsupported.into()),
+        Action::LoginStatic | Action::LoginOidc | Action::LoginToken => {
+            login::run(parsed, environment, login_printer(environment, printer))?;
+        }
         Action::WhoAmI => whoami::run(parsed, environment, printer)?,
         Action::Doctor => doctor::run(parsed, environment, printer)?,
         Action::Proxy => proxy::run(parsed, environment, printer)?,
@@ -119,4 +114,12 @@ fn login_printer(environment: &Environment, printer: Printer) -> Printer {
 /// Runs `work` on this thread. Commands that need no network do not call this.
 pub(crate) fn block_on<T, E: From<StartError>>(work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
     tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError)?.block_on(work)
+}
+
+/// Runs `work` unless the user interrupts it. Dropping it restores the terminal.
+pub(crate) async fn unless_interrupted<T>(work: impl Future<Output = T>) -> Result<T, Interrupted> {
+    tokio::select! {
+        done = work => Ok(done),
+        Ok(()) = tokio::signal::ctrl_c() => Err(Interrupted),
+    }
 }

@@ -21,6 +21,14 @@ pub const KUBERNETES_EXEC_INFO: &str = "KUBERNETES_EXEC_INFO";
 pub const PINNIPED_EXEC_REQUEST_HEADERS: &str = "PINNIPED_EXEC_REQUEST_HEADERS";
 /// The digest of the identity that the flags of kubectl impersonate.
 pub const PINNIPED_EXPECTED_IDENTITY: &str = "PINNIPED_EXPECTED_IDENTITY";
+/// Replaces `--upstream-identity-provider-flow`, even if it is empty.
+pub const PINNIPED_UPSTREAM_IDENTITY_PROVIDER_FLOW: &str = "PINNIPED_UPSTREAM_IDENTITY_PROVIDER_FLOW";
+/// The value `true` omits the address of the login if a browser was opened.
+pub const PINNIPED_SKIP_PRINT_LOGIN_URL: &str = "PINNIPED_SKIP_PRINT_LOGIN_URL";
+/// The username for a login without a browser.
+pub const PINNIPED_USERNAME: &str = "PINNIPED_USERNAME";
+/// The password for a login without a browser.
+pub const PINNIPED_PASSWORD: &str = "PINNIPED_PASSWORD";
 /// Set by this program for the child that renews a credential in the background.
 pub const PINNIPED_RENEW_IN_BACKGROUND: &str = "PINNIPED_RENEW_IN_BACKGROUND";
 

@@ -1,5 +1,7 @@
 //! The HTTPS clients of the commands: Concierge, OIDC discovery, validation of a kubeconfig.
 
+use std::time::Duration;
+
 use http::HeaderValue;
 use pinniped_http_client::https::{HttpsClient, HttpsClientParams, Redirects};
 use pinniped_http_client::tcp_dialer::TcpDialer;
@@ -17,6 +19,21 @@ const MAX_BODY: usize = 8 * 1024 * 1024;
 ///
 /// Returns an error if the roots cannot be used.
 pub fn client(dialer: TcpDialer, profile: Profile, roots: Roots) -> Result<HttpsClient, TlsError> {
+    client_with(dialer, profile, roots, None, Redirects::Return)
+}
+
+/// Creates a client with a deadline for each request.
+///
+/// # Errors
+///
+/// Returns an error if the roots cannot be used.
+pub fn client_with(
+    dialer: TcpDialer,
+    profile: Profile,
+    roots: Roots,
+    timeout: Option<Duration>,
+    redirects: Redirects,
+) -> Result<HttpsClient, TlsError> {
     pinniped_pki::install_crypto_provider();
     let user_agent = HeaderValue::from_str(&version::user_agent());
     Ok(HttpsClient::new(HttpsClientParams {
@@ -25,7 +42,7 @@ pub fn client(dialer: TcpDialer, profile: Profile, roots: Roots) -> Result<Https
         // The version of a build is printable text.
         user_agent: user_agent.unwrap_or(HeaderValue::from_static("pinniped")),
         max_body: MAX_BODY,
-        timeout: None,
-        redirects: Redirects::Return,
+        timeout,
+        redirects,
     }))
 }

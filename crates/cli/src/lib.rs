@@ -10,7 +10,8 @@
 //! | [`admin`] | a Kubernetes client for a kubeconfig |
 //! | [`https`] | HTTPS clients for single requests |
 //! | [`concierge`] | the exchange of a token for a credential |
-//! | [`login`] | login sessions and the credential cache |
+//! | [`login`] | login sessions, the OIDC login, and the caches |
+//! | [`supervisor`] | the discovery of a Pinniped Supervisor |
 //! | [`printer`] | all output to stdout and stderr |
 //!
 //! The program has no state except for its cache files, and starts no thread unless it needs the
@@ -30,6 +31,7 @@ pub mod kubeconfig;
 pub mod login;
 pub mod printer;
 mod private_file;
+pub mod supervisor;
 pub mod version;
 
 use pinniped_error::chain;

@@ -1,17 +1,25 @@
-//! Logging in: from the options of a login command to a cluster credential, with a cache.
+//! Logging in: from the options of a login command to a cluster credential, with caches.
 //!
 //! ```text
-//! session      the options of a login, from the command line or from a kubeconfig user
-//! exec_cache   cluster credentials cached between runs
-//! delivery     decides whether kubectl may get a credential
-//! exec_info    the cluster information that kubectl passes to a plugin
+//! session        the options of a login, from the command line or from a kubeconfig user
+//! oidc           the login at an OIDC issuer
+//! workload       the token of a CI job or a pod
+//! exec_cache     cluster credentials cached between runs
+//! session_cache  OIDC sessions cached between runs
+//! cache_file     the file of a cache, and its transactions
+//! delivery       decides whether kubectl may get a credential
+//! exec_info      the cluster information that kubectl passes to a plugin
 //! ```
 
+pub mod cache_file;
 pub mod delivery;
 pub mod exec_cache;
 pub mod exec_info;
+pub mod oidc;
 mod private_files;
 pub mod session;
+pub mod session_cache;
+pub mod workload;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

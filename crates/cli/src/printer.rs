@@ -61,6 +61,12 @@ impl Printer {
         let _ = writeln!(io::stderr().lock(), "{text}");
     }
 
+    /// Logs a problem that does not prevent the result.
+    #[track_caller]
+    pub fn warn(self, message: &str, pairs: &[(&str, Value)]) {
+        self.log(Level::Warning, message, pairs, Location::caller());
+    }
+
     /// Logs information about progress.
     #[track_caller]
     pub fn info(self, message: &str, pairs: &[(&str, Value)]) {

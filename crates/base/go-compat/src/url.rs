@@ -102,6 +102,39 @@ pub fn first_query_bytes(query: &str, key: &str) -> Option<Vec<u8>> {
     query_bytes(query).find_map(|(k, v)| (k == key.as_bytes()).then_some(v))
 }
 
+/// Returns a query, or the body of a form, like Go's `url.Values.Encode`: sorted by key, spaces as
+/// `+`.
+pub fn encode_query(pairs: &[(&str, &str)]) -> String {
+    let mut sorted = pairs.to_vec();
+    sorted.sort_by_key(|(key, _)| *key);
+    let mut out = String::new();
+    for (key, value) in sorted {
+        if !out.is_empty() {
+            out.push('&');
+        }
+        push_escaped(&mut out, key);
+        out.push('=');
+        push_escaped(&mut out, value);
+    }
+    out
+}
+
+/// Appends a text like Go's `url.QueryEscape`.
+fn push_escaped(out: &mut String, text: &str) {
+    const HEX: &[u8; 16] = b"0123456789ABCDEF";
+    for byte in text.bytes() {
+        match byte {
+            b' ' => out.push('+'),
+            byte if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) => out.push(char::from(byte)),
+            byte => {
+                out.push('%');
+                out.push(char::from(HEX[usize::from(byte >> 4)]));
+                out.push(char::from(HEX[usize::from(byte & 15)]));
+            }
+        }
+    }
+}
+
 /// Returns a path like Go's `URL.EscapedPath`: unchanged, unless it contains characters that must
 /// be escaped.
 pub fn escaped_path(raw: &str) -> Cow<'_, str> {
@@ -126,6 +159,16 @@ pub fn escaped_path(raw: &str) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn queries_are_sorted_and_escaped_as_in_go() {
+        let pairs = [("scope", "openid a b"), ("b", "~*'()"), ("a", "https://x/?&=é"), ("b", "")];
+        let text = encode_query(&pairs);
+        assert_eq!(text, "a=https%3A%2F%2Fx%2F%3F%26%3D%C3%A9&b=~%2A%27%28%29&b=&scope=openid+a+b");
+        let parsed: Vec<(String, String)> = query_pairs(&text).collect();
+        assert!(pairs.iter().all(|(key, value)| parsed.contains(&((*key).into(), (*value).into()))));
+        assert_eq!(encode_query(&[]), "");
+    }
 
     #[test]
     fn queries_are_parsed_as_in_go() {

@@ -21,7 +21,7 @@ use std::io;
 use self::arguments::Arguments;
 use self::child::ChildError;
 use self::session_file::SessionFile;
-use super::{StartError, block_on};
+use super::{Interrupted, StartError, block_on, unless_interrupted};
 use crate::environment::Environment;
 use crate::flags::{Delivery, Parsed};
 use crate::kubeconfig::{self, identity};
@@ -51,6 +51,9 @@ pub enum KubectlError {
     /// The login failed.
     #[error(transparent)]
     Login(#[from] LoginError),
+    /// The user cancelled the login.
+    #[error(transparent)]
+    Interrupted(#[from] Interrupted),
     /// The child process failed.
     #[error(transparent)]
     Child(#[from] ChildError),
@@ -102,7 +105,9 @@ fn with_identity(
         Some(session) if session.wants_service_account_token() => session,
         _ => return Ok(None),
     };
-    let login = block_on(async { Ok::<_, KubectlError>(session.login(MIN_LIFETIME).await?) })?;
+    let login = block_on(async {
+        Ok::<_, KubectlError>(unless_interrupted(Box::pin(session.login(MIN_LIFETIME))).await??)
+    })?;
     let Some(identity) = &login.impersonate else { return Ok(None) };
     for entry in config.auth_infos.iter_mut().filter(|named| named.name == user) {
         if let Some(entry) = &mut entry.auth_info {

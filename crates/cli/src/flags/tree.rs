@@ -5,7 +5,7 @@ use crate::commands::get_kubeconfig::options;
 
 pub(crate) mod flags;
 
-use flags::{DOCTOR, KUBECTL, LOGIN_OIDC, LOGIN_STATIC, PROXY, SHELL, VERSION, WHOAMI};
+use flags::{DOCTOR, KUBECTL, LOGIN_OIDC, LOGIN_STATIC, LOGIN_TOKEN, PROXY, SHELL, VERSION, WHOAMI};
 
 /// The action of a runnable command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +16,8 @@ pub enum Action {
     LoginStatic,
     /// An exec plugin with a login in the browser.
     LoginOidc,
+    /// An exec plugin with the token of a workload.
+    LoginToken,
     /// Runs kubectl with an identity.
     Kubectl,
     /// Prints the authenticated user.
@@ -252,10 +254,11 @@ static GET: [CommandSpec; 1] = [CommandSpec {
     ..CommandSpec::EMPTY
 }];
 
-static LOGIN: [CommandSpec; 2] = [
+static LOGIN: [CommandSpec; 3] = [
     CommandSpec {
         name: "oidc",
         short: "Log in using an OpenID Connect provider",
+        long: "Log in using an OpenID Connect provider.\n\nPrints the credential in the format that kubectl expects from a plugin. The session is kept in\n--session-cache and refreshed, so that a browser is opened only for the first login and after the\nsession has ended. On a machine without a browser, --flow=device shows a code to enter on another\ndevice. A client secret is sent to the provider only; it is visible in the kubeconfig, as providers\nexpect of command line programs.",
         action: Some(Action::LoginOidc),
         flags: &LOGIN_OIDC,
         ..CommandSpec::EMPTY
@@ -266,6 +269,14 @@ static LOGIN: [CommandSpec; 2] = [
         long: "Log in using a static token.\n\nPrints the credential in the format that kubectl expects from a plugin. A service account token is\nprinted only if its impersonation headers will be sent: if the identity is that of\n--expected-identity (or of $PINNIPED_EXPECTED_IDENTITY, for kubectl with --as, --as-uid, --as-group\nand --as-user-extra), or if PINNIPED_EXEC_REQUEST_HEADERS=true declares that the program that runs\nthe plugin sends the requestHeaders of the response. Do not set it for a kubectl that does not.",
         action: Some(Action::LoginStatic),
         flags: &LOGIN_STATIC,
+        ..CommandSpec::EMPTY
+    },
+    CommandSpec {
+        name: "token",
+        short: "Log in using the token of a workload, such as a CI job or a pod",
+        long: "Log in using the token of a workload, such as a CI job or a pod.\n\nPresents a JWT that the platform has issued to a JWTAuthenticator of the Concierge, and prints the\ncredential in the format that kubectl expects from a plugin. --from selects the source of the JWT:\n\n\tfile            the file of --token-file\n\tenv             the environment variable of --token-env\n\tgithub-actions  the token service of GitHub Actions, for --audience; the workflow needs\n\t                `permissions: {id-token: write}`\n\tgitlab          the environment variable of --token-env (default PINNIPED_ID_TOKEN), which\n\t                `id_tokens` of the job defines\n\tkubernetes      the file of --token-file (default: the token of the pod's service account)",
+        action: Some(Action::LoginToken),
+        flags: &LOGIN_TOKEN,
         ..CommandSpec::EMPTY
     },
 ];
@@ -333,7 +344,7 @@ static COMMANDS: [CommandSpec; 12] = [
     },
     CommandSpec {
         name: "login",
-        short: "Log in to a cluster as kubectl's exec plugin: oidc, static",
+        short: "Log in to a cluster as kubectl's exec plugin: oidc, static, token",
         children: &LOGIN,
         ..CommandSpec::EMPTY
     },

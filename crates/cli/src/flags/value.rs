@@ -30,6 +30,8 @@ pub enum Kind {
     Delivery,
     /// The digest of an identity.
     Identity,
+    /// A flow of the OIDC login.
+    LoginFlow,
     /// The path of a PEM file, which is read immediately; repeatable.
     CaBundle,
 }
@@ -47,6 +49,7 @@ impl Kind {
             Self::CredentialType => "type",
             Self::Delivery => "delivery",
             Self::Identity => "digest",
+            Self::LoginFlow => "flow",
             Self::CaBundle => "path",
         }
     }
@@ -73,6 +76,8 @@ pub enum Value {
     Delivery(Delivery),
     /// [`Kind::Identity`].
     Identity(IdentityDigest),
+    /// [`Kind::LoginFlow`].
+    LoginFlow(LoginFlow),
     /// [`Kind::CaBundle`]: the files' bytes joined with a newline.
     CaBundle(Vec<u8>),
 }
@@ -125,6 +130,9 @@ pub enum ValueError {
     /// [`Kind::Identity`].
     #[error(transparent)]
     Identity(#[from] NotADigest),
+    /// [`Kind::LoginFlow`].
+    #[error("invalid flow {}, valid flows are browser and device", quote(.0))]
+    LoginFlow(String),
     /// [`Kind::CaBundle`]: the file cannot be read.
     #[error("could not read CA bundle path: open {path}")]
     CaBundleFile {
@@ -163,6 +171,7 @@ impl Value {
             Kind::CredentialType => Value::CredentialType(parse_credential_type(text)?),
             Kind::Delivery => Value::Delivery(Delivery::parse(text)?),
             Kind::Identity => Value::Identity(text.parse()?),
+            Kind::LoginFlow => Value::LoginFlow(LoginFlow::parse(text)?),
             Kind::CaBundle => {
                 let mut all = match previous {
                     Some(Value::CaBundle(earlier)) => earlier.clone(),
@@ -264,6 +273,31 @@ impl Delivery {
             Self::Wrapper => "wrapper",
             Self::Proxy => "proxy",
             Self::ExecHeaders => "exec-headers",
+        }
+    }
+}
+
+/// The method by which the user authorizes an OIDC login.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LoginFlow {
+    /// The authorization code flow, or the flow that the identity provider of a Supervisor prefers.
+    #[default]
+    Browser,
+    /// The device authorization grant (RFC 8628).
+    Device,
+}
+
+impl LoginFlow {
+    fn parse(text: &str) -> Result<Self, ValueError> {
+        let mut all = [Self::Browser, Self::Device].into_iter();
+        all.find(|flow| flow.as_str() == text).ok_or_else(|| ValueError::LoginFlow(text.to_owned()))
+    }
+
+    /// Returns the value of the flag.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Browser => "browser",
+            Self::Device => "device",
         }
     }
 }

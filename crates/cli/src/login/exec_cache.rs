@@ -3,11 +3,8 @@
 //! Format, keys and locking are compatible with the upstream command line, so that both can share a
 //! file. An error of the cache never fails a command: at worst, a credential is fetched again.
 
-use std::ffi::OsString;
-use std::fs::{File, TryLockError};
-use std::io::{self, Read as _, Seek as _, Write as _};
+use std::fs::File;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
 use data_encoding::HEXLOWER;
 use jiff::{SignedDuration, Timestamp};
@@ -17,21 +14,12 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use pinniped_concierge_api::login::ImpersonatedUser;
-use pinniped_go_compat::{json as gojson, yaml as goyaml};
+use pinniped_go_compat::json as gojson;
 use pinniped_kube_types::client_auth::{Cluster, ExecCredentialStatus};
 
 use super::Login;
-use super::private_files::{Folder, Private};
+use super::cache_file::{CacheEntry, CacheFile, CacheFileError};
 
-const API_VERSION: &str = "config.supervisor.pinniped.dev/v1alpha1";
-const KIND: &str = "CredentialCache";
-
-/// The maximum time to wait for another process that holds the lock.
-const LOCK_PATIENCE: Duration = Duration::from_secs(10);
-/// The maximum size of the file in bytes.
-const MAX_SIZE: u64 = 16 << 20;
-/// The polling interval for the lock.
-const LOCK_POLL: Duration = Duration::from_millis(10);
 /// The maximum time that a credential is cached, regardless of its expiration.
 const MAX_AGE: SignedDuration = SignedDuration::from_hours(1);
 /// The time before the expiration at which a used credential is renewed in the background.
@@ -48,6 +36,16 @@ pub fn static_key(args: &[String], token: &str, cluster: Option<&Cluster>) -> St
     key_of(&Key { args, token, cluster })
 }
 
+/// Returns the key of an OIDC login, which does not depend on a token.
+pub fn oidc_key(args: &[String], cluster: Option<&Cluster>) -> String {
+    #[derive(Serialize)]
+    struct Key<'a> {
+        args: &'a [String],
+        cluster: Option<&'a Cluster>,
+    }
+    key_of(&Key { args, cluster })
+}
+
 /// Returns the SHA-256 of the key's JSON and a newline, in lower-case hexadecimal form.
 fn key_of<T: Serialize + ?Sized>(key: &T) -> String {
     let mut text = Zeroizing::new(gojson::to_string(key));
@@ -59,7 +57,7 @@ fn key_of<T: Serialize + ?Sized>(key: &T) -> String {
 /// The cache file.
 #[derive(Clone, Debug)]
 pub struct ExecCache {
-    path: PathBuf,
+    file: CacheFile<Entry>,
 }
 
 /// A login from the cache.
@@ -69,15 +67,6 @@ pub struct Hit {
     pub login: Login,
     /// Whether the next login should be fetched.
     pub renewal_due: bool,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Document {
-    api_version: String,
-    kind: String,
-    #[serde(default)]
-    credentials: Option<Vec<Entry>>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -103,21 +92,33 @@ impl Entry {
     }
 }
 
+impl CacheEntry for Entry {
+    const KIND: &'static str = "CredentialCache";
+    const LIST: &'static str = "credentials";
+
+    fn created(&self) -> Option<Timestamp> {
+        self.creation_timestamp.as_ref().map(|time| time.0)
+    }
+
+    fn prune(&mut self, now: Timestamp) -> bool {
+        let expiration =
+            self.credential.as_ref().and_then(|credential| credential.expiration_timestamp.as_ref());
+        let fresh = self.created().is_some_and(|created| now.duration_since(created) <= MAX_AGE);
+        fresh && expiration.is_some_and(|expiration| expiration.0 > now)
+    }
+}
+
 impl ExecCache {
     /// Creates a cache with this file.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into() }
+        Self { file: CacheFile::new(path) }
     }
 
     /// Returns the login stored under `key`, if it is still valid at `now`. Updates the time of the
     /// last use.
     pub fn get(&self, key: &str, now: Timestamp) -> Option<Hit> {
-        // Without a file there is no entry, and no file should be created.
-        if self.path.symlink_metadata().is_err() {
-            return None;
-        }
         let mut hit = None;
-        self.transaction(now, |entries| {
+        let looked = self.file.look(now, |entries| {
             if let Some(entry) = entries.iter_mut().find(|entry| entry.key == key) {
                 entry.last_used_timestamp = Some(Time(now));
                 hit = entry
@@ -125,8 +126,8 @@ impl ExecCache {
                     .clone()
                     .map(|credential| Login { credential, impersonate: entry.impersonate.clone() });
             }
-        })
-        .ok()?;
+        });
+        looked.ok()?;
         let login = hit?;
         Some(Hit { renewal_due: login.expires()?.duration_since(now) <= RENEW_BEFORE, login })
     }
@@ -136,114 +137,45 @@ impl ExecCache {
     /// # Errors
     ///
     /// Returns the error that prevented the write; callers continue without the cache.
-    pub fn put(&self, key: &str, login: &Login, now: Timestamp) -> io::Result<()> {
-        self.transaction(now, |entries| match entries.iter_mut().find(|entry| entry.key == key) {
-            Some(entry) => {
-                entry.last_used_timestamp = Some(Time(now));
-                entry.keep(login);
-            }
-            None => {
-                let mut entry = Entry {
-                    key: key.to_owned(),
-                    creation_timestamp: Some(Time(now)),
-                    last_used_timestamp: Some(Time(now)),
-                    credential: None,
-                    impersonate: None,
-                };
-                entry.keep(login);
-                entries.push(entry);
-            }
-        })
+    pub fn put(&self, key: &str, login: &Login, now: Timestamp) -> Result<(), CacheFileError> {
+        let stored =
+            self.file.transaction(now, |entries| match entries.iter_mut().find(|entry| entry.key == key) {
+                Some(entry) => {
+                    entry.last_used_timestamp = Some(Time(now));
+                    entry.keep(login);
+                }
+                None => {
+                    let mut entry = Entry {
+                        key: key.to_owned(),
+                        creation_timestamp: Some(Time(now)),
+                        last_used_timestamp: Some(Time(now)),
+                        credential: None,
+                        impersonate: None,
+                    };
+                    entry.keep(login);
+                    entries.push(entry);
+                }
+            });
+        match stored {
+            Err(CacheFileError::Replaced { .. }) => Ok(()),
+            other => other,
+        }
     }
 
     /// Takes the lock for background renewals; `None` if another process holds it.
     pub fn renewal_lock(&self) -> Option<File> {
-        let lock = Folder::of(&self.path).ok()?.open(&self.name(".renew.lock")).ok()?.file;
+        let lock = self.file.lock_file(".renew.lock").ok()?;
         lock.try_lock().ok()?;
         Some(lock)
     }
-
-    fn transaction(&self, now: Timestamp, change: impl FnOnce(&mut Vec<Entry>)) -> io::Result<()> {
-        let folder = Folder::of(&self.path)?;
-        let lock = folder.open(&self.name(".lock"))?.file;
-        acquire(&lock)?;
-        let mut file = folder.open(&self.name(""))?;
-        let mut entries = read(&mut file);
-        prune(&mut entries, now);
-        change(&mut entries);
-        prune(&mut entries, now);
-        entries.sort_by_key(|entry| entry.creation_timestamp.as_ref().map(|time| time.0));
-        write(file.file, entries)
-        // Closing the file releases the lock.
-    }
-
-    /// Returns the name of the file with this suffix, without its directory.
-    fn name(&self, suffix: &str) -> OsString {
-        let mut name = self.path.file_name().unwrap_or_default().to_owned();
-        name.push(suffix);
-        name
-    }
-}
-
-#[expect(clippy::disallowed_methods, reason = "advisory locks cannot be waited for with a time limit")]
-fn acquire(lock: &File) -> io::Result<()> {
-    let deadline = Instant::now() + LOCK_PATIENCE;
-    loop {
-        match lock.try_lock() {
-            Ok(()) => return Ok(()),
-            Err(TryLockError::Error(err)) => return Err(err),
-            Err(TryLockError::WouldBlock) if Instant::now() >= deadline => {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_POLL),
-        }
-    }
-}
-
-/// Returns the entries of the file; none if it is new or has an unknown format, or if another user
-/// could have written it.
-fn read(file: &mut Private) -> Vec<Entry> {
-    let mut text = Zeroizing::new(String::new());
-    if file.was_writable_by_others || (&file.file).take(MAX_SIZE).read_to_string(&mut text).is_err() {
-        return Vec::new();
-    }
-    match serde_saphyr::from_str::<Document>(&text) {
-        Ok(document) if document.api_version == API_VERSION && document.kind == KIND => {
-            document.credentials.unwrap_or_default()
-        }
-        _ => Vec::new(),
-    }
-}
-
-fn prune(entries: &mut Vec<Entry>, now: Timestamp) {
-    entries.retain(|entry| {
-        let expiration =
-            entry.credential.as_ref().and_then(|credential| credential.expiration_timestamp.as_ref());
-        let fresh =
-            entry.creation_timestamp.as_ref().is_some_and(|created| now.duration_since(created.0) <= MAX_AGE);
-        fresh && expiration.is_some_and(|expiration| expiration.0 > now)
-    });
-}
-
-fn write(mut file: File, entries: Vec<Entry>) -> io::Result<()> {
-    let document = Document {
-        api_version: API_VERSION.to_owned(),
-        kind: KIND.to_owned(),
-        credentials: (!entries.is_empty()).then_some(entries),
-    };
-    let value = serde_json::to_value(&document).map_err(io::Error::other)?;
-    let text = Zeroizing::new(goyaml::to_string(&value));
-    // Overwritten and then truncated, not the reverse: this is cheaper for the file system, and the
-    // file is never empty.
-    file.rewind()?;
-    file.write_all(text.as_bytes())?;
-    file.set_len(text.len() as u64)
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
+    use std::time::Duration;
 
+    use super::super::private_files::Folder;
     use super::*;
 
     fn args(args: &[&str]) -> Vec<String> {
@@ -285,6 +217,17 @@ mod tests {
             static_key(&args(&["login", "static", "--token=a"]), "a", Some(&cluster)),
             "71bffc5a935d3f4f04100274453965c90faee8c1a0c6c12b12b923ef5d1c216f"
         );
+    }
+
+    #[test]
+    fn keys_of_oidc_logins_have_no_token() {
+        let args = args(&["login", "oidc", "--issuer=https://a"]);
+        assert_eq!(
+            oidc_key(&args, None),
+            key_of(&serde_json::json!({"args": args, "cluster": null})),
+            "the members are args and cluster, in this order"
+        );
+        assert_ne!(oidc_key(&args, None), static_key(&args, "", None));
     }
 
     #[test]
@@ -341,6 +284,10 @@ kind: CredentialCache
         }
         // The previous read has removed the expired entry.
         assert_eq!(cache.get("k", at("2026-11-21T10:01:00Z")), None);
+        assert_eq!(
+            std::fs::read_to_string(dir.path().join("c.yaml")).unwrap(),
+            "apiVersion: config.supervisor.pinniped.dev/v1alpha1\ncredentials: []\nkind: CredentialCache\n"
+        );
     }
 
     #[test]
@@ -386,6 +333,22 @@ kind: CredentialCache
             lock.unlock().unwrap();
             assert_eq!(waiting.recv_timeout(Duration::from_secs(10)), Ok(true));
         });
+    }
+
+    #[test]
+    fn a_file_is_replaced_in_one_step() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = ExecCache::new(dir.path().join("c.yaml"));
+        let now = at("2026-11-21T10:00:00Z");
+        cache.put("k", &login("2026-11-21T10:05:00Z"), now).unwrap();
+        // A process was killed before it finished its file.
+        std::fs::write(dir.path().join("c.yaml.new"), "apiVersion: conf").unwrap();
+        let open = std::fs::File::open(dir.path().join("c.yaml")).unwrap();
+        cache.put("l", &login("2026-11-21T10:05:00Z"), now).unwrap();
+        assert!(cache.get("k", now).is_some() && cache.get("l", now).is_some());
+        let before = std::io::read_to_string(open).unwrap();
+        assert!(before.contains("key: k") && !before.contains("key: l"), "{before}");
+        assert!(!dir.path().join("c.yaml.new").exists());
     }
 
     #[cfg(unix)]

@@ -5,10 +5,13 @@
 //! and the checks and changes apply to the open file. No other process can replace a path component
 //! in between.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{DirBuilder, File};
 use std::io;
 use std::path::Path;
+
+/// The suffix of the file that replaces another one.
+const NEW: &str = ".new";
 
 /// The cache directory, which belongs to this program. Other directories belong to the user and
 /// stay unchanged.
@@ -25,6 +28,13 @@ pub(super) struct Private {
 
 pub(super) use platform::Folder;
 
+/// Returns the name of the file that replaces the file `name`.
+fn name_of_new(name: &OsStr) -> OsString {
+    let mut new = name.to_owned();
+    new.push(NEW);
+    new
+}
+
 fn create(folder: &Path) -> io::Result<()> {
     let mut builder = DirBuilder::new();
     builder.recursive(true);
@@ -40,7 +50,11 @@ fn parent(path: &Path) -> &Path {
 
 #[cfg(unix)]
 mod platform {
-    use rustix::fs::{FileType, Mode, OFlags, Stat, fchmod, fstat, open, openat};
+    use std::io::Write as _;
+
+    use rustix::fs::{
+        AtFlags, FileType, Mode, OFlags, Stat, fchmod, fstat, open, openat, renameat, unlinkat,
+    };
     use rustix::process::geteuid;
 
     use super::*;
@@ -89,6 +103,23 @@ mod platform {
                 was_writable_by_others: mode(&found).intersects(Mode::WGRP | Mode::WOTH),
             })
         }
+
+        /// Replaces the content of a file in one step. The caller holds a lock, so that no other
+        /// process does the same.
+        pub(in super::super) fn replace(&self, name: &OsStr, content: &[u8]) -> io::Result<()> {
+            let new = name_of_new(name);
+            // A process that was killed may have left one.
+            let _ = unlinkat(&self.0, new.as_os_str(), AtFlags::empty());
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let mut file = File::from(openat(&self.0, new.as_os_str(), flags, PRIVATE_FILE)?);
+            let written = file.write_all(content);
+            let replaced = written.and_then(|()| Ok(renameat(&self.0, new.as_os_str(), &self.0, name)?));
+            if replaced.is_err() {
+                // The error of the write is the better one.
+                let _ = unlinkat(&self.0, new.as_os_str(), AtFlags::empty());
+            }
+            replaced
+        }
     }
 
     fn mode(found: &Stat) -> Mode {
@@ -130,6 +161,19 @@ mod platform {
             }
             let file = OpenOptions::new().create(true).read(true).write(true).truncate(false).open(path)?;
             Ok(Private { file, was_writable_by_others: false })
+        }
+
+        /// Replaces the content of a file in one step. The caller holds a lock, so that no other
+        /// process does the same.
+        pub(in super::super) fn replace(&self, name: &OsStr, content: &[u8]) -> io::Result<()> {
+            let new = self.0.join(name_of_new(name));
+            let written = std::fs::write(&new, content);
+            let replaced = written.and_then(|()| std::fs::rename(&new, self.0.join(name)));
+            if replaced.is_err() {
+                // The error of the write is the better one.
+                let _ = std::fs::remove_file(&new);
+            }
+            replaced
         }
     }
 }

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::config::{AuthInfo, ExecConfig};
 use serde_json::{Value as Json, json};
 
@@ -19,9 +20,10 @@ use pinniped_http_client::tcp_dialer::TcpDialer;
 use pinniped_kube_types::client_auth::{Cluster, ExecCredentialStatus};
 use pinniped_secret::SecretString;
 
-use super::exec_cache::{ExecCache, Hit, static_key};
+use super::exec_cache::{ExecCache, Hit, oidc_key, static_key};
+use super::oidc::{OidcError, OidcLogin, OidcOptionsError};
+use super::workload::{WorkloadError, WorkloadToken};
 use super::{Login, exec_info};
-use crate::commands::OidcUnsupported;
 use crate::concierge::{Concierge, ConciergeParams, ExchangeError, ParamsError};
 use crate::environment::{Environment, KUBERNETES_EXEC_INFO};
 use crate::flags::parse::ParseResult;
@@ -40,7 +42,7 @@ pub const DELIVERY: &str = "--impersonation-delivery=";
 /// A login that can be repeated.
 #[derive(Clone)]
 pub struct Session {
-    token: SecretString,
+    token: TokenSource,
     concierge: Option<Concierge>,
     /// A description for the log.
     described: Vec<(&'static str, Json)>,
@@ -51,6 +53,14 @@ pub struct Session {
     key: String,
     dialer: TcpDialer,
     printer: Printer,
+}
+
+/// The source of the token that the Concierge exchanges.
+#[derive(Clone)]
+enum TokenSource {
+    Static(SecretString),
+    Oidc(OidcLogin),
+    Workload(WorkloadToken),
 }
 
 /// The options of a login are invalid.
@@ -74,18 +84,30 @@ pub enum SessionError {
          set one of them or use --credential-cache"
     )]
     NoCachePath,
-    /// The plugin logs in through OpenID Connect.
+    /// The options of an OIDC login are invalid.
     #[error(transparent)]
-    Oidc(#[from] OidcUnsupported),
+    Oidc(#[from] OidcOptionsError),
+    /// The token of the workload cannot be found.
+    #[error("could not log in with the token of this workload")]
+    Workload(#[from] WorkloadError),
     /// The cluster entry cannot be passed to the plugin.
     #[error("invalid configuration")]
     Cluster(#[from] ClusterCaError),
 }
 
-/// The exchange of the token for a credential failed.
+/// There is no credential.
 #[derive(Debug, thiserror::Error)]
-#[error("could not complete Concierge credential exchange")]
-pub struct LoginError(#[from] ExchangeError);
+pub enum LoginError {
+    /// The login at the OIDC issuer failed.
+    #[error("could not complete Pinniped login")]
+    Oidc(#[source] Box<OidcError>),
+    /// The token of the workload cannot be used.
+    #[error("could not log in with the token of this workload")]
+    Workload(#[from] WorkloadError),
+    /// The exchange of the token for a credential failed.
+    #[error("could not complete Concierge credential exchange")]
+    Exchange(#[from] ExchangeError),
+}
 
 impl std::fmt::Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -98,7 +120,7 @@ impl std::fmt::Debug for Session {
 }
 
 impl Session {
-    /// Creates the session of a parsed `login static` command; `args` are its arguments.
+    /// Creates the session of a parsed `login` command; `args` are its arguments.
     ///
     /// # Errors
     ///
@@ -129,10 +151,8 @@ impl Session {
         let Some(exec) = &user.exec else { return Ok(None) };
         let args = exec.args.clone().unwrap_or_default();
         let ParseResult::Run(parsed) = parse(&ROOT, &args) else { return Ok(None) };
-        match parsed.action {
-            Action::LoginStatic => {}
-            Action::LoginOidc => return Err(OidcUnsupported.into()),
-            _ => return Ok(None),
+        if !matches!(parsed.action, Action::LoginStatic | Action::LoginOidc | Action::LoginToken) {
+            return Ok(None);
         }
         let environment = environment.with_variables(variables(exec));
         let info = match exec.provide_cluster_info {
@@ -149,8 +169,10 @@ impl Session {
         environment: &Environment,
         printer: Printer,
     ) -> Result<Self, SessionError> {
-        let (token, token_env) = (parsed.string("token"), parsed.string("token-env"));
-        if token.is_empty() && token_env.is_empty() {
+        if parsed.action == Action::LoginStatic
+            && parsed.string("token").is_empty()
+            && parsed.string("token-env").is_empty()
+        {
             return Err(SessionError::NoToken);
         }
         let credential_type = match parsed.value("concierge-credential-type") {
@@ -162,21 +184,21 @@ impl Session {
             true => Some(Concierge::new(&params)?),
             false => None,
         };
-        let token = if token_env.is_empty() {
-            SecretString::from(token)
-        } else {
-            match environment.variable(&token_env) {
-                None => return Err(SessionError::TokenVariableNotSet(token_env)),
-                Some("") => return Err(SessionError::TokenVariableEmpty(token_env)),
-                Some(token) => token.into(),
-            }
+        let token = match parsed.action {
+            Action::LoginOidc => TokenSource::Oidc(OidcLogin::from_flags(parsed, environment, printer)?),
+            Action::LoginToken => TokenSource::Workload(WorkloadToken::from_flags(parsed, environment)?),
+            _ => TokenSource::Static(static_token(parsed, environment)?),
         };
         let cache = credential_cache(parsed, environment)?;
         // Sessions that differ only in the expected identity share the credential.
         let lasting =
             args.iter().filter(|arg| ![EXPECTED_IDENTITY, DELIVERY].iter().any(|flag| arg.starts_with(flag)));
         let lasting: Vec<String> = lasting.cloned().collect();
-        let key = static_key(&lasting, token.expose(), cluster);
+        let key = match &token {
+            TokenSource::Static(token) => static_key(&lasting, token.expose(), cluster),
+            TokenSource::Oidc(_) => oidc_key(&lasting, cluster),
+            TokenSource::Workload(token) => static_key(&lasting, token.identity().expose(), cluster),
+        };
         Ok(Self {
             token,
             concierge,
@@ -216,9 +238,19 @@ impl Session {
         self.concierge.is_some() && self.credential_type == CredentialType::ServiceAccountToken
     }
 
-    /// Returns whether the login uses a Concierge.
-    pub fn has_concierge(&self) -> bool {
-        self.concierge.is_some()
+    /// Returns whether another login results in a credential that is valid for longer.
+    pub fn can_renew(&self) -> bool {
+        self.concierge.is_some() || matches!(self.token, TokenSource::Oidc(_))
+    }
+
+    /// Returns a session that never involves the user.
+    #[must_use]
+    pub fn in_background(&self) -> Self {
+        let mut session = self.clone();
+        if let TokenSource::Oidc(login) = &self.token {
+            session.token = TokenSource::Oidc(login.in_background());
+        }
+        session
     }
 
     /// Returns the cache; `None` if it is disabled.
@@ -244,30 +276,51 @@ impl Session {
     /// Returns the reason why there is no credential.
     pub async fn fresh(&self) -> Result<Login, LoginError> {
         let login = self.exchange().await?;
-        if let (Some(cache), true) = (&self.cache, self.concierge.is_some()) {
+        if let (Some(cache), true) = (&self.cache, self.can_renew()) {
+            if matches!(self.token, TokenSource::Oidc(_)) {
+                self.printer.debug("caching cluster credential for future use.", &[]);
+            }
             // A credential that cannot be cached is still valid.
             let _ = cache.put(&self.key, &login, Timestamp::now());
         }
         Ok(login)
     }
 
-    /// Logs in without using the cache.
+    /// Logs in without using the cache of cluster credentials.
     ///
     /// # Errors
     ///
     /// Returns the reason why there is no credential.
     pub async fn exchange(&self) -> Result<Login, LoginError> {
+        let (before, after) = self.token.messages();
+        let (token, expiration_timestamp) = self.token().await?;
         let Some(concierge) = &self.concierge else {
+            if matches!(self.token, TokenSource::Oidc(_)) {
+                self.printer.debug("No concierge configured, skipping token credential exchange", &[]);
+            }
             let credential =
-                ExecCredentialStatus { token: self.token.clone(), ..ExecCredentialStatus::default() };
+                ExecCredentialStatus { token, expiration_timestamp, ..ExecCredentialStatus::default() };
             return Ok(Login { credential, impersonate: None });
         };
-        self.printer.debug("exchanging static token for cluster credential", &self.described);
-        let exchange = concierge.exchange(self.token.expose(), self.dialer.clone(), self.printer);
+        self.printer.debug(before, &self.described);
+        let exchange = concierge.exchange(token.expose(), self.dialer.clone(), self.printer);
         let login =
             tokio::time::timeout(EXCHANGE_LIMIT, exchange).await.unwrap_or(Err(ExchangeError::Timeout))?;
-        self.printer.debug("exchanged static token for cluster credential", &[]);
+        self.printer.debug(after, &[]);
         Ok(login)
+    }
+
+    /// Returns the token for the Concierge, and the end of its validity, if it is known.
+    async fn token(&self) -> Result<(SecretString, Option<Time>), LoginError> {
+        match &self.token {
+            TokenSource::Static(token) => Ok((token.clone(), None)),
+            TokenSource::Workload(workload) => Ok(workload.token(self.dialer.clone()).await?),
+            TokenSource::Oidc(login) => {
+                self.printer.debug("Performing OIDC login", &login.description());
+                let token = login.id_token().await.map_err(|error| LoginError::Oidc(Box::new(error)))?;
+                Ok((token.token, token.expiry))
+            }
+        }
     }
 
     /// Returns a login that is valid for at least `left`: a cached one, or a fresh one, which may
@@ -289,6 +342,39 @@ impl Session {
             Ok(Some(login)) => Ok(login),
             _ => self.fresh().await,
         }
+    }
+}
+
+impl TokenSource {
+    /// Returns the log messages before and after the exchange.
+    fn messages(&self) -> (&'static str, &'static str) {
+        match self {
+            Self::Oidc(_) => (
+                "Exchanging token for cluster credential",
+                "Successfully exchanged token for cluster credential.",
+            ),
+            Self::Static(_) => (
+                "exchanging static token for cluster credential",
+                "exchanged static token for cluster credential",
+            ),
+            Self::Workload(_) => (
+                "exchanging the token of the workload for cluster credential",
+                "exchanged the token of the workload for cluster credential",
+            ),
+        }
+    }
+}
+
+/// Returns the token of `login static`.
+fn static_token(parsed: &Parsed, environment: &Environment) -> Result<SecretString, SessionError> {
+    let variable = parsed.string("token-env");
+    if variable.is_empty() {
+        return Ok(parsed.string("token").into());
+    }
+    match environment.variable(&variable) {
+        None => Err(SessionError::TokenVariableNotSet(variable)),
+        Some("") => Err(SessionError::TokenVariableEmpty(variable)),
+        Some(token) => Ok(token.into()),
     }
 }
 

@@ -46,13 +46,6 @@ fn groups_and_help_succeed() {
 }
 
 #[test]
-fn login_oidc_reports_that_it_is_not_implemented() {
-    let run = Home::new().run(&["login", "oidc", "--issuer", "https://issuer.example.com"]);
-    assert_eq!((run.code, run.stdout.as_str()), (1, ""));
-    assert!(run.last_error().unwrap().starts_with("could not complete Pinniped login: "), "{run:?}");
-}
-
-#[test]
 fn the_version_is_one_line_or_a_document() {
     let home = Home::new();
     assert_eq!(home.run(&["version"]).stdout.lines().count(), 1);

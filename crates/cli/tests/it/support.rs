@@ -1,5 +1,6 @@
 //! A scripted HTTPS server, a home directory, and runs of the program in it.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -33,17 +34,21 @@ pub(crate) struct Request {
 /// The response of the server: status, extra header lines, body.
 pub(crate) struct ReceivedResponse {
     status: u16,
-    headers: &'static str,
+    headers: Cow<'static, str>,
     body: String,
 }
 
 impl ReceivedResponse {
     pub(crate) fn json(value: &Value) -> Self {
-        Self { status: 200, headers: "Content-Type: application/json\r\n", body: value.to_string() }
+        Self { status: 200, headers: "Content-Type: application/json\r\n".into(), body: value.to_string() }
     }
 
     pub(crate) fn text(status: u16, body: &str) -> Self {
-        Self { status, headers: "Content-Type: text/plain\r\n", body: body.to_owned() }
+        Self { status, headers: "Content-Type: text/plain\r\n".into(), body: body.to_owned() }
+    }
+
+    pub(crate) fn redirect(location: &str) -> Self {
+        Self { status: 303, headers: format!("Location: {location}\r\n").into(), body: String::new() }
     }
 
     pub(crate) fn with_status(self, status: u16) -> Self {
@@ -51,7 +56,7 @@ impl ReceivedResponse {
     }
 
     pub(crate) fn with_audit_id(self) -> Self {
-        Self { headers: "Content-Type: application/json\r\nAudit-Id: some-audit-id\r\n", ..self }
+        Self { headers: "Content-Type: application/json\r\nAudit-Id: some-audit-id\r\n".into(), ..self }
     }
 
     /// Returns the `Status` of a Kubernetes API server for a missing object.
@@ -279,10 +284,15 @@ impl Home {
 
     /// Runs the program with only `HOME` and the variables set here.
     pub(crate) fn run<S: AsRef<str>>(&self, args: &[S]) -> Run {
+        finish(self.command(args))
+    }
+
+    /// Returns the command of such a run.
+    pub(crate) fn command<S: AsRef<str>>(&self, args: &[S]) -> Command {
         let mut command = self.bare(args);
         command.env("HOME", self.dir.path());
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
-        finish(command)
+        command
     }
 
     /// Runs the program as the last arguments of another program.

@@ -1,19 +1,20 @@
 //! The options of `get kubeconfig`: the flags that declare them, and their values.
 
 use pinniped_go_compat::duration::GoDuration;
+use pinniped_secret::SecretString;
 
 use crate::flags::tree::flags::{delivery, deprecated_namespace, kubeconfig, scopes, suffix};
 use crate::flags::tree::{
     DEFAULT_CLIENT_ID, DEFAULT_INSTALL_HINT, DEFAULT_NAME_SUFFIX, DEFAULT_SCOPES, DEFAULT_SUFFIX,
 };
 use crate::flags::value::Kind;
-use crate::flags::{ConciergeMode, Delivery, FlagSpec, Parsed, Value};
+use crate::flags::{ConciergeMode, Delivery, FlagSpec, LoginFlow, Parsed, Value};
 
 /// The default timeout of the whole command: ten minutes.
 const DEFAULT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(600);
 
 /// The flags, sorted by name.
-pub(crate) static FLAGS: [FlagSpec; 35] = [
+pub(crate) static FLAGS: [FlagSpec; 37] = [
     suffix("concierge-api-group-suffix"),
     FlagSpec::text("concierge-authenticator-name", "Name of the authenticator (default: discovered)"),
     FlagSpec::text(
@@ -46,7 +47,17 @@ pub(crate) static FLAGS: [FlagSpec; 35] = [
         "PEM file of CA certificates for the OIDC issuer; can be repeated",
     ),
     FlagSpec::text("oidc-client-id", "OIDC client ID").or_text(DEFAULT_CLIENT_ID),
+    FlagSpec::text(
+        "oidc-client-secret",
+        "OIDC client secret, for providers that require one of command line programs; it is written into the kubeconfig",
+    ),
     FlagSpec::switch("oidc-debug-session-cache", "Log events of the session cache").hidden(),
+    FlagSpec::new(
+        "oidc-flow",
+        Kind::LoginFlow,
+        "Flow of the login: 'browser' (authorization code), or 'device' (a code to enter on another device, RFC 8628)",
+    )
+    .or_text("browser"),
     FlagSpec::text("oidc-issuer", "OIDC issuer URL (default: discovered)"),
     FlagSpec::new(
         "oidc-listen-port",
@@ -117,6 +128,8 @@ pub(super) struct ConciergeOptions {
 pub(super) struct OidcOptions {
     pub(super) issuer: String,
     pub(super) client_id: String,
+    pub(super) client_secret: SecretString,
+    pub(super) flow: LoginFlow,
     pub(super) listen_port: u16,
     pub(super) scopes: Vec<String>,
     pub(super) skip_browser: bool,
@@ -161,6 +174,11 @@ impl Options {
             oidc: OidcOptions {
                 issuer: parsed.string("oidc-issuer"),
                 client_id: parsed.string_or("oidc-client-id", DEFAULT_CLIENT_ID),
+                client_secret: parsed.string("oidc-client-secret").into(),
+                flow: match parsed.value("oidc-flow") {
+                    Some(Value::LoginFlow(flow)) => *flow,
+                    _ => LoginFlow::default(),
+                },
                 listen_port: match parsed.value("oidc-listen-port") {
                     Some(Value::Uint16(port)) => *port,
                     _ => 0,

@@ -2,8 +2,8 @@
 
 use super::options::Options;
 use crate::environment::Environment;
-use crate::flags::ConciergeMode;
 use crate::flags::value::SERVICE_ACCOUNT_TOKEN;
+use crate::flags::{ConciergeMode, LoginFlow};
 use crate::kubeconfig::generated::ExecPlugin;
 use pinniped_go_compat::base64 as gobase64;
 
@@ -22,6 +22,9 @@ pub enum PluginError {
     /// The issuer is missing.
     #[error("could not autodiscover --oidc-issuer and none was provided")]
     NoIssuer,
+    /// The issuer would issue no ID token: no login would succeed.
+    #[error("--oidc-scopes must contain openid, without which the issuer does not issue an ID token")]
+    NoOpenId,
     /// The audience is reserved.
     #[error("request audience is not allowed to include the substring '{RESERVED_AUDIENCE}': {0}")]
     ReservedAudience(String),
@@ -74,11 +77,15 @@ fn push_oidc(args: &mut Vec<String>, options: &Options) -> Result<(), PluginErro
     if oidc.issuer.is_empty() {
         return Err(PluginError::NoIssuer);
     }
+    if !oidc.scopes.iter().any(|scope| scope == "openid") {
+        return Err(PluginError::NoOpenId);
+    }
     if oidc.request_audience.contains(RESERVED_AUDIENCE) {
         return Err(PluginError::ReservedAudience(oidc.request_audience.clone()));
     }
     args.push(format!("--issuer={}", oidc.issuer));
     args.push(format!("--client-id={}", oidc.client_id));
+    push_set(args, "--client-secret", oidc.client_secret.expose());
     args.push(format!("--scopes={}", oidc.scopes.join(",")));
     if oidc.skip_browser {
         args.push("--skip-browser".to_owned());
@@ -100,6 +107,9 @@ fn push_oidc(args: &mut Vec<String>, options: &Options) -> Result<(), PluginErro
     push_set(args, "--upstream-identity-provider-name", &oidc.idp_name);
     push_set(args, "--upstream-identity-provider-type", &oidc.idp_type);
     push_set(args, "--upstream-identity-provider-flow", &oidc.idp_flow);
+    if oidc.flow != LoginFlow::default() {
+        args.push(format!("--flow={}", oidc.flow.as_str()));
+    }
     Ok(())
 }
 
@@ -147,14 +157,15 @@ mod tests {
         );
         assert_eq!(
             args(
-                "get kubeconfig --no-concierge --oidc-issuer https://i --oidc-skip-browser --oidc-skip-listen --oidc-listen-port 1234 --oidc-session-cache /s --oidc-debug-session-cache --oidc-request-audience a --upstream-identity-provider-name n --upstream-identity-provider-type ldap --upstream-identity-provider-flow cli_password --oidc-scopes z,a"
+                "get kubeconfig --no-concierge --oidc-issuer https://i --oidc-skip-browser --oidc-skip-listen --oidc-listen-port 1234 --oidc-session-cache /s --oidc-debug-session-cache --oidc-request-audience a --upstream-identity-provider-name n --upstream-identity-provider-type ldap --upstream-identity-provider-flow cli_password --oidc-scopes z,openid,a --oidc-flow device --oidc-client-secret s"
             ),
             Ok([
                 "login",
                 "oidc",
                 "--issuer=https://i",
                 "--client-id=pinniped-cli",
-                "--scopes=z,a",
+                "--client-secret=s",
+                "--scopes=z,openid,a",
                 "--skip-browser",
                 "--skip-listen",
                 "--listen-port=1234",
@@ -164,6 +175,7 @@ mod tests {
                 "--upstream-identity-provider-name=n",
                 "--upstream-identity-provider-type=ldap",
                 "--upstream-identity-provider-flow=cli_password",
+                "--flow=device",
             ]
             .map(str::to_owned)
             .to_vec())
@@ -178,6 +190,10 @@ mod tests {
                 "only one of --static-token and --static-token-env can be specified",
             ),
             ("", "could not autodiscover --oidc-issuer and none was provided"),
+            (
+                "--oidc-issuer https://i --oidc-scopes email",
+                "--oidc-scopes must contain openid, without which the issuer does not issue an ID token",
+            ),
             (
                 "--oidc-issuer https://i --oidc-request-audience x.pinniped.dev.y",
                 "request audience is not allowed to include the substring '.pinniped.dev': x.pinniped.dev.y",

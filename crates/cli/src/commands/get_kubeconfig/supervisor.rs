@@ -3,19 +3,21 @@
 
 use serde::Deserialize;
 use serde_json::json;
-use serde_json::value::RawValue;
-use url::Url;
 
 use pinniped_go_compat::{json as gojson, json::quote};
-use pinniped_http_client::https::{FullResponse, HttpsClient, SendError};
+use pinniped_http_client::https::{HttpsClient, SendError};
 use pinniped_http_client::tcp_dialer::TcpDialer;
 use pinniped_oidc::{DiscoveryError, discover};
 use pinniped_pki::CaBundle;
 use pinniped_pki::tls::{Profile, Roots, TlsError};
 
 use super::options::{OidcOptions, Options};
+use crate::flags::LoginFlow;
 use crate::https;
 use crate::printer::Printer;
+use crate::supervisor::{
+    IdentityProvider, IdentityProviders, IdentityProvidersError, SupervisorDiscovery, identity_providers,
+};
 
 /// The issuer was not discovered.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +49,19 @@ pub enum SupervisorError {
     /// The response is not a list of identity providers.
     #[error("unable to fetch IDP discovery data from issuer: could not parse response JSON")]
     ProvidersJson(#[from] serde_json::Error),
+    /// An identity provider was requested, and the issuer has none: no login would succeed.
+    #[error(
+        "OIDC issuer {} is not a Pinniped Supervisor, so --upstream-identity-provider-name cannot be used with it",
+        quote(.0)
+    )]
+    NoSupervisor(String),
+    /// The device flow was requested, and the issuer does not offer it: no login would succeed.
+    #[error(
+        "OIDC issuer {} does not offer the device authorization grant (RFC 8628), so --oidc-flow=device cannot be \
+         used with it",
+        quote(.0)
+    )]
+    NoDeviceFlow(String),
     /// The flags select no identity provider.
     #[error("{selection} Found these upstreams: {found}")]
     Provider {
@@ -123,29 +138,6 @@ struct Extension {
     supervisor: SupervisorDiscovery,
 }
 
-#[derive(Debug, Default, Deserialize)]
-struct SupervisorDiscovery {
-    #[serde(default)]
-    pinniped_identity_providers_endpoint: String,
-}
-
-#[derive(Debug, Deserialize)]
-struct ProviderList<'a> {
-    #[serde(default, borrow)]
-    pinniped_identity_providers: Option<&'a RawValue>,
-}
-
-/// An identity provider of a Supervisor.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-struct Provider {
-    #[serde(default)]
-    name: String,
-    #[serde(default, rename = "type")]
-    type_: String,
-    #[serde(default)]
-    flows: Option<Vec<String>>,
-}
-
 /// Reads the discovery document of the issuer, and sets the options that a Supervisor determines:
 /// scopes, identity provider, flow.
 pub(super) async fn fill_in(
@@ -160,9 +152,15 @@ pub(super) async fn fill_in(
     };
     let client = https::client(dialer, Profile::Default, roots)?;
     let discovery = discover(&client, &oidc.issuer).await?;
+    if oidc.flow == LoginFlow::Device && discovery.device_authorization_endpoint.is_empty() {
+        return Err(SupervisorError::NoDeviceFlow(oidc.issuer.clone()));
+    }
     let Extension { supervisor } = discovery.extension()?;
     let endpoint = &supervisor.pinniped_identity_providers_endpoint;
     if endpoint.is_empty() {
+        if !oidc.idp_name.is_empty() {
+            return Err(SupervisorError::NoSupervisor(oidc.issuer.clone()));
+        }
         return Ok(());
     }
     drop_unsupported_scopes(oidc, &discovery.scopes_supported, printer);
@@ -189,27 +187,30 @@ fn drop_unsupported_scopes(oidc: &mut OidcOptions, supported: &[String], printer
     oidc.scopes.retain(|requested| !OURS.contains(&requested.as_str()));
 }
 
-async fn providers(client: &HttpsClient, endpoint: &str) -> Result<FullResponse, SupervisorError> {
-    let url = Url::parse(endpoint)
-        .map_err(|source| SupervisorError::ProvidersUrl { endpoint: endpoint.to_owned(), source })?;
-    let response = client.get(&url).await?;
-    if response.status != http::StatusCode::OK {
-        return Err(SupervisorError::ProvidersStatus(response.status_line()));
-    }
-    Ok(response)
+async fn providers(client: &HttpsClient, endpoint: &str) -> Result<IdentityProviders, SupervisorError> {
+    let list = identity_providers(endpoint, async |url| client.get(&url).await).await;
+    list.map_err(|error| match error {
+        IdentityProvidersError::Url(source) => {
+            SupervisorError::ProvidersUrl { endpoint: endpoint.to_owned(), source }
+        }
+        IdentityProvidersError::Send(error) => error.into(),
+        IdentityProvidersError::Status(status) => SupervisorError::ProvidersStatus(status),
+        IdentityProvidersError::Json(error) => error.into(),
+    })
 }
 
-/// Selects the identity provider and flow from the document in `received`.
-fn select(oidc: &mut OidcOptions, received: &FullResponse, printer: Printer) -> Result<(), SupervisorError> {
-    let list: ProviderList<'_> = serde_json::from_slice(&received.body)?;
-    let raw = list.pinniped_identity_providers.map_or("null", RawValue::get);
-    let providers: Option<Vec<Provider>> = serde_json::from_str(raw)?;
-    let providers = providers.unwrap_or_default();
+/// Selects the identity provider and flow from the list.
+fn select(
+    oidc: &mut OidcOptions,
+    found: &IdentityProviders,
+    printer: Printer,
+) -> Result<(), SupervisorError> {
+    let providers = found.list.as_deref().unwrap_or_default();
     if providers.is_empty() {
         return Ok(());
     }
-    let chosen = select_provider(&providers, &oidc.idp_name, &oidc.idp_type)
-        .map_err(|selection| SupervisorError::Provider { selection, found: gojson::escape(raw) })?;
+    let chosen = select_provider(providers, &oidc.idp_name, &oidc.idp_type)
+        .map_err(|selection| SupervisorError::Provider { selection, found: gojson::escape(&found.raw) })?;
     oidc.idp_name.clone_from(&chosen.name);
     oidc.idp_type.clone_from(&chosen.type_);
     oidc.idp_flow = select_flow(chosen, &oidc.idp_flow, printer)?;
@@ -217,11 +218,11 @@ fn select(oidc: &mut OidcOptions, received: &FullResponse, printer: Printer) -> 
 }
 
 fn select_provider<'a>(
-    providers: &'a [Provider],
+    providers: &'a [IdentityProvider],
     name: &str,
     type_: &str,
-) -> Result<&'a Provider, SelectionError> {
-    let matching: Vec<&Provider> = providers
+) -> Result<&'a IdentityProvider, SelectionError> {
+    let matching: Vec<&IdentityProvider> = providers
         .iter()
         .filter(|provider| name.is_empty() || provider.name == name)
         .filter(|provider| type_.is_empty() || provider.type_ == type_)
@@ -235,9 +236,12 @@ fn select_provider<'a>(
     }
 }
 
-fn select_flow(provider: &Provider, requested: &str, printer: Printer) -> Result<String, SupervisorError> {
-    let flows = provider.flows.as_deref().unwrap_or_default();
-    match flows {
+fn select_flow(
+    provider: &IdentityProvider,
+    requested: &str,
+    printer: Printer,
+) -> Result<String, SupervisorError> {
+    match provider.flows() {
         // An older Supervisor without flows: the requested flow is used.
         [] => Ok(requested.to_owned()),
         flows if !requested.is_empty() => match flows.iter().find(|flow| *flow == requested) {
@@ -257,7 +261,7 @@ fn select_flow(provider: &Provider, requested: &str, printer: Printer) -> Result
                     ("idpName", json!(provider.name)),
                     ("idpType", json!(provider.type_)),
                     ("selectedFlow", json!(first)),
-                    ("availableFlows", json!(flows)),
+                    ("availableFlows", json!(provider.flows())),
                 ],
             );
             Ok(first.clone())
@@ -269,8 +273,8 @@ fn select_flow(provider: &Provider, requested: &str, printer: Printer) -> Result
 mod tests {
     use super::*;
 
-    fn provider(name: &str, type_: &str, flows: &[&str]) -> Provider {
-        Provider {
+    fn provider(name: &str, type_: &str, flows: &[&str]) -> IdentityProvider {
+        IdentityProvider {
             name: name.into(),
             type_: type_.into(),
             flows: Some(flows.iter().map(|flow| (*flow).to_owned()).collect()),

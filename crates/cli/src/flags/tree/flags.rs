@@ -68,7 +68,29 @@ pub(super) static LOGIN_STATIC: [FlagSpec; 13] = [
     FlagSpec::text("token-env", "Name of the environment variable that holds the token"),
 ];
 
-pub(super) static LOGIN_OIDC: [FlagSpec; 25] = [
+pub(super) static LOGIN_TOKEN: [FlagSpec; 14] = [
+    FlagSpec::text("audience", "Audience of the token, for --from github-actions"),
+    suffix("concierge-api-group-suffix"),
+    FlagSpec::text("concierge-authenticator-name", "Name of the authenticator"),
+    FlagSpec::text("concierge-authenticator-type", "Type of the authenticator, either 'webhook' or 'jwt'"),
+    FlagSpec::text("concierge-ca-bundle-data", "CA certificates for the Concierge: base64 of PEM"),
+    credential_type(),
+    FlagSpec::text("concierge-endpoint", "URL of the Concierge"),
+    FlagSpec::text("credential-cache", "Path of the file that caches cluster credentials; '' for none")
+        .or(Default::CredentialCache),
+    FlagSpec::switch("enable-concierge", "Exchange the token for a cluster credential at the Concierge"),
+    expected_identity(),
+    FlagSpec::text("from", "Source of the token: 'file', 'env', 'github-actions', 'gitlab' or 'kubernetes'")
+        .required(),
+    login_delivery(),
+    FlagSpec::text(
+        "token-env",
+        "Name of the environment variable that holds the token, for --from env and gitlab",
+    ),
+    FlagSpec::text("token-file", "File that holds the token, for --from file and kubernetes"),
+];
+
+pub(super) static LOGIN_OIDC: [FlagSpec; 27] = [
     FlagSpec::new("ca-bundle", Kind::Strings, "PEM file of CA certificates for the issuer; can be repeated"),
     FlagSpec::new(
         "ca-bundle-data",
@@ -76,6 +98,7 @@ pub(super) static LOGIN_OIDC: [FlagSpec; 25] = [
         "CA certificates for the issuer: base64 of PEM; can be repeated",
     ),
     FlagSpec::text("client-id", "OIDC client ID").or_text(DEFAULT_CLIENT_ID),
+    FlagSpec::text("client-secret", "OIDC client secret, for providers that require one of command line programs"),
     suffix("concierge-api-group-suffix"),
     FlagSpec::text("concierge-authenticator-name", "Name of the authenticator"),
     FlagSpec::text("concierge-authenticator-type", "Type of the authenticator, either 'webhook' or 'jwt'"),
@@ -88,6 +111,12 @@ pub(super) static LOGIN_OIDC: [FlagSpec; 25] = [
     FlagSpec::switch("debug-session-cache", "Log events of the session cache").hidden(),
     FlagSpec::switch("enable-concierge", "Exchange the token for a cluster credential at the Concierge"),
     expected_identity(),
+    FlagSpec::new(
+        "flow",
+        Kind::LoginFlow,
+        "Flow of the login: 'browser' (authorization code), or 'device' (a code to enter on another device, RFC 8628)",
+    )
+    .or_text("browser"),
     login_delivery(),
     FlagSpec::text("issuer", "OIDC issuer URL").required(),
     FlagSpec::new(

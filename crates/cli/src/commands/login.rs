@@ -1,16 +1,16 @@
-//! `pinniped login static`: the exec plugin of kubectl with a fixed token.
+//! `pinniped login oidc`, `login static` and `login token`: the exec plugin of kubectl.
 //!
-//! kubectl runs this command for every call, so the common case, a cached credential, needs no
+//! kubectl runs these commands for every call, so the common case, a cached credential, needs no
 //! network, no runtime and no TLS. A cached credential that is about to expire is still returned
 //! immediately, while a child process fetches the next one, so that the expiration does not delay
-//! any call.
+//! any call. The child never involves the user.
 
 use std::process::{Command, Stdio};
 
 use jiff::Timestamp;
 
 use super::plugin_response::{ResponseError, respond};
-use super::{StartError, block_on};
+use super::{Interrupted, StartError, block_on, unless_interrupted};
 use crate::environment::{Environment, PINNIPED_RENEW_IN_BACKGROUND};
 use crate::flags::Parsed;
 use crate::login::Login;
@@ -20,7 +20,7 @@ use crate::printer::Printer;
 
 /// No `ExecCredential` was printed.
 #[derive(Debug, thiserror::Error)]
-pub enum LoginStaticError {
+pub enum LoginCommandError {
     /// The flags are invalid.
     #[error(transparent)]
     Session(#[from] SessionError),
@@ -30,6 +30,9 @@ pub enum LoginStaticError {
     /// There is no credential.
     #[error(transparent)]
     Login(#[from] LoginError),
+    /// The user cancelled the login.
+    #[error(transparent)]
+    Interrupted(#[from] Interrupted),
     /// kubectl may not get the credential.
     #[error(transparent)]
     Response(#[from] ResponseError),
@@ -40,17 +43,17 @@ pub(crate) fn run(
     parsed: &Parsed,
     environment: &Environment,
     printer: Printer,
-) -> Result<(), LoginStaticError> {
+) -> Result<(), LoginCommandError> {
     let session = Session::from_flags(parsed, &environment.args, environment, printer)?;
     let renewing = environment.variable(PINNIPED_RENEW_IN_BACKGROUND).is_some();
     if renewing {
         // The lock is held until the credential is stored.
         let Some(_only_renewal) = session.cache().and_then(ExecCache::renewal_lock) else { return Ok(()) };
-        return block_on(fresh(&session)).map(drop);
+        return block_on(fresh(&session.in_background())).map(drop);
     }
     if let Some(hit) = session.cached(Timestamp::now()) {
         printer.debug("using cached cluster credential.", &[]);
-        if hit.renewal_due && session.has_concierge() {
+        if hit.renewal_due && session.can_renew() {
             renew_in_background(environment);
         }
         return Ok(respond(hit.login, &session, environment, printer)?);
@@ -58,8 +61,8 @@ pub(crate) fn run(
     Ok(respond(block_on(fresh(&session))?, &session, environment, printer)?)
 }
 
-async fn fresh(session: &Session) -> Result<Login, LoginStaticError> {
-    Ok(session.fresh().await?)
+async fn fresh(session: &Session) -> Result<Login, LoginCommandError> {
+    Ok(unless_interrupted(Box::pin(session.fresh())).await??)
 }
 
 /// Starts this program with the same arguments, to update the cache without output.
@@ -75,7 +78,7 @@ fn renew_in_background(environment: &Environment) {
     // Ctrl-C in kubectl must not interrupt the renewal.
     #[cfg(unix)]
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
-    // The child intentionally outlives this process: the timeout of the exchange limits its
+    // The child intentionally outlives this process: the timeouts of its requests limit its
     // lifetime. If it cannot be started, the next run after the expiration fetches the credential.
     drop(command.spawn());
 }

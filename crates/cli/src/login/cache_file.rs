@@ -1,0 +1,234 @@
+//! A cache file: one YAML document with a list of entries, and an advisory lock file beside it.
+//!
+//! The transaction of both caches, [`exec_cache`](super::exec_cache) and
+//! [`session_cache`](super::session_cache): lock, read, remove old entries, change, write. Format
+//! and locking are compatible with the upstream command line, so that both can share the files. The
+//! new content replaces the file in one step: a process that is killed, or a disk that is full,
+//! leaves the previous content.
+
+use std::ffi::OsString;
+use std::fs::{File, TryLockError};
+use std::io::{self, Read as _};
+use std::marker::PhantomData;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use zeroize::Zeroizing;
+
+use pinniped_go_compat::yaml as goyaml;
+
+use super::private_files::{Folder, Private};
+
+const API_VERSION: &str = "config.supervisor.pinniped.dev/v1alpha1";
+
+/// The maximum time to wait for another process that holds the lock.
+const LOCK_PATIENCE: Duration = Duration::from_secs(10);
+/// The polling interval for the lock.
+const LOCK_POLL: Duration = Duration::from_millis(10);
+/// The maximum size of the file in bytes.
+const MAX_SIZE: u64 = 16 << 20;
+
+/// An entry of a cache file.
+pub(super) trait CacheEntry: Serialize + DeserializeOwned {
+    /// The kind of the document.
+    const KIND: &'static str;
+    /// The field of the document with the list of entries.
+    const LIST: &'static str;
+
+    /// Returns the creation time, by which entries are sorted.
+    fn created(&self) -> Option<Timestamp>;
+
+    /// Removes the parts that are not valid any more at `now`. Returns whether the entry is still
+    /// of use.
+    fn prune(&mut self, now: Timestamp) -> bool;
+}
+
+/// A cache file could not be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CacheFileError {
+    /// The directory cannot be opened or created.
+    #[error("could not open the directory of {}", .path.display())]
+    Folder {
+        /// The file.
+        path: PathBuf,
+        /// The failed call.
+        #[source]
+        source: io::Error,
+    },
+    /// The lock cannot be taken.
+    #[error("could not lock {}", .path.display())]
+    Lock {
+        /// The file.
+        path: PathBuf,
+        /// The failed call.
+        #[source]
+        source: io::Error,
+    },
+    /// The file cannot be opened.
+    #[error("could not open {}", .path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// The failed call.
+        #[source]
+        source: io::Error,
+    },
+    /// The file cannot be written.
+    #[error("could not write {}", .path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// The failed call.
+        #[source]
+        source: io::Error,
+    },
+    /// The content was not readable, and was replaced.
+    #[error("{} was not readable and has been replaced: {problem}", .path.display())]
+    Replaced {
+        /// The file.
+        path: PathBuf,
+        /// The problem with the previous content.
+        problem: &'static str,
+    },
+}
+
+/// A file with entries of one type.
+#[derive(Debug)]
+pub(super) struct CacheFile<E> {
+    path: PathBuf,
+    entries: PhantomData<fn() -> E>,
+}
+
+impl<E> Clone for CacheFile<E> {
+    fn clone(&self) -> Self {
+        Self::new(&self.path)
+    }
+}
+
+/// Either document: the kind distinguishes them.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Document<E> {
+    api_version: String,
+    kind: String,
+    #[serde(default = "Option::default", alias = "sessions")]
+    credentials: Option<Vec<E>>,
+}
+
+impl<E> CacheFile<E> {
+    /// Creates a cache with this file.
+    pub(super) fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), entries: PhantomData }
+    }
+
+    /// Returns the path.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Opens a lock file beside the cache, with the name of the cache and this suffix.
+    pub(super) fn lock_file(&self, suffix: &str) -> io::Result<File> {
+        Ok(Folder::of(&self.path)?.open(&self.name(suffix))?.file)
+    }
+
+    /// Returns the name of the file with this suffix, without its directory.
+    fn name(&self, suffix: &str) -> OsString {
+        let mut name = self.path.file_name().unwrap_or_default().to_owned();
+        name.push(suffix);
+        name
+    }
+}
+
+impl<E: CacheEntry> CacheFile<E> {
+    /// Reads through a transaction, if the file exists: without a file there is no entry, and no
+    /// file should be created.
+    pub(super) fn look(&self, now: Timestamp, look: impl FnOnce(&mut Vec<E>)) -> Result<(), CacheFileError> {
+        if self.path.symlink_metadata().is_err() {
+            return Ok(());
+        }
+        self.transaction(now, look)
+    }
+
+    /// Changes the entries that are valid at `now`.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`CacheFileError::Replaced`] after a successful change of a file that was not
+    /// readable, and the other errors without a change.
+    pub(super) fn transaction(
+        &self,
+        now: Timestamp,
+        change: impl FnOnce(&mut Vec<E>),
+    ) -> Result<(), CacheFileError> {
+        let path = || self.path.clone();
+        let folder =
+            Folder::of(&self.path).map_err(|source| CacheFileError::Folder { path: path(), source })?;
+        let lock = folder.open(&self.name(".lock")).and_then(|lock| acquire(&lock.file).map(|()| lock.file));
+        let _held = lock.map_err(|source| CacheFileError::Lock { path: path(), source })?;
+        let name = self.name("");
+        let mut file = folder.open(&name).map_err(|source| CacheFileError::Open { path: path(), source })?;
+        let (mut entries, problem) = match read(&mut file) {
+            Ok(entries) => (entries, None),
+            Err(problem) => (Vec::new(), Some(problem)),
+        };
+        drop(file);
+        entries.retain_mut(|entry: &mut E| entry.prune(now));
+        change(&mut entries);
+        entries.retain_mut(|entry| entry.prune(now));
+        entries.sort_by_key(E::created);
+        let written = text(&entries).and_then(|text| folder.replace(&name, text.as_bytes()));
+        written.map_err(|source| CacheFileError::Write { path: path(), source })?;
+        match problem {
+            Some(problem) => Err(CacheFileError::Replaced { path: path(), problem }),
+            None => Ok(()),
+        }
+        // Closing the lock file releases the lock.
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "advisory locks cannot be waited for with a time limit")]
+fn acquire(lock: &File) -> io::Result<()> {
+    let deadline = Instant::now() + LOCK_PATIENCE;
+    loop {
+        match lock.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::Error(err)) => return Err(err),
+            Err(TryLockError::WouldBlock) if Instant::now() >= deadline => {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_POLL),
+        }
+    }
+}
+
+/// Returns the entries of the file; none if it is new. Content is not used if it has an unknown
+/// format, or if another user could have written it.
+fn read<E: CacheEntry>(file: &mut Private) -> Result<Vec<E>, &'static str> {
+    let mut text = Zeroizing::new(String::new());
+    if file.was_writable_by_others {
+        return Err("other users could write to it");
+    }
+    (&file.file).take(MAX_SIZE).read_to_string(&mut text).map_err(|_| "it could not be read as text")?;
+    if text.is_empty() {
+        return Ok(Vec::new());
+    }
+    match serde_saphyr::from_str::<Document<E>>(&text) {
+        Ok(document) if document.api_version == API_VERSION && document.kind == E::KIND => {
+            Ok(document.credentials.unwrap_or_default())
+        }
+        Ok(_) => Err("it has another version or kind"),
+        Err(_) => Err("it is not a cache file"),
+    }
+}
+
+fn text<E: CacheEntry>(entries: &[E]) -> io::Result<Zeroizing<String>> {
+    let mut document = Map::new();
+    document.insert("apiVersion".to_owned(), json!(API_VERSION));
+    document.insert("kind".to_owned(), json!(E::KIND));
+    document.insert(E::LIST.to_owned(), serde_json::to_value(entries).map_err(io::Error::other)?);
+    Ok(Zeroizing::new(goyaml::to_string(&Value::Object(document))))
+}

@@ -1,0 +1,499 @@
+//! The OIDC login: from the options of `login oidc` to an ID token.
+//!
+//! ```text
+//! options          the options, from flags and environment
+//! turn             one login at a time for each session
+//! provider         discovery of the issuer, and verification of its tokens
+//! attempt          one attempt to log in, whose parts all flows share
+//!   secrets          state, nonce and PKCE verifier
+//!   authorize_url    the address at which the user authorizes the login
+//! browser_flow     the flow in a browser
+//!   browser          opens it
+//!   callback         the listener to which it returns
+//! password_flow    the flow of a Supervisor without a browser
+//! device_flow      the flow on any device
+//!   qr_code          its address for a phone
+//! terminal         prompts
+//! token_endpoint   redeems codes and refresh tokens
+//! tokens           validates what it returns
+//! audience         exchanges an access token for an ID token of another audience
+//! issuer_client    requests to the issuer
+//! ```
+//!
+//! A cached session is used before a refresh token, and a refresh token before a login. The session
+//! cache is [`session_cache`](super::session_cache). The exchange of the ID token for a cluster
+//! credential is [`session`](super::session).
+
+mod attempt;
+mod audience;
+mod authorize_url;
+mod browser;
+mod browser_flow;
+mod callback;
+mod device_flow;
+mod issuer_client;
+mod options;
+mod password_flow;
+mod provider;
+mod qr_code;
+mod secrets;
+mod terminal;
+mod token_endpoint;
+mod tokens;
+mod turn;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::json;
+
+use pinniped_error::chain;
+use pinniped_go_compat::json::{self as gojson, quote};
+
+use self::attempt::Attempt;
+use self::audience::AudienceError;
+use self::browser_flow::BrowserFlowError;
+use self::device_flow::DeviceFlowError;
+use self::options::OidcOptions;
+pub use self::options::OidcOptionsError;
+use self::password_flow::PasswordFlowError;
+use self::provider::{Provider, ProviderError};
+use self::secrets::LoginSecrets;
+use self::tokens::{TokensError, validate};
+use self::turn::{Turn, Waited};
+use super::cache_file::CacheFileError;
+use super::session_cache::{IdToken, RefreshToken, SessionKey, Tokens};
+use crate::environment::Environment;
+use crate::flags::{LoginFlow, Parsed};
+use crate::printer::Printer;
+use crate::supervisor::IdentityProviders;
+
+/// The time limit of a login, with all interactions of the user.
+const OVERALL_LIMIT: Duration = Duration::from_secs(90 * 60);
+/// The remaining lifetime that a cached ID token needs: a command of several requests should not
+/// fail in the middle.
+const MIN_ID_LIFETIME: SignedDuration = SignedDuration::from_mins(10);
+/// The remaining lifetime that a cached access token needs for the exchange of the audience.
+const MIN_ACCESS_LIFETIME: SignedDuration = SignedDuration::from_secs(10);
+/// The remaining lifetime of tokens that another process has just obtained. Many providers issue ID
+/// tokens that never live for [`MIN_ID_LIFETIME`].
+const MIN_SHARED_LIFETIME: SignedDuration = SignedDuration::from_secs(30);
+
+const CLI_PASSWORD: &str = "cli_password";
+const BROWSER_AUTHCODE: &str = "browser_authcode";
+
+/// There is no ID token.
+#[derive(Debug, thiserror::Error)]
+pub enum OidcError {
+    /// There are no random numbers.
+    #[error("the system's random number generator failed")]
+    Random,
+    /// The requested flow of an identity provider is unknown.
+    #[error(
+        "WithLoginFlow error: loginFlow '{flow}' from '{source_name}' must be '{CLI_PASSWORD}' or '{BROWSER_AUTHCODE}'"
+    )]
+    UpstreamFlow {
+        /// The flow.
+        flow: String,
+        /// The flag or environment variable.
+        source_name: &'static str,
+    },
+    /// The issuer cannot be used.
+    #[error(transparent)]
+    Provider(#[from] ProviderError),
+    /// An identity provider was requested, and the issuer is not a Supervisor.
+    #[error(
+        "upstream identity provider name {} was specified, but OIDC issuer {} does not offer Pinniped-style IDP \
+         discovery, so it does not appear to be a Pinniped Supervisor; specifying an upstream identity provider name \
+         is only meant to be used with Pinniped Supervisors",
+        quote(.name), quote(.issuer)
+    )]
+    NoSupervisor {
+        /// The name of the identity provider.
+        name: String,
+        /// The issuer.
+        issuer: String,
+    },
+    /// The Supervisor does not know the type of the identity provider.
+    #[error(
+        "unable to find upstream identity provider with type {}, this Pinniped Supervisor supports IDP types [{supported}]",
+        quote(.type_)
+    )]
+    UpstreamType {
+        /// The type.
+        type_: String,
+        /// The known types.
+        supported: String,
+    },
+    /// The Supervisor does not have the identity provider.
+    #[error(
+        "unable to find upstream identity provider with name {} and type {}{}. Found these providers: {found}",
+        quote(.name), quote(.type_), and_flow(.flow)
+    )]
+    UpstreamProvider {
+        /// The name.
+        name: String,
+        /// The type.
+        type_: String,
+        /// The requested flow; may be empty.
+        flow: String,
+        /// The identity providers as JSON.
+        found: String,
+    },
+    /// The identity provider has no flow.
+    #[error(
+        "unable to infer flow for upstream identity provider with name {} and type {} because there were no flows \
+         discovered for that provider",
+        quote(.name), quote(.type_)
+    )]
+    NoUpstreamFlow {
+        /// The name.
+        name: String,
+        /// The type.
+        type_: String,
+    },
+    /// A refreshed token is not valid.
+    #[error(transparent)]
+    Refreshed(#[from] TokensError),
+    /// The browser brought no tokens.
+    #[error(transparent)]
+    Browser(#[from] BrowserFlowError),
+    /// The password brought no tokens.
+    #[error(transparent)]
+    Password(#[from] PasswordFlowError),
+    /// No device brought tokens.
+    #[error(transparent)]
+    Device(#[from] DeviceFlowError),
+    /// There is no token for the audience.
+    #[error("failed to exchange token")]
+    Audience(#[from] AudienceError),
+    /// The user did not log in in time.
+    #[error("timed out waiting for token callback: context deadline exceeded")]
+    Timeout,
+    /// The login of another process, for which this one waited, failed with this text.
+    #[error("{0} (this is the result of another process, which logged in for this one, too)")]
+    Shared(String),
+    /// Only the user could continue.
+    #[error("the session has ended: log in again")]
+    NeedsUser,
+}
+
+fn and_flow(flow: &str) -> String {
+    if flow.is_empty() { String::new() } else { format!(" and flow {}", quote(flow)) }
+}
+
+/// Returns text of the provider for a message: a terminal does not interpret it.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && c != '\n' { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}
+
+/// A login at an issuer, which can be repeated.
+#[derive(Clone, Debug)]
+pub struct OidcLogin {
+    options: Arc<OidcOptions>,
+    printer: Printer,
+}
+
+impl OidcLogin {
+    /// Creates the login of a parsed `login oidc` command.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error for the first flag that is wrong.
+    pub fn from_flags(
+        parsed: &Parsed,
+        environment: &Environment,
+        printer: Printer,
+    ) -> Result<Self, OidcOptionsError> {
+        Ok(Self { options: Arc::new(OidcOptions::new(parsed, environment)?), printer })
+    }
+
+    /// Returns a login that never involves the user.
+    #[must_use]
+    pub fn in_background(&self) -> Self {
+        let options = OidcOptions { interactive: false, ..(*self.options).clone() };
+        Self { options: Arc::new(options), printer: self.printer }
+    }
+
+    /// Returns the issuer and the client ID, for the log.
+    pub fn description(&self) -> Vec<(&'static str, serde_json::Value)> {
+        vec![("issuer", json!(self.options.issuer)), ("client id", json!(self.options.client_id))]
+    }
+
+    /// Returns an ID token for the requested audience, or for the client.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason why there is none.
+    pub async fn id_token(&self) -> Result<IdToken, OidcError> {
+        let login = Box::pin(Login::new(self).id_token());
+        tokio::time::timeout(OVERALL_LIMIT, login).await.unwrap_or(Err(OidcError::Timeout))
+    }
+}
+
+/// A login that is in progress.
+struct Login {
+    options: Arc<OidcOptions>,
+    printer: Printer,
+    key: SessionKey,
+    /// The issuer, as soon as it has been discovered.
+    provider: Option<Provider>,
+    /// Whether a problem of the session cache has been reported.
+    reported: bool,
+}
+
+impl Login {
+    fn new(login: &OidcLogin) -> Self {
+        Self {
+            key: login.options.session_key(),
+            options: Arc::clone(&login.options),
+            printer: login.printer,
+            provider: None,
+            reported: false,
+        }
+    }
+
+    async fn id_token(mut self) -> Result<IdToken, OidcError> {
+        let options = Arc::clone(&self.options);
+        check_upstream_flow(&options)?;
+        let tokens = self.tokens().await?;
+        if !self.needs_exchange(&tokens) {
+            return Ok(tokens.id.ok_or(TokensError::NoIdToken)?);
+        }
+        let printer = self.printer;
+        let audience = &options.request_audience;
+        let provider = self.provider().await?;
+        Ok(audience::exchange(&tokens, audience, &options.client_id, provider, printer).await?)
+    }
+
+    /// Returns whether the requested audience needs another token.
+    fn needs_exchange(&self, tokens: &Tokens) -> bool {
+        let audience = &self.options.request_audience;
+        !audience.is_empty() && !tokens.has_audience(audience)
+    }
+
+    /// Returns the type of the token that makes cached tokens usable, if one does.
+    fn usable(&self, tokens: &Tokens, min_id_lifetime: SignedDuration) -> Option<&'static str> {
+        let now = Timestamp::now();
+        if self.needs_exchange(tokens) {
+            return (tokens.access_lifetime(now) > MIN_ACCESS_LIFETIME).then_some("access_token");
+        }
+        (tokens.id_lifetime(now) > min_id_lifetime).then_some("id_token")
+    }
+
+    async fn tokens(&mut self) -> Result<Tokens, OidcError> {
+        let since = Timestamp::now();
+        let seen = self.cached().await;
+        if let Some(tokens) = &seen
+            && let Some(type_) = self.usable(tokens, MIN_ID_LIFETIME)
+        {
+            self.log_cached(type_);
+            return Ok(tokens.clone());
+        }
+        let turn = match self.turn(since).await {
+            Some(Waited::Failed(text)) => return Err(OidcError::Shared(text)),
+            Some(Waited::Busy) => return Err(OidcError::NeedsUser),
+            Some(Waited::Turn(turn)) => Some(turn),
+            None => None,
+        };
+        // Another process may have logged in meanwhile.
+        let cached = if turn.is_some() { self.cached().await } else { seen.clone() };
+        if let Some(tokens) = &cached {
+            let min = if cached == seen { MIN_ID_LIFETIME } else { MIN_SHARED_LIFETIME };
+            if let Some(type_) = self.usable(tokens, min) {
+                self.log_cached(type_);
+                return Ok(tokens.clone());
+            }
+        }
+        let refresh = cached.and_then(|tokens| tokens.refresh.filter(|refresh| !refresh.token.is_empty()));
+        let result = self.fresh_tokens(refresh).await;
+        match (&result, turn) {
+            (Ok(tokens), _) => self.store(tokens).await,
+            (Err(OidcError::NeedsUser), _) | (Err(_), None) => {}
+            (Err(error), Some(turn)) => turn.share_failure(&chain(error).to_string(), Timestamp::now()),
+        }
+        result
+    }
+
+    async fn fresh_tokens(&mut self, refresh: Option<RefreshToken>) -> Result<Tokens, OidcError> {
+        let options = Arc::clone(&self.options);
+        let printer = self.printer;
+        let provider = self.provider().await?;
+        if let Some(refresh) = refresh
+            && let Some(tokens) = refreshed(&options, provider, &refresh, printer).await?
+        {
+            return Ok(tokens);
+        }
+        if !options.interactive {
+            return Err(OidcError::NeedsUser);
+        }
+        let flow = select_flow(&options, provider.identity_providers.as_ref())?;
+        let attempt = Attempt { options: &options, provider, secrets: LoginSecrets::generate()?, printer };
+        Ok(match flow {
+            Flow::Browser => Box::pin(browser_flow::log_in(&attempt)).await?,
+            Flow::Password => Box::pin(password_flow::log_in(&attempt)).await?,
+            Flow::Device => Box::pin(device_flow::log_in(&attempt)).await?,
+        })
+    }
+
+    async fn provider(&mut self) -> Result<&Provider, OidcError> {
+        let provider = match self.provider.take() {
+            Some(provider) => provider,
+            None => Box::pin(Provider::discover(&self.options, self.printer)).await?,
+        };
+        Ok(self.provider.insert(provider))
+    }
+
+    /// Waits for the turn of this process. Without a session cache, each process logs in.
+    async fn turn(&self, since: Timestamp) -> Option<Waited> {
+        let cache = self.options.session_cache.as_ref()?;
+        match Turn::wait(cache, &self.key, since, self.options.interactive, self.printer).await {
+            Ok(waited) => Some(waited),
+            Err(error) => {
+                // The cache reports the problem when the tokens are stored.
+                self.debug_cache(&format!("could not lock the login of this session: {error}"));
+                None
+            }
+        }
+    }
+
+    async fn cached(&mut self) -> Option<Tokens> {
+        let (cache, key) = (self.options.session_cache.clone()?, self.key.clone());
+        // Another process may hold the lock of the file for a while.
+        let read = tokio::task::spawn_blocking(move || cache.get(&key, Timestamp::now())).await.ok()?;
+        match read {
+            Ok(tokens) => tokens,
+            Err(error) => {
+                self.report_cache(&error);
+                None
+            }
+        }
+    }
+
+    async fn store(&mut self, tokens: &Tokens) {
+        let Some(cache) = self.options.session_cache.clone() else { return };
+        let (key, tokens) = (self.key.clone(), tokens.clone());
+        let put = tokio::task::spawn_blocking(move || cache.put(&key, &tokens, Timestamp::now())).await;
+        if let Ok(Err(error)) = put {
+            self.report_cache(&error);
+        }
+    }
+
+    /// A session cache that fails makes the user log in again, so that the user should know why.
+    fn report_cache(&mut self, error: &CacheFileError) {
+        let text = chain(error).to_string();
+        if self.options.debug_session_cache {
+            self.debug_cache(&text);
+        } else if self.options.interactive && !self.reported {
+            self.reported = true;
+            self.printer.line(&format!("The login cannot be remembered: {text}"));
+        }
+    }
+
+    fn debug_cache(&self, error: &str) {
+        if self.options.debug_session_cache {
+            self.printer.warn("error during session cache operation", &[("error", json!(error))]);
+        }
+    }
+
+    fn log_cached(&self, type_: &str) {
+        self.printer.debug("Pinniped: Found unexpired cached token.", &[("type", json!(type_))]);
+    }
+}
+
+/// Uses a refresh token. Returns `None` if the provider does not accept it any more.
+async fn refreshed(
+    options: &OidcOptions,
+    provider: &Provider,
+    refresh: &RefreshToken,
+    printer: Printer,
+) -> Result<Option<Tokens>, OidcError> {
+    printer.debug("Pinniped: Refreshing cached tokens.", &[]);
+    let form = [("grant_type", "refresh_token"), ("refresh_token", refresh.token.expose())];
+    match provider.token_endpoint.request(&form).await {
+        // A provider need not repeat the nonce.
+        Ok(response) => {
+            Ok(Some(validate(response, &options.client_id, None, Some(refresh), provider).await?))
+        }
+        Err(error) => {
+            let text = chain(&error).to_string();
+            printer.debug("Pinniped: Refresh failed.", &[("error", json!(text))]);
+            Ok(None)
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flow {
+    Browser,
+    Password,
+    Device,
+}
+
+fn check_upstream_flow(options: &OidcOptions) -> Result<(), OidcError> {
+    match options.upstream.flow.as_str() {
+        "" | CLI_PASSWORD | BROWSER_AUTHCODE => Ok(()),
+        flow => {
+            Err(OidcError::UpstreamFlow { flow: flow.to_owned(), source_name: options.upstream.flow_source })
+        }
+    }
+}
+
+/// Checks the requested identity provider, and returns its flow.
+fn select_flow(options: &OidcOptions, found: Option<&IdentityProviders>) -> Result<Flow, OidcError> {
+    let requested = &options.upstream;
+    let flow = match requested.name.as_str() {
+        "" => requested.flow.as_str(),
+        _ => upstream_flow(options, found)?,
+    };
+    Ok(match (options.flow, flow) {
+        (LoginFlow::Device, _) => Flow::Device,
+        (LoginFlow::Browser, CLI_PASSWORD) => Flow::Password,
+        (LoginFlow::Browser, _) => Flow::Browser,
+    })
+}
+
+fn upstream_flow<'a>(
+    options: &'a OidcOptions,
+    found: Option<&'a IdentityProviders>,
+) -> Result<&'a str, OidcError> {
+    let requested = &options.upstream;
+    let Some(found) = found else {
+        return Err(OidcError::NoSupervisor { name: requested.name.clone(), issuer: options.issuer.clone() });
+    };
+    let types = &found.supported_types;
+    if !types.is_empty() && !types.contains(&requested.type_) {
+        let mut types = types.clone();
+        types.sort();
+        let supported: Vec<String> = types.iter().map(|type_| quote(type_)).collect();
+        return Err(OidcError::UpstreamType {
+            type_: requested.type_.clone(),
+            supported: supported.join(", "),
+        });
+    }
+    let mut list = found.list.iter().flatten();
+    let matching = list.find(|provider| {
+        provider.name == requested.name
+            && provider.type_ == requested.type_
+            && (requested.flow.is_empty() || provider.flows().contains(&requested.flow))
+    });
+    let Some(matching) = matching else {
+        return Err(OidcError::UpstreamProvider {
+            name: requested.name.clone(),
+            type_: requested.type_.clone(),
+            flow: requested.flow.clone(),
+            found: gojson::to_string(&found.list),
+        });
+    };
+    if !requested.flow.is_empty() {
+        return Ok(&requested.flow);
+    }
+    matching.flows().first().map(String::as_str).ok_or_else(|| OidcError::NoUpstreamFlow {
+        name: requested.name.clone(),
+        type_: requested.type_.clone(),
+    })
+}
+
+#[cfg(test)]
+mod tests;

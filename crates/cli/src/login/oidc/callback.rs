@@ -1,0 +1,295 @@
+//! The callback listener: an HTTP server on the loopback interface to which the browser brings the
+//! authorization code (RFC 8252 §7.3), as a redirect or as a form that a page of the issuer sends.
+//!
+//! ```text
+//! request      what a request asks for, as data
+//! response     the responses, as data
+//! page         the HTML page, for issuers that are not a Supervisor
+//! ```
+//!
+//! The code is redeemed before the response, so that the page reports the result of the login. It is
+//! redeemed once: a second tab waits for the result of the first.
+
+mod page;
+mod request;
+mod response;
+
+use std::convert::Infallible;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
+use http::{Request, Response, StatusCode};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use serde_json::json;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use url::Url;
+
+pub(super) use self::request::login_failed;
+use self::request::{Asked, CallbackParams};
+use self::response::{Body, ResponseParams, empty, not_found, origin};
+use crate::printer::Printer;
+
+/// The time in which a request has to arrive.
+const HEADER_LIMIT: Duration = Duration::from_secs(10);
+/// The time in which responses that have begun are completed after the login.
+const GRACE: Duration = Duration::from_millis(100);
+/// The maximum number of open connections; browsers open some in advance.
+const MAX_CONNECTIONS: usize = 32;
+/// The advice for a failure that another attempt may repair.
+const TRY_AGAIN: &str = "Close this tab, and run your command again to start over.";
+/// The advice for a wrong state.
+const OTHER_LOGIN: &str = "This page belongs to another login, which may have ended or may be in another tab. \
+                           Close this tab, and run your command again to start over.";
+/// The advice for an error of the provider.
+const PROVIDER: &str = "Your identity provider refused the login. Run your command again to start over; \
+                        if the message stays the same, show it to your administrator.";
+
+/// The result of a login attempt.
+pub(super) struct Redeemed<T> {
+    /// The name of the user, for the page; may be empty.
+    pub(super) user: String,
+    /// The result.
+    pub(super) value: T,
+}
+
+/// Receives the result of the browser.
+pub(super) trait Redeem: Sync {
+    /// The result.
+    type Value: Send;
+
+    /// Returns whether the state is that of this login.
+    fn is_state(&self, state: &str) -> bool;
+
+    /// Redeems an authorization code. The error is a text for the user.
+    fn redeem(&self, code: &str) -> impl Future<Output = Result<Redeemed<Self::Value>, String>> + Send;
+}
+
+/// An open listener.
+#[derive(Debug)]
+pub(super) struct CallbackListener {
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+impl CallbackListener {
+    /// Opens a port of the loopback interface; 0 selects a free one.
+    pub(super) async fn bind(port: u16) -> io::Result<Self> {
+        let addresses = [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()]
+            .map(|ip| SocketAddr::new(ip, port));
+        let first = TcpListener::bind(addresses[0]).await;
+        let listener = match first {
+            Ok(listener) => listener,
+            // A machine without IPv4. For other errors, the first one is better.
+            Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
+                TcpListener::bind(addresses[1]).await?
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(Self { address: listener.local_addr()?, listener })
+    }
+
+    /// Returns the redirect URI.
+    pub(super) fn redirect_uri(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    /// Serves until the browser has brought a result, and its page has been sent.
+    pub(super) async fn serve<R: Redeem>(self, callback: &Callback<'_, R>) -> Result<R::Value, String> {
+        let mut connections = FuturesUnordered::new();
+        let result = loop {
+            tokio::select! {
+                accepted = self.listener.accept(), if connections.len() < MAX_CONNECTIONS => {
+                    // A client that closed the connection immediately.
+                    let Ok((stream, _)) = accepted else { continue };
+                    connections.push(connection(stream, callback));
+                }
+                Some(()) = connections.next() => {}
+                result = callback.result() => break result,
+            }
+        };
+        drop(self.listener);
+        // The response of the result is among them.
+        let _ = tokio::time::timeout(GRACE, async { while connections.next().await.is_some() {} }).await;
+        result
+    }
+}
+
+async fn connection<R: Redeem>(stream: TcpStream, callback: &Callback<'_, R>) {
+    let service = service_fn(move |request: Request<Incoming>| async move {
+        Ok::<_, Infallible>(callback.respond(request).await)
+    });
+    // One request on each connection, so that an idle one does not use the grace period.
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_LIMIT)
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), service);
+    // Errors are those of the client.
+    let _ = served.await;
+}
+
+/// The handler of the requests of one login.
+pub(super) struct Callback<'a, R: Redeem> {
+    redeem: &'a R,
+    params: ResponseParams,
+    path: &'static str,
+    printer: Printer,
+    /// Allows one redemption at a time.
+    turn: Semaphore,
+    state: Mutex<State<R::Value>>,
+    /// Has a permit as soon as there is a result.
+    finished: Semaphore,
+}
+
+enum State<T> {
+    Waiting,
+    /// The result has been decided; later callbacks get the same page.
+    Decided(Page, Option<Result<T, String>>),
+}
+
+/// What the page of a decided login reports.
+#[derive(Clone)]
+enum Page {
+    Success { user: String },
+    Failure { status: StatusCode, error: String, remedy: &'static str },
+}
+
+impl<'a, R: Redeem> Callback<'a, R> {
+    /// Creates the handler of a login at `issuer`.
+    pub(super) fn new(
+        redeem: &'a R,
+        issuer: &Url,
+        client_id: &str,
+        is_supervisor: bool,
+        path: &'static str,
+        printer: Printer,
+    ) -> Self {
+        let params = ResponseParams {
+            origin: origin(issuer),
+            is_supervisor,
+            issuer: issuer.as_str().trim_end_matches('/').to_owned(),
+            client_id: client_id.to_owned(),
+        };
+        Self {
+            redeem,
+            params,
+            path,
+            printer,
+            turn: Semaphore::new(1),
+            state: Mutex::new(State::Waiting),
+            finished: Semaphore::new(0),
+        }
+    }
+
+    /// Waits for the result.
+    async fn result(&self) -> Result<R::Value, String> {
+        loop {
+            // The semaphore is never closed.
+            if let Ok(permit) = self.finished.acquire().await {
+                permit.forget();
+            }
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            if let State::Decided(_, result) = &mut *state
+                && let Some(result) = result.take()
+            {
+                return result;
+            }
+        }
+    }
+
+    async fn respond(&self, request: Request<Incoming>) -> Response<Body> {
+        if request.uri().path() != self.path {
+            return not_found();
+        }
+        match request::read(request).await {
+            Asked::PreflightWithoutOrigin => {
+                self.printer.debug("Pinniped: Got OPTIONS request without origin header", &[]);
+                empty(StatusCode::BAD_REQUEST)
+            }
+            Asked::Preflight { origin, headers } => {
+                self.printer
+                    .debug("Pinniped: Got CORS preflight request from browser", &[("origin", json!(origin))]);
+                self.params.preflight(&headers)
+            }
+            Asked::OtherMethod(method) => {
+                self.printer.debug(
+                    "Pinniped: Got unexpected request on callback listener",
+                    &[("method", json!(method.as_str()))],
+                );
+                empty(StatusCode::METHOD_NOT_ALLOWED)
+            }
+            Asked::InvalidForm(error) => self
+                .fail(StatusCode::BAD_REQUEST, format!("invalid form: {error}"), TRY_AGAIN)
+                .response(&self.params),
+            Asked::Callback(params) => self.callback(params).await.response(&self.params),
+        }
+    }
+
+    async fn callback(&self, params: CallbackParams) -> Page {
+        if !self.redeem.is_state(&params.state) {
+            let error = "missing or invalid state parameter".to_owned();
+            return self.fail(StatusCode::FORBIDDEN, error, OTHER_LOGIN);
+        }
+        if let Some(error) = params.error {
+            return self.fail(StatusCode::BAD_REQUEST, error, PROVIDER);
+        }
+        // The semaphore is never closed.
+        let _turn = self.turn.acquire().await.ok();
+        if let Some(page) = self.decided() {
+            return page;
+        }
+        match self.redeem.redeem(&params.code).await {
+            Ok(redeemed) => self.decide(Page::Success { user: redeemed.user }, Ok(redeemed.value)),
+            Err(error) => {
+                let error = format!("could not complete authorization code exchange: {error}");
+                self.fail(StatusCode::BAD_REQUEST, error, TRY_AGAIN)
+            }
+        }
+    }
+
+    fn decided(&self) -> Option<Page> {
+        match &*self.state.lock().unwrap_or_else(PoisonError::into_inner) {
+            State::Decided(page, _) => Some(page.clone()),
+            State::Waiting => None,
+        }
+    }
+
+    fn fail(&self, status: StatusCode, error: String, remedy: &'static str) -> Page {
+        let page = Page::Failure { status, error: error.clone(), remedy };
+        // The page reports this request, even if an earlier one decided the result.
+        self.decide(page.clone(), Err(error));
+        page
+    }
+
+    /// Records the result, unless there is one, and returns the page of the first.
+    fn decide(&self, page: Page, result: Result<R::Value, String>) -> Page {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let State::Decided(earlier, _) = &*state {
+            return earlier.clone();
+        }
+        *state = State::Decided(page.clone(), Some(result));
+        self.finished.add_permits(1);
+        page
+    }
+}
+
+impl Page {
+    fn response(&self, params: &ResponseParams) -> Response<Body> {
+        match self {
+            Self::Success { user } => params.success(user),
+            Self::Failure { status, error, remedy } => params.failure(*status, error, remedy),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,187 @@
+//! Tests of the format, and of what is removed.
+
+use serde_json::json;
+
+use super::*;
+
+const NOW: &str = "2026-11-21T10:00:00Z";
+
+fn at(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+fn time(text: &str) -> Option<Time> {
+    Some(Time(at(text)))
+}
+
+fn key() -> SessionKey {
+    SessionKey {
+        issuer: "https://issuer.example.com".into(),
+        client_id: "pinniped-cli".into(),
+        scopes: ["groups", "offline_access", "openid"].map(str::to_owned).to_vec(),
+        redirect_uri: "http://localhost:0/callback".into(),
+        upstream_provider_name: String::new(),
+    }
+}
+
+fn tokens(expiry: &str) -> Tokens {
+    let claims = json!({
+        "aud": "pinniped-cli", "exp": 1_795_257_000, "groups": ["a", "b"], "sub": "0123", "email_verified": true,
+    });
+    Tokens {
+        access: Some(AccessToken { token: "access".into(), type_: "Bearer".into(), expiry: time(expiry) }),
+        id: Some(IdToken {
+            token: "eyJh.eyJp.c2ln".into(),
+            expiry: time(expiry),
+            claims: claims.as_object().unwrap().clone(),
+        }),
+        refresh: Some(RefreshToken { token: "refresh".into() }),
+    }
+}
+
+#[test]
+fn the_file_format_equals_that_of_upstream() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("pinniped").join("sessions.yaml");
+    let cache = SessionCache::new(&path);
+    assert_eq!(cache.get(&key(), at(NOW)).unwrap(), None);
+    assert!(!path.parent().unwrap().exists(), "a look into nothing must leave nothing");
+
+    let stored = tokens("2026-11-21T10:30:00Z");
+    cache.put(&key(), &stored, at(NOW)).unwrap();
+    let other = SessionKey { upstream_provider_name: "some-idp".into(), ..key() };
+    let only_refresh = Tokens { refresh: Some(RefreshToken { token: "other".into() }), ..Tokens::default() };
+    cache.put(&other, &only_refresh, at("2026-11-21T10:00:01Z")).unwrap();
+    assert_eq!(cache.get(&key(), at("2026-11-21T10:01:00Z")).unwrap(), Some(stored));
+    assert_eq!(
+        std::fs::read_to_string(&path).unwrap(),
+        r#"apiVersion: config.supervisor.pinniped.dev/v1alpha1
+kind: SessionCache
+sessions:
+- creationTimestamp: "2026-11-21T10:00:00Z"
+  key:
+    clientID: pinniped-cli
+    issuer: https://issuer.example.com
+    redirect_uri: http://localhost:0/callback
+    scopes:
+    - groups
+    - offline_access
+    - openid
+  lastUsedTimestamp: "2026-11-21T10:01:00Z"
+  tokens:
+    access:
+      expiryTimestamp: "2026-11-21T10:30:00Z"
+      token: access
+      type: Bearer
+    id:
+      claims:
+        aud: pinniped-cli
+        email_verified: true
+        exp: 1795257000
+        groups:
+        - a
+        - b
+        sub: "0123"
+      expiryTimestamp: "2026-11-21T10:30:00Z"
+      token: eyJh.eyJp.c2ln
+    refresh:
+      token: refresh
+- creationTimestamp: "2026-11-21T10:00:01Z"
+  key:
+    clientID: pinniped-cli
+    issuer: https://issuer.example.com
+    redirect_uri: http://localhost:0/callback
+    scopes:
+    - groups
+    - offline_access
+    - openid
+    upstream_provider_name: some-idp
+  lastUsedTimestamp: "2026-11-21T10:00:01Z"
+  tokens:
+    refresh:
+      token: other
+"#
+    );
+}
+
+#[test]
+fn all_parts_of_the_key_have_to_match() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = SessionCache::new(dir.path().join("s.yaml"));
+    cache.put(&key(), &tokens("2026-11-21T10:30:00Z"), at(NOW)).unwrap();
+    assert!(cache.get(&key(), at(NOW)).unwrap().is_some());
+    for other in [
+        SessionKey { issuer: "https://issuer.example.com/".into(), ..key() },
+        SessionKey { client_id: "other".into(), ..key() },
+        SessionKey { scopes: vec!["openid".into()], ..key() },
+        SessionKey { redirect_uri: "http://localhost:1/callback".into(), ..key() },
+        SessionKey { upstream_provider_name: "idp".into(), ..key() },
+    ] {
+        assert_eq!(cache.get(&other, at(NOW)).unwrap(), None, "{other:?}");
+        assert_ne!(other.digest(), key().digest());
+    }
+}
+
+#[test]
+fn expired_tokens_and_unused_sessions_are_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = SessionCache::new(dir.path().join("s.yaml"));
+    cache.put(&key(), &tokens("2026-11-21T10:30:00Z"), at(NOW)).unwrap();
+    let later = cache.get(&key(), at("2026-11-21T10:30:01Z")).unwrap().unwrap();
+    assert_eq!(
+        later,
+        Tokens { refresh: Some(RefreshToken { token: "refresh".into() }), ..Tokens::default() }
+    );
+    assert!(cache.get(&key(), at("2027-02-19T10:30:01Z")).unwrap().is_some(), "90 days");
+    assert!(cache.get(&key(), at("2027-05-20T10:30:02Z")).unwrap().is_none(), "90 days and a second");
+
+    let without_expiry = Tokens {
+        id: Some(IdToken { token: "t".into(), expiry: None, claims: Map::new() }),
+        refresh: Some(RefreshToken { token: SecretString::default() }),
+        ..Tokens::default()
+    };
+    cache.put(&key(), &without_expiry, at(NOW)).unwrap();
+    assert_eq!(cache.get(&key(), at(NOW)).unwrap(), None);
+    let empty = "apiVersion: config.supervisor.pinniped.dev/v1alpha1\nkind: SessionCache\nsessions: []\n";
+    assert_eq!(std::fs::read_to_string(cache.path()).unwrap(), empty);
+}
+
+#[test]
+fn an_unreadable_file_is_reported_and_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = SessionCache::new(dir.path().join("s.yaml"));
+    for text in ["garbage: [", "invalid yaml", "apiVersion: v2\nkind: SessionCache\n", "- 1\n", "\u{0}"] {
+        std::fs::write(cache.path(), text).unwrap();
+        let error = cache.get(&key(), at(NOW)).unwrap_err();
+        assert!(matches!(error, CacheFileError::Replaced { .. }), "{text:?}: {error}");
+        assert_eq!(cache.get(&key(), at(NOW)).unwrap(), None, "{text:?}");
+        cache.put(&key(), &tokens("2026-11-21T10:30:00Z"), at(NOW)).unwrap();
+        assert!(cache.get(&key(), at(NOW)).unwrap().is_some(), "{text:?}");
+    }
+    // The other cache has another kind.
+    let credentials = super::super::exec_cache::ExecCache::new(cache.path());
+    assert_eq!(credentials.get("k", at(NOW)), None);
+}
+
+#[test]
+fn an_audience_may_be_one_of_several() {
+    for (aud, expected) in [
+        (json!("a"), true),
+        (json!("b"), false),
+        (json!(["b", "a"]), true),
+        (json!(["b"]), false),
+        (json!(null), false),
+        (json!({"a": "a"}), false),
+    ] {
+        let claims = json!({ "aud": aud }).as_object().unwrap().clone();
+        let id = Some(IdToken { token: "t".into(), expiry: None, claims });
+        assert_eq!(Tokens { id, ..Tokens::default() }.has_audience("a"), expected, "{aud}");
+    }
+    assert!(!Tokens::default().has_audience(""));
+}
+
+#[test]
+fn no_token_is_printed_for_debugging() {
+    let text = format!("{:?}", tokens(NOW));
+    assert!(!text.contains("access\"") && !text.contains("eyJh") && !text.contains("refresh\""), "{text}");
+}

@@ -1,0 +1,16 @@
+//! `login oidc` against a scripted issuer.
+//!
+//! ```text
+//! issuer       the issuer
+//! browser      the user's browser, which a test drives
+//! flows        the flows, and what can go wrong in them
+//! terminal     prompts
+//! sessions     caches, refresh, and many processes at once
+//! ```
+
+mod browser;
+mod flows;
+mod issuer;
+mod sessions;
+#[cfg(unix)]
+mod terminal;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use pinniped_test_support::control_plane::tail;
 use pinniped_test_support::guardian::{Ending, Process};
-use pinniped_test_support::kubectl::{CommandOutput, Kubectl, as_typed, run_as};
+use pinniped_test_support::kubectl::{CommandOutput, Kubectl, LONGEST, as_typed, run_as};
 use pinniped_test_support::wait;
 use pinniped_test_support::world::World;
 use rustix::process::{Pid, Signal, kill_process};
@@ -108,18 +108,25 @@ pub struct Step {
     shown: String,
     /// The error is reported when the command is run.
     command: anyhow::Result<tokio::process::Command>,
+    limit: Duration,
 }
 
 impl Step {
     /// Creates a command of an environment, shown as a user would type it there.
     pub fn inside(environment: &dyn Environment, command: Command) -> Self {
-        Self { shown: as_typed(&command), command: environment.enter(command) }
+        Self { shown: as_typed(&command), command: environment.enter(command), limit: LONGEST }
     }
 
     /// Returns the same command, shown as another text.
     #[must_use]
     pub fn shown_as(self, shown: &str) -> Self {
         Self { shown: shown.to_owned(), ..self }
+    }
+
+    /// Returns the same command with another time limit, for one that waits for a person.
+    #[must_use]
+    pub fn within(self, limit: Duration) -> Self {
+        Self { limit, ..self }
     }
 
     /// The text as which the command is shown.
@@ -134,7 +141,7 @@ impl Step {
     /// Returns an error when it cannot be started or does not exit, or when the environment has
     /// terminated.
     pub async fn run(self, input: Option<&str>) -> anyhow::Result<CommandOutput> {
-        run_as(self.shown, self.command?, input).await
+        run_as(self.limit, self.shown, self.command?, input).await
     }
 }
 

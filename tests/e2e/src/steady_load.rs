@@ -140,8 +140,8 @@ impl Load {
     /// Returns an error when the roots or the client certificate are invalid.
     pub fn start(params: Params) -> anyhow::Result<Self> {
         let per_second = params.per_second;
-        let http1 = wire::verifying(&params.roots, &[b"http/1.1"], &params.client)?;
-        let http2 = wire::verifying(&params.roots, &[b"h2"], &params.client)?;
+        let http1 = wire::verifying(&params.roots, &[b"http/1.1"], Some(&params.client))?;
+        let http2 = wire::verifying(&params.roots, &[b"h2"], Some(&params.client))?;
         let target = Arc::new(Target { params, http1, http2 });
         let (mut tasks, end, tally) = (JoinSet::new(), CancellationToken::new(), Tally::default());
         for lane in 0..CONNECTIONS {

@@ -43,7 +43,7 @@ impl CommandOutput {
 }
 
 /// Time limit of a program when the caller gives none.
-const LONGEST: Duration = Duration::from_secs(120);
+pub const LONGEST: Duration = Duration::from_secs(120);
 
 /// Runs any program until it exits, with `input` on its standard input.
 ///
@@ -62,22 +62,21 @@ pub async fn run_within(
     command: std::process::Command,
     input: Option<&str>,
 ) -> anyhow::Result<CommandOutput> {
-    let shown = as_typed(&command);
-    let ended = tokio::time::timeout(limit, to_end(&shown, tokio::process::Command::from(command), input));
-    ended.await.with_context(|| format!("`{shown}` has not ended within {limit:?}"))?
+    run_as(limit, as_typed(&command), command.into(), input).await
 }
 
 /// Does the same for a command that messages show in another form than it is started.
 ///
 /// # Errors
-/// Returns an error when the program cannot be started or has not exited after two minutes.
+/// Returns an error when the program cannot be started or has not exited within `limit`.
 pub async fn run_as(
+    limit: Duration,
     shown: String,
     command: tokio::process::Command,
     input: Option<&str>,
 ) -> anyhow::Result<CommandOutput> {
-    let ended = tokio::time::timeout(LONGEST, to_end(&shown, command, input)).await;
-    ended.with_context(|| format!("`{shown}` has not ended after two minutes"))?
+    let ended = tokio::time::timeout(limit, to_end(&shown, command, input)).await;
+    ended.with_context(|| format!("`{shown}` has not ended within {limit:?}"))?
 }
 
 async fn to_end(

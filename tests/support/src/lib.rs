@@ -37,6 +37,9 @@
 //!
 //! `cargo xtask world` starts control planes in advance, which [`world::World::shared`] then uses.
 //!
+//! For logins of people, [`identity_provider`] starts a real identity provider, and [`browser`] a
+//! real browser for its pages; [`exchange`] sends single HTTP requests.
+//!
 //! For a control plane with other flags, use [`control_plane::ControlPlane::start`]. To wait for a
 //! condition, use [`wait`] and never a sleep. To repeat a check during another operation, use
 //! [`rounds`]. [`certs`] issues certificates for peers, [`wire`] has raw TLS and HTTP/1.1 upgrades,
@@ -45,11 +48,14 @@
 #![forbid(unsafe_code)]
 
 pub mod attacks;
+pub mod browser;
 pub mod certs;
 pub mod cgroup;
 pub mod control_plane;
+pub mod exchange;
 pub mod guardian;
 pub mod hosts;
+pub mod identity_provider;
 pub mod issuer;
 pub mod kubectl;
 pub mod pods;

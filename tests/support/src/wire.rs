@@ -48,26 +48,33 @@ pub async fn connect_unverified(
 }
 
 /// Returns the configuration of a client that verifies the server certificate with `roots` (PEM),
-/// offers `alpn` and presents `client`. It resumes no session: every handshake is complete and
-/// includes the certificate.
+/// offers `alpn` and presents `client`, if there is one. It resumes no session: every handshake is
+/// complete and includes the certificate.
 ///
 /// # Errors
 /// Returns an error when there is no root, or when certificate and key of `client` do not match.
-pub fn verifying(roots: &str, alpn: &[&[u8]], client: &Pair) -> anyhow::Result<Arc<rustls::ClientConfig>> {
+pub fn verifying(
+    roots: &str,
+    alpn: &[&[u8]],
+    client: Option<&Pair>,
+) -> anyhow::Result<Arc<rustls::ClientConfig>> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut store = rustls::RootCertStore::empty();
     for root in CertificateDer::pem_slice_iter(roots.as_bytes()) {
         store.add(root?).context("not a root certificate")?;
     }
     anyhow::ensure!(!store.is_empty(), "there is no root certificate");
-    let mut config = rustls::ClientConfig::builder_with_provider(provider)
+    let builder = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .context("no protocol versions")?
-        .with_root_certificates(store)
-        .with_client_auth_cert(
-            CertificateDer::pem_slice_iter(client.certificate_pem.as_bytes()).collect::<Result<_, _>>()?,
-            PrivateKeyDer::from_pem_slice(client.private_key_pem.as_bytes())?,
-        )?;
+        .with_root_certificates(store);
+    let mut config = match client {
+        Some(pair) => builder.with_client_auth_cert(
+            CertificateDer::pem_slice_iter(pair.certificate_pem.as_bytes()).collect::<Result<_, _>>()?,
+            PrivateKeyDer::from_pem_slice(pair.private_key_pem.as_bytes())?,
+        )?,
+        None => builder.with_no_client_auth(),
+    };
     config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
     config.resumption = rustls::client::Resumption::disabled();
     Ok(Arc::new(config))

@@ -10,10 +10,10 @@
 //! Third-party programs are fetched or built only for commands that need them: [`debian`]'s for the
 //! tests that compare with them, [`cert_manager`] and [`yq`] for tests and demo of externally
 //! issued certificates, [`contour`] and [`envoy`] for those with another ingress in place of our
-//! gateway.
+//! gateway, [`keycloak`] and [`oidc_provider`] for logins at an identity provider.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::Context as _;
 
@@ -28,8 +28,10 @@ pub(crate) mod contour;
 pub(crate) mod debian;
 pub(crate) mod envoy;
 pub(crate) mod informer;
+pub(crate) mod keycloak;
 mod module;
 pub(crate) mod node_tools;
+pub(crate) mod oidc_provider;
 pub(crate) mod yq;
 
 /// Flags of `control-plane`.
@@ -99,6 +101,17 @@ pub(crate) fn find_or_build(offline: bool) -> anyhow::Result<PathBuf> {
 /// Returns the folder in which built or installed programs are cached for this user.
 pub(crate) fn cache_dir() -> anyhow::Result<PathBuf> {
     cache::dir()
+}
+
+/// Runs a command without input, which must succeed. The error has the last lines of its output.
+fn succeed(command: &mut Command, what: &str) -> anyhow::Result<()> {
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("could not run {what}"))?;
+    let text =
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    let last = lines[lines.len().saturating_sub(10)..].join("\n");
+    anyhow::ensure!(output.status.success(), "{what} failed ({}):\n{last}", output.status);
+    Ok(())
 }
 
 /// Returns the prefix of a minor release: `v1.36.3` -> `1.36.`.

@@ -10,12 +10,14 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 
-use crate::control_plane::{self, contour, debian, envoy};
+use crate::control_plane::{self, contour, debian, envoy, keycloak, oidc_provider};
 use crate::{cargo, disk, node, suite};
 use run::Job;
 
 /// Packages whose tests use a real node, a real cert-manager and a real Contour.
 const NODE_PACKAGES: [&str; 2] = ["pinniped-node-tests", "pinniped-e2e"];
+/// Packages whose tests use real identity providers.
+const PROVIDER_PACKAGES: [&str; 2] = ["pinniped-e2e", "pinniped-test-support"];
 /// The package whose tests use a real informer.
 const E2E_PACKAGE: &str = "pinniped-e2e";
 
@@ -141,6 +143,10 @@ fn programs(args: &Args, packages: &[String], target: &Path) -> anyhow::Result<V
     if wants(&[E2E_PACKAGE]) {
         environment.push(("PINNIPED_INFORMER", control_plane::informer::find_or_build(args.offline)?));
     }
+    if wants(&PROVIDER_PACKAGES) {
+        environment.extend(keycloak(args)?.map(|dir| (keycloak::ENV, dir)));
+        environment.extend(oidc_provider(args)?.map(|dir| (oidc_provider::ENV, dir)));
+    }
     if wants(&NODE_PACKAGES) {
         environment.push((CERT_MANAGER_ENV, control_plane::cert_manager::find_or_build(args.offline)?));
         environment.push((YQ_ENV, control_plane::yq::find_or_build(args.offline)?));
@@ -234,6 +240,19 @@ impl Args {
         Ok(suite::parts(&cargo::root(), name)?.into_iter().map(part).collect())
     }
 
+    /// Returns third-party programs, if they are available. Otherwise the tests that need them are
+    /// skipped, which is an error where everything is required.
+    fn available(&self, what: &str, found: anyhow::Result<PathBuf>) -> anyhow::Result<Option<PathBuf>> {
+        match found {
+            Ok(dir) => Ok(Some(dir)),
+            Err(error) if self.require_all => Err(error.context("with --require-all nothing may be missing")),
+            Err(error) => {
+                eprintln!("note: tests with {what} are skipped: {error:#}");
+                Ok(None)
+            }
+        }
+    }
+
     /// Whether the arguments select packages and are passed to cargo unchanged.
     fn names_packages(&self) -> bool {
         self.rest.iter().any(|arg| arg.starts_with("-p") || arg.starts_with("--package"))
@@ -252,26 +271,33 @@ fn node_tools(args: &Args, target: &Path) -> anyhow::Result<Option<PathBuf>> {
 
 /// Returns Debian's programs, if they are available.
 fn debian_tools(args: &Args) -> anyhow::Result<Option<PathBuf>> {
-    match debian::find_or_fetch(args.offline) {
-        Ok(dir) => Ok(Some(dir)),
-        Err(error) if args.require_all => Err(error.context("with --require-all nothing may be missing")),
-        Err(error) => {
-            eprintln!("note: tests with Debian's kubectl 1.20 and busybox are skipped: {error:#}");
-            Ok(None)
-        }
-    }
+    args.available("Debian's kubectl 1.20 and busybox", debian::find_or_fetch(args.offline))
 }
 
 /// Returns Envoy, if it is available.
 fn envoy(args: &Args) -> anyhow::Result<Option<PathBuf>> {
-    match envoy::find_or_fetch(args.offline) {
-        Ok(dir) => Ok(Some(dir)),
-        Err(error) if args.require_all => Err(error.context("with --require-all nothing may be missing")),
-        Err(error) => {
-            eprintln!("note: tests with a real Contour and Envoy are skipped: {error:#}");
-            Ok(None)
-        }
+    args.available("a real Contour and Envoy", envoy::find_or_fetch(args.offline))
+}
+
+/// Returns Keycloak, if it is available and the environment does not exclude it.
+fn keycloak(args: &Args) -> anyhow::Result<Option<PathBuf>> {
+    if is_set(keycloak::MISSING_ENV) {
+        return Ok(None);
     }
+    args.available("Keycloak", keycloak::find_or_fetch(args.offline))
+}
+
+/// Returns oidc-provider, if it is available and the environment does not exclude it.
+fn oidc_provider(args: &Args) -> anyhow::Result<Option<PathBuf>> {
+    if is_set(oidc_provider::MISSING_ENV) {
+        return Ok(None);
+    }
+    args.available("oidc-provider", oidc_provider::find_or_fetch(args.offline))
+}
+
+/// Whether an environment variable has a value.
+fn is_set(name: &str) -> bool {
+    std::env::var_os(name).is_some_and(|value| !value.is_empty())
 }
 
 /// Returns the prerequisites of the complete test run that this machine lacks.

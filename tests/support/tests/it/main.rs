@@ -4,4 +4,5 @@
 
 mod control_plane;
 mod guardian;
+mod identity_provider;
 mod world;

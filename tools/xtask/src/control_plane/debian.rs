@@ -5,11 +5,11 @@
 //! is not needed.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 
 use anyhow::Context as _;
 
-use super::cache;
+use super::{cache, succeed};
 
 /// Environment variable with a folder of the programs, in place of the cache.
 pub(crate) const ENV: &str = "PINNIPED_DEBIAN_TOOLS";
@@ -101,9 +101,8 @@ fn fetch(work: &Path) -> anyhow::Result<PathBuf> {
             "Dir::Cache::pkgcache=".to_owned(),
             "Dir::Cache::srcpkgcache=".to_owned(),
         ];
-        succeeded("apt-get update", &apt(work, &options).arg("update").output()?)?;
-        let second = apt(work, &options).arg("download").args(packages).output()?;
-        succeeded("apt-get download", &second)?;
+        succeed(apt(work, &options).arg("update"), "apt-get update")?;
+        succeed(apt(work, &options).arg("download").args(packages), "apt-get download")?;
     }
     let fresh = work.join("programs");
     std::fs::create_dir(&fresh).context("could not create a folder for the programs")?;
@@ -132,22 +131,11 @@ fn unpack(work: &Path, program: &Program, to: &Path) -> anyhow::Result<()> {
     });
     let archive = archive.with_context(|| format!("apt fetched no {package}"))?;
     let all = work.join(package);
-    let unpacked = Command::new("dpkg-deb").arg("--extract").arg(&archive).arg(&all).output();
-    succeeded("dpkg-deb", &unpacked.context("could not run `dpkg-deb`")?)?;
+    succeed(Command::new("dpkg-deb").arg("--extract").arg(&archive).arg(&all), "dpkg-deb")?;
     let found = program.inside.iter().map(|path| all.join(path)).find(|path| path.is_file());
     let found =
         found.with_context(|| format!("there is no {} in {}", program.inside[0], archive.display()))?;
     std::fs::rename(&found, to.join(program.name)).context("could not extract a program from a package")
-}
-
-fn succeeded(what: &str, output: &Output) -> anyhow::Result<()> {
-    let text = String::from_utf8_lossy(&output.stderr);
-    anyhow::ensure!(
-        output.status.success(),
-        "`{what}` failed: {}",
-        text.split_whitespace().collect::<Vec<_>>().join(" ")
-    );
-    Ok(())
 }
 
 /// Checks that the programs exist and are the expected ones.

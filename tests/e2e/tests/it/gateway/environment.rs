@@ -221,7 +221,7 @@ impl<G> Environment<G> {
         host: &str,
     ) -> anyhow::Result<TlsStream<TcpStream>> {
         let visitor = self.ca.client("visitor", None)?;
-        let config = wire::verifying(&self.ca.certificate_pem, &[b"http/1.1"], &visitor)?;
+        let config = wire::verifying(&self.ca.certificate_pem, &[b"http/1.1"], Some(&visitor))?;
         let handshake = async {
             let tcp = TcpStream::connect(address).await.context("no connection")?;
             let name = ServerName::try_from(host.to_owned())?;

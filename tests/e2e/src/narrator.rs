@@ -70,7 +70,8 @@ impl Narrator {
         Ok(output)
     }
 
-    fn show(self, output: &CommandOutput, show: Show) {
+    /// Prints the output of a command.
+    pub(crate) fn show(self, output: &CommandOutput, show: Show) {
         if self == Narrator::Silent {
             return;
         }

@@ -5,6 +5,7 @@
 //! install.rs       the files of deploy/, their objects, an application, and the removal of them
 //! login.rs         the tutorial without a proxy: credentials signed by the cluster's own key
 //! certificates.rs  certificate authority and serving certificate of the post, its last commands
+//! oidc.rs          logins at a real identity provider, with a browser
 //! tokens.rs        service account tokens, and the ways in which kubectl uses them
 //! proxy.rs         the post's edit of the CredentialIssuer, and its effects for the user
 //! gateway.rs       the post's ingress: our gateway, or a real Contour in its place
@@ -29,12 +30,14 @@ mod certificates;
 mod gateway;
 mod install;
 mod login;
+mod oidc;
 mod proxy;
 mod tokens;
 
 pub use certificates::{AUTHORITY_SECRET, SERVING_CERTIFICATE, SERVING_SECRET, YQ_ENV};
 pub use gateway::{Entrance, GATEWAY, Ingress};
 pub use install::INSTALL_FILES;
+pub use oidc::{OidcLogin, UserBrowser};
 pub use proxy::{DECISION, EXTERNAL_NAME, Serving};
 pub use tokens::{Delivery, TOKENS_FILE, USERS_NAMESPACE};
 
@@ -70,6 +73,17 @@ impl<'p> Walk<'p> {
         let home = environment.dir().join("home");
         std::fs::create_dir_all(&home).context("could not create a home folder")?;
         Ok(Self { environment, narrator, start, home, pinniped: tools::binary("pinniped")? })
+    }
+
+    /// Returns the same walk as another user of the machine, whose home folder is `name`: with
+    /// separate caches.
+    ///
+    /// # Errors
+    /// Returns an error when the folder cannot be created.
+    pub fn at_home(self, name: &str) -> anyhow::Result<Self> {
+        let home = self.environment.dir().join(name);
+        std::fs::create_dir_all(&home).context("could not create a home folder")?;
+        Ok(Self { home, ..self })
     }
 
     /// The path of the kubeconfig that [`Walk::kubeconfig`] writes.

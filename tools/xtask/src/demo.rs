@@ -1,12 +1,17 @@
 //! `cargo xtask demo`: prepares and runs the demo program, in a separate world or on a node.
 
-use std::io::{BufRead as _, BufReader, IsTerminal as _};
+use std::io::{BufRead as _, BufReader, IoSlice, IsTerminal as _};
+use std::mem::MaybeUninit;
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread::JoinHandle;
 
 use anyhow::Context as _;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
-use crate::control_plane::{contour, envoy};
+use crate::control_plane::{contour, envoy, keycloak, oidc_provider};
 use crate::image::Profile;
 use crate::test::{CERT_MANAGER_ENV, YQ_ENV};
 use crate::{cargo, control_plane, disk, image, node};
@@ -35,6 +40,16 @@ pub(crate) struct Args {
     /// downloaded once (minutes, 37 MB).
     #[arg(long, conflicts_with = "strategy")]
     with_contour: bool,
+    /// Log in at a real identity provider in a headless Chromium, or with --keep in your own
+    /// browser. The provider is fetched once (Keycloak: 165 MB, a minute of preparation). Runs
+    /// processes.
+    #[arg(long, conflicts_with_all = ["with_cert_manager", "with_gateway", "with_contour", "strategy", "node"])]
+    with_oidc: bool,
+    /// The identity provider: `keycloak`, which needs Java 17, or `oidc-provider`, which needs
+    /// Node.js 20.
+    #[arg(long, value_name = "PROVIDER", default_value = "keycloak", requires = "with_oidc",
+        value_parser = ["keycloak", "oidc-provider"])]
+    provider: String,
     /// Leave everything running at the end, and print how to use it: processes until Ctrl-C, pods
     /// until the next demo.
     #[arg(long)]
@@ -113,6 +128,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     } else {
         None
     };
+    let provider = match args.provider.as_str() {
+        _ if !args.with_oidc => None,
+        "keycloak" => Some((keycloak::ENV, keycloak::find_or_fetch(args.offline)?)),
+        _ => Some((oidc_provider::ENV, oidc_provider::find_or_fetch(args.offline)?)),
+    };
     build.finish()?;
     let bins = cargo::target_dir()?.join("debug");
     let demo = bins.join("pinniped-demo");
@@ -145,10 +165,32 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some((contour, envoy)) = contour {
         command.arg("--with-contour").env(contour::ENV, contour).env(envoy::ENV, envoy);
     }
+    if let Some((name, dir)) = provider {
+        command.args(["--with-oidc", "--provider", &args.provider]).env(name, dir);
+        if args.keep {
+            command.stdin(listeners()?);
+        }
+    }
     command.env("PINNIPED_CONTROL_PLANE", tools).env("PINNIPED_BIN_DIR", &bins);
     command.args(["--strategy", &args.strategy]);
     if args.keep {
         command.arg("--keep");
     }
     Err(cargo::become_program(&mut command))
+}
+
+/// Creates two listeners on the machine's loopback interface, for the provider and for `pinniped`,
+/// and returns the socket from which the demo receives them: the user's own browser is not in the
+/// network namespace that the demo enters.
+fn listeners() -> anyhow::Result<Stdio> {
+    let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("could not listen on loopback");
+    let (provider, callback) = (bind()?, bind()?);
+    let (sender, receiver) = UnixStream::pair().context("could not create a socket")?;
+    let descriptors = [provider.as_fd(), callback.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut buffer = SendAncillaryBuffer::new(&mut space);
+    anyhow::ensure!(buffer.push(SendAncillaryMessage::ScmRights(&descriptors)), "two listeners do not fit");
+    sendmsg(&sender, &[IoSlice::new(&[0])], &mut buffer, SendFlags::empty())
+        .context("could not send the listeners")?;
+    Ok(Stdio::from(OwnedFd::from(receiver)))
 }

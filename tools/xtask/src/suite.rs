@@ -12,17 +12,30 @@ use anyhow::Context as _;
 
 /// Tests of a suite without its name in the path: tests of a package whose path contains another
 /// text, or all of them if the text is empty.
-const MORE: [(&str, &[(&str, &str)]); 1] = [(
-    "gateway",
-    &[
-        ("pinniped-delegation", ""),
-        ("pinniped-gateway", ""),
-        ("pinniped-gateway-api", ""),
-        ("pinniped-gateway-controller", ""),
-        ("pinniped-gateway-dataplane", ""),
-        ("pinniped-gateway-routing", ""),
-    ],
-)];
+const MORE: [(&str, &[(&str, &str)]); 2] = [
+    (
+        "gateway",
+        &[
+            ("pinniped-delegation", ""),
+            ("pinniped-gateway", ""),
+            ("pinniped-gateway-api", ""),
+            ("pinniped-gateway-controller", ""),
+            ("pinniped-gateway-dataplane", ""),
+            ("pinniped-gateway-routing", ""),
+        ],
+    ),
+    (
+        "oidc",
+        &[
+            ("pinniped-jose", ""),
+            ("pinniped-oidc", ""),
+            ("pinniped-concierge-authentication", "jwt"),
+            ("pinniped-concierge-controllers", "jwt"),
+            ("pinniped-concierge-domain", "jwt"),
+            ("pinniped-e2e", "jwt"),
+        ],
+    ),
+];
 
 /// A part of a suite that one run of `cargo test` covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,7 +80,7 @@ fn packages(root: &Path, filter: &str) -> anyhow::Result<Vec<String>> {
     }
     anyhow::ensure!(
         !found.is_empty(),
-        "no test has {filter:?} in its path; suites are: certificates, gateway, service-account-tokens"
+        "no test has {filter:?} in its path; suites are: certificates, gateway, oidc, service-account-tokens"
     );
     Ok(found)
 }

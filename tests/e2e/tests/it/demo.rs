@@ -56,24 +56,19 @@ async fn ctrl_c_terminates_the_demo_and_every_process_that_it_started() {
     .unwrap();
 }
 
-/// Runs the demo in its own world below ours, because the shared one uses the ClusterIPs here, and
-/// returns its output. Returns `None` and records a skip where this machine cannot run it.
-async fn whole_demo(test: &str, flag: &str) -> Option<String> {
+/// Runs the demo with flags in its own world below ours, because the shared one uses the ClusterIPs
+/// here, and returns its output. Returns `None` and records a skip where this machine cannot run
+/// it.
+pub(crate) async fn run_demo(test: &str, flags: &[&str]) -> Option<String> {
     if let Err(why) = pinniped_test_support::world::pods_reach_pods() {
         tools::skip(test, &why);
         return None;
-    }
-    for name in [CERT_MANAGER_ENV, YQ_ENV, CONTOUR_ENV, ENVOY_ENV] {
-        if std::env::var_os(name).is_none() {
-            tools::skip(test, &format!("{name} is set by `cargo xtask test`"));
-            return None;
-        }
     }
     let folders = tempfile::tempdir().unwrap();
     let mut demo = Command::new("sh");
     demo.arg(tools::repository().join("tools/test-runner.sh"))
         .args(["--world".as_ref(), tools::binary("pinniped-demo").unwrap().as_os_str()])
-        .args(["--with-cert-manager", flag])
+        .args(flags)
         .env_remove("PINNIPED_WORLD")
         .env("PINNIPED_CONTROL_PLANE", tools::control_plane().unwrap())
         .env("TMPDIR", folders.path())
@@ -82,6 +77,29 @@ async fn whole_demo(test: &str, flag: &str) -> Option<String> {
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{printed}\n{}", String::from_utf8_lossy(&output.stderr));
     Some(printed)
+}
+
+/// Runs the demo of the whole release post. Returns `None` and records a skip where this machine
+/// cannot run it.
+async fn whole_demo(test: &str, flag: &str) -> Option<String> {
+    for name in [CERT_MANAGER_ENV, YQ_ENV, CONTOUR_ENV, ENVOY_ENV] {
+        if std::env::var_os(name).is_none() {
+            tools::skip(test, &format!("{name} is set by `cargo xtask test`"));
+            return None;
+        }
+    }
+    run_demo(test, &["--with-cert-manager", flag]).await
+}
+
+/// Checks that steps are in the output, in this order.
+pub(crate) fn has_in_order(printed: &str, steps: &[&str]) {
+    let mut rest = printed;
+    for step in steps {
+        let Some((_, after)) = rest.split_once(step) else {
+            panic!("{step:?} is not where it should be: {printed}")
+        };
+        rest = after;
+    }
 }
 
 /// Checks the order of the post's steps, including those that it warns of.
@@ -100,13 +118,7 @@ fn is_the_release_post(printed: &str) {
         "== Back to TLS passthrough",
         "== Done in",
     ];
-    let mut rest = printed;
-    for step in steps {
-        let Some((_, after)) = rest.split_once(step) else {
-            panic!("{step:?} is not where it should be: {printed}")
-        };
-        rest = after;
-    }
+    has_in_order(printed, &steps);
 }
 
 #[tokio::test]

@@ -21,6 +21,7 @@ mod informer;
 mod installed;
 mod jwt_authenticators;
 mod memory_limit;
+mod oidc;
 mod request_info;
 mod reviews;
 mod separate_concierge;

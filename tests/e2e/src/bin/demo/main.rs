@@ -9,9 +9,12 @@ use clap::Parser;
 use pinniped_e2e::cert_manager::CertManager;
 use pinniped_e2e::contour;
 use pinniped_e2e::walkthrough::Ingress;
+use pinniped_test_support::identity_provider::Kind;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 mod node;
+mod oidc;
+mod relay;
 mod world;
 
 /// Shows the walk-through on a real control plane.
@@ -31,6 +34,13 @@ struct Args {
     /// A real Contour with Envoy does, in our gateway's place.
     #[arg(long, requires = "with_cert_manager")]
     with_contour: bool,
+    /// A real identity provider authenticates the user; in processes only. With --keep, standard
+    /// input is the socket from which the listeners of the user's own browser are received.
+    #[arg(long, conflicts_with_all = ["with_cert_manager", "node"])]
+    with_oidc: bool,
+    /// The identity provider.
+    #[arg(long, value_enum, default_value_t, requires = "with_oidc")]
+    provider: Provider,
     /// How the user is let in.
     #[arg(long, value_enum, default_value_t)]
     strategy: Strategy,
@@ -54,6 +64,16 @@ enum Strategy {
     ImpersonationProxy,
     /// To the API server itself, with a service account's token; in processes only.
     ServiceAccountToken,
+}
+
+/// Identity providers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Provider {
+    /// Keycloak.
+    #[default]
+    Keycloak,
+    /// The npm package.
+    OidcProvider,
 }
 
 fn main() -> ExitCode {
@@ -94,9 +114,18 @@ enum Scenario {
     ReleasePost { cert_manager: PathBuf, ingress: Ingress },
     /// Service account tokens.
     Tokens,
+    /// A login at an identity provider.
+    Oidc(oidc::Params),
 }
 
 fn scenario(args: &Args) -> anyhow::Result<Scenario> {
+    if args.with_oidc {
+        let kind = match args.provider {
+            Provider::Keycloak => Kind::Keycloak,
+            Provider::OidcProvider => Kind::OidcProvider,
+        };
+        return oidc::Params::new(kind, args.keep).map(Scenario::Oidc);
+    }
     if args.strategy == Strategy::ServiceAccountToken {
         anyhow::ensure!(
             args.node.is_none() && !args.with_cert_manager,

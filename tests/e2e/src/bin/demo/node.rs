@@ -130,7 +130,7 @@ async fn everything(node: &Node, walk: &Walk<'_>, params: &Params, start: Instan
                 ends.push("Contour with Envoy (no server responds at the proxy's name; our gateway remains)");
             }
         }
-        Scenario::Tokens => anyhow::bail!("service account tokens are shown in processes only"),
+        Scenario::Tokens | Scenario::Oidc(_) => anyhow::bail!("this demo is shown in processes only"),
     }
     if !keep {
         walk.remove().await?;

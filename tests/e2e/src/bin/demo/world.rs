@@ -40,6 +40,8 @@ pub(crate) async fn demo(keep: bool, scenario: Scenario, stop: &mut StopSignals)
     };
     println!("   ready ({})", seconds(start.elapsed()));
     let walk = Walk::new(&world, Narrator::Loud, start)?;
+    // The provider and the browser, which run until the demo ends.
+    let login = tokio::sync::Mutex::new(None);
     let walking = async {
         match &scenario {
             Scenario::Proxy { cert_manager } => walk.everything(cert_manager.as_deref()).await,
@@ -48,6 +50,10 @@ pub(crate) async fn demo(keep: bool, scenario: Scenario, stop: &mut StopSignals)
                 walk.release_post(cert_manager, ingress, false).await.map(drop)
             }
             Scenario::Tokens => walk.everything_with_tokens().await,
+            Scenario::Oidc(params) => {
+                *login.lock().await = Some(params.walk(&walk).await?);
+                Ok(())
+            }
         }
     };
     let end = tokio::select! {
@@ -67,6 +73,9 @@ pub(crate) async fn demo(keep: bool, scenario: Scenario, stop: &mut StopSignals)
     };
     if keep {
         println!("{}", how_to_enter(&world, &walk, &scenario));
+        if let Scenario::Oidc(params) = &scenario {
+            println!("{}", params.hint());
+        }
         println!("Everything stays until Ctrl-C.");
         stop.requested().await;
         println!("\ncleaning up");
@@ -117,6 +126,7 @@ fn how_to_enter(world: &World, walk: &Walk<'_>, scenario: &Scenario) -> String {
         kubeconfig = match scenario {
             Scenario::Proxy { .. } | Scenario::ReleasePost { .. } => walk.user_kubeconfig(),
             Scenario::Tokens => walk.tokens_kubeconfig(Delivery::Kubeconfig),
+            Scenario::Oidc(params) => walk.oidc_kubeconfig(params.kind()),
         }
         .display(),
         logs = world.dir().join("logs").display(),

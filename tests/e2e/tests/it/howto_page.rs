@@ -53,9 +53,14 @@ pub(crate) async fn run_in(world: &World, name: &str, blocks: &[String]) -> anyh
     if !deploy.exists() {
         std::os::unix::fs::symlink(tools::repository().join("deploy"), deploy)?;
     }
-    // The full resource name: concurrent tests have the same kind in another group.
-    let kind = "credentialissuers.config.concierge.pinniped.dev";
-    let script = blocks.join("\n").replace(" credentialissuer ", &format!(" {kind} "));
+    // The full resource names: concurrent tests have the same kinds in another group.
+    let mut script = blocks.join("\n");
+    for (brief, kind) in [
+        (" credentialissuer ", "credentialissuers.config.concierge.pinniped.dev"),
+        (" jwtauthenticator ", "jwtauthenticators.authentication.concierge.pinniped.dev"),
+    ] {
+        script = script.replace(brief, &format!(" {kind} "));
+    }
     std::fs::write(dir.join("page.sh"), format!("set -euxo pipefail\n{script}\n"))?;
 
     let administrator = world.kubectl();

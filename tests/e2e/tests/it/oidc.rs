@@ -6,6 +6,7 @@
 //! consent.rs       the consent pages of oidc-provider, and a cancelled login
 //! device.rs        the device flow, which a browser on another machine completes
 //! demo.rs          the demo as a process
+//! howto.rs         the commands of docs/howto/oidc.md
 //! ```
 //!
 //! Screenshots of the pages are in `screenshots/` of the target folder. Faults that no real
@@ -15,4 +16,5 @@ mod consent;
 mod demo;
 mod device;
 mod environment;
+mod howto;
 mod keycloak;

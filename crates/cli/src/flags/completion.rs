@@ -105,7 +105,7 @@ mod tests {
             candidates(&words(&["get", "ku"]), true),
             ["kubeconfig\tGenerate a Pinniped-based kubeconfig for a cluster"]
         );
-        assert_eq!(candidates(&words(&["login", ""]), false), ["oidc", "static"]);
+        assert_eq!(candidates(&words(&["login", ""]), false), ["oidc", "static", "token"]);
         assert_eq!(candidates(&words(&["whoami", "--k"]), false), ["--kubeconfig", "--kubeconfig-context"]);
         assert_eq!(candidates(&words(&["nonsense", ""]), true), Vec::<String>::new());
     }

@@ -69,6 +69,7 @@ mod tests {
                 "pinniped login",
                 "pinniped login oidc",
                 "pinniped login static",
+                "pinniped login token",
                 "pinniped proxy",
                 "pinniped version",
                 "pinniped whoami",

@@ -18,6 +18,7 @@
 //! tokens           validates what it returns
 //! audience         exchanges an access token for an ID token of another audience
 //! issuer_client    requests to the issuer
+//! error            the reasons why there is no ID token
 //! ```
 //!
 //! A cached session is used before a refresh token, and a refresh token before a login. The session
@@ -31,6 +32,7 @@ mod browser;
 mod browser_flow;
 mod callback;
 mod device_flow;
+mod error;
 mod issuer_client;
 mod options;
 mod password_flow;
@@ -52,13 +54,10 @@ use pinniped_error::chain;
 use pinniped_go_compat::json::{self as gojson, quote};
 
 use self::attempt::Attempt;
-use self::audience::AudienceError;
-use self::browser_flow::BrowserFlowError;
-use self::device_flow::DeviceFlowError;
+pub use self::error::OidcError;
 use self::options::OidcOptions;
 pub use self::options::OidcOptionsError;
-use self::password_flow::PasswordFlowError;
-use self::provider::{Provider, ProviderError};
+use self::provider::Provider;
 use self::secrets::LoginSecrets;
 use self::tokens::{TokensError, validate};
 use self::turn::{Turn, Waited};
@@ -80,108 +79,10 @@ const MIN_ACCESS_LIFETIME: SignedDuration = SignedDuration::from_secs(10);
 /// tokens that never live for [`MIN_ID_LIFETIME`].
 const MIN_SHARED_LIFETIME: SignedDuration = SignedDuration::from_secs(30);
 
+/// The flow of an identity provider with a password.
 const CLI_PASSWORD: &str = "cli_password";
+/// The flow of an identity provider with a browser.
 const BROWSER_AUTHCODE: &str = "browser_authcode";
-
-/// There is no ID token.
-#[derive(Debug, thiserror::Error)]
-pub enum OidcError {
-    /// There are no random numbers.
-    #[error("the system's random number generator failed")]
-    Random,
-    /// The requested flow of an identity provider is unknown.
-    #[error(
-        "WithLoginFlow error: loginFlow '{flow}' from '{source_name}' must be '{CLI_PASSWORD}' or '{BROWSER_AUTHCODE}'"
-    )]
-    UpstreamFlow {
-        /// The flow.
-        flow: String,
-        /// The flag or environment variable.
-        source_name: &'static str,
-    },
-    /// The issuer cannot be used.
-    #[error(transparent)]
-    Provider(#[from] ProviderError),
-    /// An identity provider was requested, and the issuer is not a Supervisor.
-    #[error(
-        "upstream identity provider name {} was specified, but OIDC issuer {} does not offer Pinniped-style IDP \
-         discovery, so it does not appear to be a Pinniped Supervisor; specifying an upstream identity provider name \
-         is only meant to be used with Pinniped Supervisors",
-        quote(.name), quote(.issuer)
-    )]
-    NoSupervisor {
-        /// The name of the identity provider.
-        name: String,
-        /// The issuer.
-        issuer: String,
-    },
-    /// The Supervisor does not know the type of the identity provider.
-    #[error(
-        "unable to find upstream identity provider with type {}, this Pinniped Supervisor supports IDP types [{supported}]",
-        quote(.type_)
-    )]
-    UpstreamType {
-        /// The type.
-        type_: String,
-        /// The known types.
-        supported: String,
-    },
-    /// The Supervisor does not have the identity provider.
-    #[error(
-        "unable to find upstream identity provider with name {} and type {}{}. Found these providers: {found}",
-        quote(.name), quote(.type_), and_flow(.flow)
-    )]
-    UpstreamProvider {
-        /// The name.
-        name: String,
-        /// The type.
-        type_: String,
-        /// The requested flow; may be empty.
-        flow: String,
-        /// The identity providers as JSON.
-        found: String,
-    },
-    /// The identity provider has no flow.
-    #[error(
-        "unable to infer flow for upstream identity provider with name {} and type {} because there were no flows \
-         discovered for that provider",
-        quote(.name), quote(.type_)
-    )]
-    NoUpstreamFlow {
-        /// The name.
-        name: String,
-        /// The type.
-        type_: String,
-    },
-    /// A refreshed token is not valid.
-    #[error(transparent)]
-    Refreshed(#[from] TokensError),
-    /// The browser brought no tokens.
-    #[error(transparent)]
-    Browser(#[from] BrowserFlowError),
-    /// The password brought no tokens.
-    #[error(transparent)]
-    Password(#[from] PasswordFlowError),
-    /// No device brought tokens.
-    #[error(transparent)]
-    Device(#[from] DeviceFlowError),
-    /// There is no token for the audience.
-    #[error("failed to exchange token")]
-    Audience(#[from] AudienceError),
-    /// The user did not log in in time.
-    #[error("timed out waiting for token callback: context deadline exceeded")]
-    Timeout,
-    /// The login of another process, for which this one waited, failed with this text.
-    #[error("{0} (this is the result of another process, which logged in for this one, too)")]
-    Shared(String),
-    /// Only the user could continue.
-    #[error("the session has ended: log in again")]
-    NeedsUser,
-}
-
-fn and_flow(flow: &str) -> String {
-    if flow.is_empty() { String::new() } else { format!(" and flow {}", quote(flow)) }
-}
 
 /// Returns text of the provider for a message: a terminal does not interpret it.
 fn printable(text: &str) -> String {

@@ -17,6 +17,7 @@ use pinniped_go_compat::io::GoIoError;
 use pinniped_go_compat::json::quote;
 use pinniped_http_client::https::{Redirects, SendError};
 use pinniped_http_client::tcp_dialer::TcpDialer;
+use pinniped_jose::json::parse_object;
 use pinniped_jose::{Jws, MAX_TOKEN_SIZE};
 use pinniped_pki::tls::{Profile, Roots, TlsError};
 use pinniped_secret::SecretString;
@@ -184,15 +185,14 @@ fn read_variable(
 
 /// Returns the end of a JWT's validity, which nothing has verified; `None` if it is not a JWT.
 fn expiry(token: &SecretString) -> Option<Option<Timestamp>> {
-    #[derive(Deserialize)]
-    struct Claims {
-        #[serde(default)]
-        exp: Option<f64>,
-    }
     let jws = Jws::parse(token.expose()).ok()?;
-    let claims: Claims = serde_json::from_slice(jws.unverified_payload()).ok()?;
+    let claims = parse_object(jws.unverified_payload()).ok()?;
+    let seconds = match claims.get("exp") {
+        None => return Some(None),
+        Some(expiry) => expiry.as_f64()?,
+    };
     #[expect(clippy::cast_possible_truncation, reason = "fractions and absurd values are of no interest")]
-    Some(claims.exp.and_then(|seconds| Timestamp::from_second(seconds as i64).ok()))
+    Some(Timestamp::from_second(seconds as i64).ok())
 }
 
 async fn request(

@@ -7,8 +7,8 @@
 //! page         the HTML page, for issuers that are not a Supervisor
 //! ```
 //!
-//! The code is redeemed before the response, so that the page reports the result of the login. It is
-//! redeemed once: a second tab waits for the result of the first.
+//! The code is redeemed before the response, so that the page reports the result of the login. It
+//! is redeemed once: a second tab waits for the result of the first.
 
 mod page;
 mod request;
@@ -34,7 +34,7 @@ use tokio::sync::Semaphore;
 use url::Url;
 
 pub(super) use self::request::login_failed;
-use self::request::{Asked, CallbackParams};
+use self::request::{CallbackParams, CallbackRequest};
 use self::response::{Body, ResponseParams, empty, not_found, origin};
 use crate::printer::Printer;
 
@@ -156,7 +156,7 @@ enum State<T> {
     Decided(Page, Option<Result<T, String>>),
 }
 
-/// What the page of a decided login reports.
+/// The content of the page of a decided login.
 #[derive(Clone)]
 enum Page {
     Success { user: String },
@@ -211,26 +211,26 @@ impl<'a, R: Redeem> Callback<'a, R> {
             return not_found();
         }
         match request::read(request).await {
-            Asked::PreflightWithoutOrigin => {
+            CallbackRequest::PreflightWithoutOrigin => {
                 self.printer.debug("Pinniped: Got OPTIONS request without origin header", &[]);
                 empty(StatusCode::BAD_REQUEST)
             }
-            Asked::Preflight { origin, headers } => {
+            CallbackRequest::Preflight { origin, headers } => {
                 self.printer
                     .debug("Pinniped: Got CORS preflight request from browser", &[("origin", json!(origin))]);
                 self.params.preflight(&headers)
             }
-            Asked::OtherMethod(method) => {
+            CallbackRequest::OtherMethod(method) => {
                 self.printer.debug(
                     "Pinniped: Got unexpected request on callback listener",
                     &[("method", json!(method.as_str()))],
                 );
                 empty(StatusCode::METHOD_NOT_ALLOWED)
             }
-            Asked::InvalidForm(error) => self
+            CallbackRequest::InvalidForm(error) => self
                 .fail(StatusCode::BAD_REQUEST, format!("invalid form: {error}"), TRY_AGAIN)
                 .response(&self.params),
-            Asked::Callback(params) => self.callback(params).await.response(&self.params),
+            CallbackRequest::Callback(params) => self.callback(params).await.response(&self.params),
         }
     }
 

@@ -230,7 +230,7 @@ mod tests {
             bad[member] = value;
             assert!(read(bad.to_string().as_bytes()).is_err(), "{bad}");
         }
-        let mut other = good.clone();
+        let mut other = good;
         other["verification_uri_complete"] = json!("file:///etc");
         assert_eq!(read(other.to_string().as_bytes()).unwrap().verification_uri_complete, None);
         let google = json!({"device_code": "d", "user_code": "u", "verification_url": "https://www.google.com/device"});

@@ -213,7 +213,10 @@ mod tests {
         assert_eq!(key.scopes, ["a", "openid", "z"]);
         assert_eq!(key.redirect_uri, "http://localhost:1234/callback");
         let key = options(&["--upstream-identity-provider-name=n"], &[HOME]).unwrap().session_key();
-        assert_eq!(key.scopes.join(","), DEFAULT_SCOPES);
+        assert_eq!(
+            key.scopes,
+            ["groups", "offline_access", "openid", "pinniped:request-audience", "username"]
+        );
         assert_eq!(
             (key.redirect_uri.as_str(), key.upstream_provider_name.as_str()),
             ("http://localhost:0/callback", "n")

@@ -6,8 +6,8 @@ use qrcode::{EcLevel, QrCode};
 /// The longest address in bytes that fits into a terminal of 80 columns.
 const MAX_LENGTH: usize = 300;
 
-/// Returns the QR code of an address, two rows of modules in one line of text. Modules are inverted,
-/// because most terminals have light text on a dark background; scanners read both.
+/// Returns the QR code of an address, two rows of modules in one line of text. Modules are
+/// inverted, because most terminals have light text on a dark background; scanners read both.
 pub(super) fn render(address: &str) -> Option<String> {
     if address.len() > MAX_LENGTH {
         return None;

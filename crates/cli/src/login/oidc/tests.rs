@@ -32,10 +32,10 @@ fn providers(supported_types: &[&str]) -> IdentityProviders {
     }
 }
 
-fn select(flags: &[&str], found: Option<IdentityProviders>) -> Result<Flow, String> {
+fn select(flags: &[&str], found: Option<&IdentityProviders>) -> Result<Flow, String> {
     let options = options(flags);
     check_upstream_flow(&options)
-        .and_then(|()| select_flow(&options, found.as_ref()))
+        .and_then(|()| select_flow(&options, found))
         .map_err(|error| chain(&error).to_string())
 }
 
@@ -56,7 +56,8 @@ fn the_flow_is_that_of_the_request_or_of_the_identity_provider() {
         (&[&oidc], true, Flow::Browser),
         (&["--upstream-identity-provider-type=other"], true, Flow::Browser),
     ] {
-        assert_eq!(select(flags, supervisor.then(|| providers(&[]))), Ok(expected), "{flags:?}");
+        let found = supervisor.then(|| providers(&[]));
+        assert_eq!(select(flags, found.as_ref()), Ok(expected), "{flags:?}");
     }
 }
 
@@ -100,7 +101,7 @@ fn an_identity_provider_that_does_not_exist_is_an_error() {
             "WithLoginFlow error: loginFlow 'foo' from '--upstream-identity-provider-flow' must be 'cli_password' or 'browser_authcode'".to_owned(),
         ),
     ] {
-        assert_eq!(select(flags, found), Err(error));
+        assert_eq!(select(flags, found.as_ref()), Err(error));
     }
 }
 

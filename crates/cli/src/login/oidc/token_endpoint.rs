@@ -1,4 +1,5 @@
-//! The token endpoint (RFC 6749 §3.2): redeems authorization codes, refresh tokens and device codes.
+//! The token endpoint (RFC 6749 §3.2): redeems authorization codes, refresh tokens and device
+//! codes.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;

@@ -1,5 +1,5 @@
-//! The browser of a user: a script that the program runs as `xdg-open`, and requests to the callback
-//! listener.
+//! The browser of a user: a script that the program runs as `xdg-open`, and requests to the
+//! callback listener.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};

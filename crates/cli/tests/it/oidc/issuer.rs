@@ -47,7 +47,7 @@ impl Default for Settings {
     }
 }
 
-/// What the issuer remembers of a login.
+/// The parameters of a login that the issuer remembers.
 #[derive(Clone, Debug)]
 struct Authorization {
     nonce: String,
@@ -108,7 +108,7 @@ impl Issuer {
     }
 
     /// Returns the arguments of `login oidc` for this issuer.
-    pub(crate) fn args<'a>(&self, more: &[&'a str]) -> Vec<String> {
+    pub(crate) fn args(&self, more: &[&str]) -> Vec<String> {
         let issuer = format!("--issuer={}", self.server.url());
         let ca = format!("--ca-bundle-data={}", self.server.ca_data());
         let fixed = ["login", "oidc", &issuer, &ca].map(str::to_owned);

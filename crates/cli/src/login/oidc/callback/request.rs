@@ -15,7 +15,7 @@ const MAX_FORM: usize = 1024 * 1024;
 
 /// The purpose of a request.
 #[derive(Debug)]
-pub(super) enum Asked {
+pub(super) enum CallbackRequest {
     /// The browser asks whether a page of the issuer may send a request.
     Preflight { origin: String, headers: HeaderMap },
     /// The same, without the origin of the page.
@@ -38,23 +38,23 @@ pub(super) struct CallbackParams {
 }
 
 /// Reads a request.
-pub(super) async fn read(request: Request<Incoming>) -> Asked {
+pub(super) async fn read(request: Request<Incoming>) -> CallbackRequest {
     let (parts, body) = request.into_parts();
     let query = parts.uri.query().unwrap_or_default();
     match parts.method {
         Method::OPTIONS => match parts.headers.get(ORIGIN).filter(|origin| !origin.is_empty()) {
-            Some(origin) => Asked::Preflight {
+            Some(origin) => CallbackRequest::Preflight {
                 origin: String::from_utf8_lossy(origin.as_bytes()).into_owned(),
                 headers: parts.headers,
             },
-            None => Asked::PreflightWithoutOrigin,
+            None => CallbackRequest::PreflightWithoutOrigin,
         },
-        Method::GET => Asked::Callback(params(&[query])),
+        Method::GET => CallbackRequest::Callback(params(&[query])),
         Method::POST => match form(&parts.headers, body).await {
-            Ok(form) => Asked::Callback(params(&[form.as_str(), query])),
-            Err(error) => Asked::InvalidForm(error),
+            Ok(form) => CallbackRequest::Callback(params(&[form.as_str(), query])),
+            Err(error) => CallbackRequest::InvalidForm(error),
         },
-        method => Asked::OtherMethod(method),
+        method => CallbackRequest::OtherMethod(method),
     }
 }
 

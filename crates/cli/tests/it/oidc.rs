@@ -5,10 +5,13 @@
 //! browser      the user's browser, which a test drives
 //! flows        the flows, and what can go wrong in them
 //! terminal     prompts
+//! commands     commands that log in as the plugin of a kubeconfig would
 //! sessions     caches, refresh, and many processes at once
 //! ```
 
 mod browser;
+#[cfg(unix)]
+mod commands;
 mod flows;
 mod issuer;
 mod sessions;

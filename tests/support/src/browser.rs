@@ -1,7 +1,7 @@
 //! A headless Chromium, driven by ChromeDriver with the WebDriver protocol of W3C.
 //!
 //! The protocol is JSON over HTTP on loopback, and tests need a dozen of its commands, so
-//! [`web_driver`] implements them: the crates for it bring a second major version of `http`, or a
+//! `web_driver` implements them: the crates for it bring a second major version of `http`, or a
 //! second HTTP client with a TLS stack of its own.
 //!
 //! Loopback is enough: a browser runs in the network namespace of its test, with a new and empty

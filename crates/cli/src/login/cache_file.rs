@@ -170,17 +170,24 @@ impl<E: CacheEntry> CacheFile<E> {
         let lock = folder.open(&self.name(".lock")).and_then(|lock| acquire(&lock.file).map(|()| lock.file));
         let _held = lock.map_err(|source| CacheFileError::Lock { path: path(), source })?;
         let name = self.name("");
-        let mut file = folder.open(&name).map_err(|source| CacheFileError::Open { path: path(), source })?;
-        let (mut entries, problem) = match read(&mut file) {
-            Ok(entries) => (entries, None),
-            Err(problem) => (Vec::new(), Some(problem)),
+        let file = folder.open(&name).map_err(|source| CacheFileError::Open { path: path(), source })?;
+        let (before, (mut entries, problem)) = match content(&file) {
+            Ok(before) => {
+                let entries = parse(&before);
+                (before, entries.map_or_else(|problem| (Vec::new(), Some(problem)), |all| (all, None)))
+            }
+            Err(problem) => (Zeroizing::default(), (Vec::new(), Some(problem))),
         };
         drop(file);
         entries.retain_mut(|entry: &mut E| entry.prune(now));
         change(&mut entries);
         entries.retain_mut(|entry| entry.prune(now));
         entries.sort_by_key(E::created);
-        let written = text(&entries).and_then(|text| folder.replace(&name, text.as_bytes()));
+        let written = text(&entries).and_then(|after| match after == before {
+            // Many uses in one second.
+            true => Ok(()),
+            false => folder.replace(&name, after.as_bytes()),
+        });
         written.map_err(|source| CacheFileError::Write { path: path(), source })?;
         match problem {
             Some(problem) => Err(CacheFileError::Replaced { path: path(), problem }),
@@ -205,18 +212,22 @@ fn acquire(lock: &File) -> io::Result<()> {
     }
 }
 
-/// Returns the entries of the file; none if it is new. Content is not used if it has an unknown
-/// format, or if another user could have written it.
-fn read<E: CacheEntry>(file: &mut Private) -> Result<Vec<E>, &'static str> {
-    let mut text = Zeroizing::new(String::new());
+/// Returns the text of the file, unless another user could have written it.
+fn content(file: &Private) -> Result<Zeroizing<String>, &'static str> {
     if file.was_writable_by_others {
         return Err("other users could write to it");
     }
-    (&file.file).take(MAX_SIZE).read_to_string(&mut text).map_err(|_| "it could not be read as text")?;
+    let mut text = Zeroizing::new(String::new());
+    let read = (&file.file).take(MAX_SIZE).read_to_string(&mut text);
+    read.map(|_| text).map_err(|_| "it could not be read as text")
+}
+
+/// Returns the entries of a file; none if it is new.
+fn parse<E: CacheEntry>(text: &str) -> Result<Vec<E>, &'static str> {
     if text.is_empty() {
         return Ok(Vec::new());
     }
-    match serde_saphyr::from_str::<Document<E>>(&text) {
+    match serde_saphyr::from_str::<Document<E>>(text) {
         Ok(document) if document.api_version == API_VERSION && document.kind == E::KIND => {
             Ok(document.credentials.unwrap_or_default())
         }

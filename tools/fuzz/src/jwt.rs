@@ -55,7 +55,7 @@ pub fn check(data: &[u8]) {
     match KEY_SET.with(|keys| verifier().verify_with(token, keys, now())) {
         Err(error) => drop(error.to_string()),
         Ok(token) => {
-            // Nobody has the private keys, so the signed text must be that of a seed.
+            // The private keys were discarded, so the signed text must be that of a seed.
             let signed = signing_input(text);
             assert!(ACCEPTED.iter().any(|seed| signing_input(seed) == signed), "{text}");
             let payload = text.split('.').nth(1).expect("a payload");

@@ -51,7 +51,7 @@ pub enum DeviceFlowError {
     Denied,
     /// The code expired before the user logged in.
     #[error(
-        "login failed with code \"expired_token\": nobody logged in with this code in time; run your command again for another one"
+        "login failed with code \"expired_token\": no login used this code in time; run your command again for another one"
     )]
     Expired,
     /// The device code was not redeemed.

@@ -302,7 +302,7 @@ fn the_device_flow_needs_no_browser_here() {
         ),
         (
             "expired_token",
-            "login failed with code \"expired_token\": nobody logged in with this code in time; run your command again for another one",
+            "login failed with code \"expired_token\": no login used this code in time; run your command again for another one",
         ),
         ("invalid_client", "could not complete device code exchange: oauth2: \"invalid_client\""),
     ] {

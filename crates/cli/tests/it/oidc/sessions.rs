@@ -162,7 +162,7 @@ fn caches_that_cannot_be_used_degrade_to_a_login_with_a_warning() {
     );
     assert_eq!(desktop.home.run(&args).stdout, run.stdout, "the caches work again");
 
-    // A directory in the place of the files: nothing can be stored, whoever runs the test.
+    // A directory in the place of the files: nothing can be stored, not even by root.
     for name in [SESSIONS, CREDENTIALS] {
         std::fs::remove_file(desktop.file(name)).unwrap();
         std::fs::create_dir(desktop.file(name)).unwrap();

@@ -168,7 +168,6 @@ async fn a_port_in_use_is_reported_and_the_pod_keeps_running_but_is_not_ready() 
         assert_eq!(response.status, status, "{path}: {}", response.head);
     }
     assert_eq!(pod.restarts, 0);
-    own.forget_apis().await;
 }
 
 #[tokio::test]

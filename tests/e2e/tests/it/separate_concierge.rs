@@ -75,15 +75,6 @@ impl SeparateConcierge {
         self.check(waited.await.map(drop));
     }
 
-    /// Removes the APIs of this installation from the API server. An API without a backend would
-    /// block the deletion of every namespace, because the API server could not list the namespace's
-    /// objects.
-    pub(crate) async fn forget_apis(&self) {
-        let names = ["login", "identity"].map(|group| format!("v1alpha1.{group}.concierge.{}", self.suffix));
-        let delete = ["delete", "apiservices", &names[0], &names[1]];
-        self.world.kubectl().output(&delete).await.unwrap();
-    }
-
     pub(crate) async fn await_log(&self, wanted: &str) {
         let waited = wait::until(SOON, format!("{wanted:?} in the log"), async || {
             self.pods.logs(self.app).contains(wanted).then_some(())
@@ -94,6 +85,26 @@ impl SeparateConcierge {
     pub(crate) fn check(&self, result: anyhow::Result<()>) {
         if let Err(error) = result {
             panic!("{}\n{error:#}", self.pods.log_tails(self.app, 30));
+        }
+    }
+}
+
+impl Drop for SeparateConcierge {
+    /// Removes the Deployment and the APIs, so that no program of a finished test keeps running. An
+    /// API without a backend would block the deletion of every namespace, because the API server
+    /// could not list the namespace's objects.
+    fn drop(&mut self) {
+        let [login, identity] =
+            ["login", "identity"].map(|group| format!("v1alpha1.{group}.concierge.{}", self.suffix));
+        let deletions: [&[&str]; 2] = [
+            &["delete", "apiservices", &login, &identity, "--ignore-not-found"],
+            &["delete", "deployment", self.app, "-n", self.app, "--ignore-not-found", "--wait=false"],
+        ];
+        for args in deletions {
+            let deleted = self.world.kubectl().command(args).output();
+            if !deleted.as_ref().is_ok_and(|output| output.status.success()) {
+                eprintln!("could not remove {}: {deleted:?}", self.app);
+            }
         }
     }
 }

@@ -35,7 +35,7 @@ pub(crate) struct Element {
 /// An expression.
 #[derive(Clone, Debug)]
 pub(crate) enum Expr {
-    /// The place of an expression that could not be parsed.
+    /// Stands for an expression that could not be parsed.
     Invalid,
     Literal(Literal),
     Ident(Arc<str>),
@@ -105,7 +105,7 @@ impl Ast {
         self.nodes[id.index()].expr = expr;
     }
 
-    /// Returns the place of a node in the source, in code points.
+    /// Returns the position of a node in the source, in code points.
     pub(crate) fn offset(&self, id: Id) -> u32 {
         self.nodes[id.index()].offset
     }

@@ -60,7 +60,7 @@ impl Usage {
         if self.cost > self.budget.cost { Err(EvaluationError::CostLimit) } else { Ok(()) }
     }
 
-    /// Takes back cost that was counted for a part of a test for a field.
+    /// Subtracts cost that was counted for a part of a test for a field.
     pub(crate) fn refund(&mut self, cost: u64) {
         self.cost = self.cost.saturating_sub(cost);
     }

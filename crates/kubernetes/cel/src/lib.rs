@@ -9,8 +9,8 @@
 //!
 //! Every input is bounded: the length and the nesting of an expression, the size of its types, the
 //! cost of an evaluation, the size of the values that it builds, and regular expressions. The crate
-//! does no I/O and reads no clock. It contains no notion of a token: callers declare variables in
-//! an [`Environment`].
+//! does no I/O and reads no clock. It has no type for tokens: callers declare variables in an
+//! [`Environment`].
 //!
 //! Read `program.rs` first: [`compile`] and [`Program::evaluate`] call the parser (`parser.rs`),
 //! the checker (`checker.rs`) and the interpreter (`interpreter.rs`) in this order.

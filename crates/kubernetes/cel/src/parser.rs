@@ -79,7 +79,7 @@ struct Parser<'a> {
     source: &'a Source,
     tokens: Vec<Token>,
     position: usize,
-    /// The tokens that can follow each rule that is under way.
+    /// The tokens that can follow each active rule.
     follow: Vec<Set>,
     depth: Depth,
     recovery: recovery::Recovery,
@@ -91,7 +91,7 @@ struct Parser<'a> {
     operations: Vec<u32>,
 }
 
-/// The numbers of rules that are under way.
+/// The numbers of active rules.
 #[derive(Default)]
 struct Depth {
     expressions: u32,

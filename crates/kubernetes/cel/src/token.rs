@@ -86,7 +86,7 @@ const NAMES: [(Kind, &str); 36] = [
     (Kind::EscapedIdentifier, "ESC_IDENTIFIER"),
 ];
 
-/// A token and its place in the source, in code points.
+/// A token and its position in the source, in code points.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Token {
     pub(crate) kind: Kind,

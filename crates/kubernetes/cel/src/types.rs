@@ -76,7 +76,7 @@ impl Type {
         Self::Type(Some(Arc::new(of)))
     }
 
-    /// Reports whether the type says nothing about the value.
+    /// Reports whether the type permits every value.
     pub(crate) fn is_dyn(&self) -> bool {
         matches!(self, Self::Dyn | Self::Any)
     }

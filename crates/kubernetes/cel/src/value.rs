@@ -135,7 +135,7 @@ impl Value {
         }
     }
 
-    /// Reports whether the value is the default of its type, as `optional.ofNonZeroValue` asks.
+    /// Reports whether the value is the default of its type, as `optional.ofNonZeroValue` requires.
     pub(crate) fn is_zero(&self) -> bool {
         match self {
             Self::Null => true,

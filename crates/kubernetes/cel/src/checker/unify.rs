@@ -40,7 +40,7 @@ impl Bindings {
         }
     }
 
-    /// Reports whether each type can be used where the other is expected. Keeps the bindings that
+    /// Reports whether each type can be used where the other is expected. Stores the bindings that
     /// this needs only if all can.
     pub(super) fn assignable_all(&mut self, from: &[Type], to: &[Type]) -> bool {
         self.changes.clear();
@@ -122,7 +122,7 @@ impl Bindings {
     /// Reports whether a parameter occurs in a type.
     fn occurs(&self, parameter: &Type, within: &Type) -> bool {
         let mut pending = vec![within];
-        // Bindings have no cycle, and types have a bounded size. The count is a second fence.
+        // Bindings have no cycle, and types have a bounded size. The count is a second protection.
         for _ in 0..100 * MAX_TYPE_SIZE {
             let Some(next) = pending.pop() else { return false };
             if next == parameter {
@@ -168,7 +168,7 @@ impl Bindings {
     }
 }
 
-/// Returns the type that says less about the value. The two are known to unify.
+/// Returns the less specific of two types that unify.
 pub(super) fn most_general(first: &Type, second: &Type) -> Type {
     if less_specific(first, second) { first.clone() } else { second.clone() }
 }

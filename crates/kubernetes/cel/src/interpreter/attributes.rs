@@ -67,7 +67,7 @@ impl Interpreter<'_> {
         }
     }
 
-    /// Evaluates what a field or an index is selected from.
+    /// Evaluates the operand of a field or of an index.
     fn operand(&mut self, id: Id, base: bool) -> Evaluation {
         if self.is_attribute(id) {
             self.usage.work(1)?;

@@ -96,7 +96,7 @@ fn parse(text: &str) -> Result<Cidr, EvaluationError> {
     })
 }
 
-/// Parses a network with Go's reasons of refusal.
+/// Parses a network with Go's error texts.
 fn parse_prefix(text: &str) -> Result<IpNet, String> {
     let quoted = quote(text);
     let refused = |reason: String| {

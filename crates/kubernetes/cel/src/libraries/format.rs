@@ -200,7 +200,7 @@ fn qualified_name(text: &str) -> Vec<String> {
     errors
 }
 
-/// Replaces the last character of a prefix of a name, as the name goes on.
+/// Replaces the last character of a prefix of a name, because the name continues.
 fn masked(text: &str) -> String {
     match text.strip_suffix('-') {
         // As in Kubernetes, the character before the dash is dropped too.

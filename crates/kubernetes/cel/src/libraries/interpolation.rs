@@ -8,7 +8,7 @@ use crate::error::EvaluationError;
 use crate::interpreter::Evaluation;
 use crate::value::{Key, OpaqueValue, Value};
 
-/// The number of digits after the point, if the clause does not say it.
+/// The number of digits after the point, if the clause does not specify it.
 const DEFAULT_PRECISION: usize = 6;
 /// The largest number of digits after the point.
 const MAX_PRECISION: usize = 1_000;

@@ -113,7 +113,7 @@ pub(super) fn is_mapped(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V6(ip) if ip.to_ipv4_mapped().is_some())
 }
 
-/// Parses an address with Go's reasons of refusal. A zone is dropped.
+/// Parses an address with Go's error texts. A zone is dropped.
 pub(super) fn parse_address(text: &str) -> Result<IpAddr, String> {
     match text.find(['.', ':', '%']).map(|index| text.as_bytes()[index]) {
         Some(b'.') => parse_v4(text).map(IpAddr::V4),

@@ -1,6 +1,6 @@
 //! Quantities of Kubernetes, such as `1.5Gi` or `100m`.
 //!
-//! Amounts beyond 10²⁹ are cut to the largest amount.
+//! Amounts beyond 10²⁹ become the largest amount.
 
 use std::cmp::Ordering;
 

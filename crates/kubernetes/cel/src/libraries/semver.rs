@@ -12,7 +12,7 @@ use crate::error::EvaluationError;
 use crate::interpreter::Evaluation;
 use crate::value::{OpaqueValue, Value};
 
-/// A version. Build metadata does not matter and is not kept.
+/// A version. Build metadata has no effect and is dropped.
 pub(crate) struct Version {
     numbers: [u64; 3],
     prerelease: Vec<Identifier>,

@@ -10,7 +10,7 @@ pub(crate) const ACCUMULATOR: &str = "@result";
 /// The name that older versions of cel-go used for it.
 const OLD_ACCUMULATOR: &str = "__result__";
 
-/// An error of a macro: the node to blame, and the message.
+/// An error of a macro: the node that causes it, and the message.
 type Error = (Id, String);
 
 impl Parser<'_> {
@@ -59,7 +59,7 @@ impl Parser<'_> {
 
 struct Expansion<'p, 's> {
     parser: &'p mut Parser<'s>,
-    /// The place of the call: nodes of the expansion have it.
+    /// The position of the call, which is that of all nodes of the expansion.
     offset: u32,
 }
 

@@ -12,7 +12,7 @@ pub(super) struct Recovery {
     active: bool,
     attempts: u32,
     reports: usize,
-    /// The place of the last error, and the states in which errors occurred there.
+    /// The position of the last error, and the states in which errors occurred there.
     last_index: Option<usize>,
     last_states: u64,
 }
@@ -25,7 +25,7 @@ impl Recovery {
     }
 }
 
-/// A place in the grammar where an error can occur.
+/// A position in the grammar at which an error can occur.
 #[derive(Clone, Copy)]
 pub(super) struct State(pub(super) u8);
 
@@ -49,7 +49,7 @@ impl Parser<'_> {
         format!("'{}'", escape_white_space(&self.text(token)))
     }
 
-    /// Adds the tokens that can follow the rules under way, while these can end.
+    /// Adds the tokens that can follow the active rules, while these can end.
     fn expected(&self, mut set: Set) -> Set {
         for follow in self.follow.iter().rev() {
             if !set.can_end() {
@@ -60,7 +60,7 @@ impl Parser<'_> {
         set.tokens()
     }
 
-    /// Returns all tokens at which a rule under way can continue.
+    /// Returns all tokens at which an active rule can continue.
     fn recovery_set(&self) -> Set {
         self.follow.iter().fold(Set::of(&[]), |all, set| all.or(*set)).tokens()
     }
@@ -115,7 +115,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// Checks that the current token can begin what comes next: one of several alternatives.
+    /// Checks that the current token can begin one of the next alternatives.
     pub(super) fn sync(&mut self, expected: Set) -> Result<(), Failure> {
         if self.recovery.active || expected.has(self.kind()) || self.delete_token(expected)? {
             return Ok(());
@@ -123,7 +123,7 @@ impl Parser<'_> {
         Err(Failure::Mismatch(expected))
     }
 
-    /// Checks that the current token can begin another round of a loop, or what follows it.
+    /// Checks that the current token can begin another round of a loop, or the part after it.
     pub(super) fn sync_loop(&mut self, expected: Set) -> Result<(), Abort> {
         if self.recovery.active || expected.has(self.kind()) {
             return Ok(());
@@ -134,7 +134,7 @@ impl Parser<'_> {
 
     /// Accepts a token of this kind. `after` are the tokens that can come after it in the rule.
     ///
-    /// Returns `None` if the token is missing, but what comes after it is there.
+    /// Returns `None` if the token is missing, and the current token can come after it.
     pub(super) fn expect(&mut self, kind: Kind, after: Set) -> Result<Option<Token>, Failure> {
         if self.kind() == kind {
             return Ok(Some(self.accept()));

@@ -15,11 +15,11 @@ pub struct Map {
 /// The origin of a map: it decides which keys select an entry.
 #[derive(Clone)]
 enum Kind {
-    /// An expression built it.
+    /// The map was built by an expression.
     Built,
-    /// JSON has it. A key that selects can be escaped: `a__dot__b` for `a.b`.
+    /// The map was read from JSON. A key that selects can be escaped: `a__dot__b` for `a.b`.
     Json,
-    /// It is the value of a variable. Like `Json`, but it is no map for most functions.
+    /// The map is the value of a variable. Like `Json`, but most functions refuse it.
     Object(Arc<str>),
 }
 
@@ -181,7 +181,7 @@ impl Map {
     }
 }
 
-/// Returns the integer that a double is exactly.
+/// Returns the integer that equals a double.
 pub(crate) fn exact_int(value: f64) -> Option<i64> {
     let limit = i64::MAX as f64;
     (value.fract() == 0.0 && value >= -limit && value < limit).then_some(value as i64)

@@ -298,7 +298,7 @@ impl Translator {
         };
         let class = self.slice(start, end);
         self.at = end;
-        // The names of classes are those of the crate, nearly.
+        // Most names of classes are those of the crate.
         if regex::Regex::new(&class).is_err() {
             return Err(format!("invalid character class range: `{class}`"));
         }

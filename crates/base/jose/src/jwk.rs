@@ -33,7 +33,7 @@ pub enum JwkError {
     /// The key is for encryption, or for signing only (`use`, `key_ops`).
     #[error("the key is not for the verification of signatures")]
     Purpose,
-    /// The key contains its private half, so that everybody who can read it can sign.
+    /// The key contains its private half, with which every reader of it can sign.
     #[error("the key contains a private key")]
     Private,
     /// The algorithm of the key is not supported, or does not fit its type or curve.
@@ -48,7 +48,7 @@ pub enum JwkError {
 }
 
 /// A public key. The form that the cryptographic library needs is prepared on first use and then
-/// kept, so that a verification costs no more than the signature.
+/// cached, so that a verification costs no more than the signature.
 pub struct PublicKey {
     id: Option<String>,
     material: Material,

@@ -129,7 +129,7 @@ impl<'t> Jws<'t> {
         self.type_.as_deref()
     }
 
-    /// Returns the payload. Before the signature is verified, anybody may have written it.
+    /// Returns the payload. Before the signature is verified, it may be an attacker's.
     pub fn unverified_payload(&self) -> &[u8] {
         &self.payload
     }

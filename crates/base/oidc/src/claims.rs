@@ -17,7 +17,7 @@ pub struct ClaimsError {
     expected: &'static str,
 }
 
-/// The place at which a distributed claim is found (OpenID Connect Core 1.0, section 5.6.2).
+/// The endpoint at which a distributed claim is found (OpenID Connect Core 1.0, section 5.6.2).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClaimSource {
     /// The address; empty for an aggregated claim.

@@ -7,7 +7,7 @@
 //! the texts of the library `github.com/coreos/go-oidc`, because users search for them.
 //!
 //! This crate does not run the authorization code flow and stores no token. It interprets no claim
-//! other than those that it verifies. Signatures are the business of `pinniped-jose`.
+//! other than those that it verifies. `pinniped-jose` verifies signatures.
 //!
 //! ```
 //! use std::time::Duration;

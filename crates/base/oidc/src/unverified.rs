@@ -25,7 +25,7 @@ pub enum MalformedToken {
     Payload(#[source] JsonError),
 }
 
-/// A well-formed ID token. Anybody may have written it. `Debug` prints nothing of it.
+/// A well-formed ID token. It may be an attacker's. `Debug` prints nothing of it.
 pub struct UnverifiedIdToken<'t> {
     pub(crate) jws: Jws<'t>,
     pub(crate) claims: Map<String, Value>,

@@ -110,7 +110,7 @@ fn keys_that_the_token_brings_are_not_used() {
         "jku": "https://attacker.example/keys", "x5u": "https://attacker.example/certificate", "x5c": ["AAAA"],
     });
     assert_eq!(verify(&keys, &attacker.sign_text(&header.to_string(), "{}")), Err(SignatureError::NoKey));
-    // They do not harm either.
+    // They have no effect on a token with the right key.
     assert_eq!(verify(&keys, &signer.sign_text(&header.to_string(), "{}")), Ok(Algorithm::Es256));
 }
 

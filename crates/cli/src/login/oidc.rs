@@ -15,7 +15,7 @@
 //!   qr_code          its address for a phone
 //! terminal         prompts
 //! token_endpoint   redeems codes and refresh tokens
-//! tokens           validates what it returns
+//! tokens           validates its responses
 //! audience         exchanges an access token for an ID token of another audience
 //! issuer_client    requests to the issuer
 //! error            the reasons why there is no ID token

@@ -73,7 +73,7 @@ pub enum WorkloadError {
     /// The token is not a JWT. The text contains no part of it.
     #[error("{origin} does not contain a JWT")]
     NoJwt {
-        /// The place of the token.
+        /// The source of the token.
         origin: String,
     },
     /// The roots cannot be used.
@@ -106,7 +106,7 @@ pub(super) enum WorkloadToken {
 }
 
 impl WorkloadToken {
-    /// Reads the flags of `login token`, and the token, unless a service has it.
+    /// Reads the flags of `login token`, and the token, unless a service issues it.
     pub(super) fn from_flags(parsed: &Parsed, environment: &Environment) -> Result<Self, WorkloadError> {
         let file = || parsed.string("token-file");
         let variable = || parsed.string("token-env");

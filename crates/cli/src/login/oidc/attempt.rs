@@ -64,7 +64,7 @@ impl Attempt<'_> {
         Ok(validate(response, &self.options.client_id, nonce, None, self.provider).await?)
     }
 
-    /// Tells the user of a session without a browser about the flow that needs none.
+    /// Suggests the device flow to the user of a session without a browser.
     pub(super) fn suggest_device_flow(&self) {
         let can = self.provider.device_authorization_url.is_some();
         if can && self.options.flow == LoginFlow::Browser && self.options.browser.is_remote() {

@@ -28,8 +28,8 @@ const MORE_DIRECTORIES: [&str; 3] = ["/usr/local/bin", "/usr/bin", "/bin"];
 #[cfg(windows)]
 const MORE_DIRECTORIES: [&str; 1] = [r"C:\Windows\System32"];
 
-/// The time in which the program has to fail to count as failed. Some of them run for as long as
-/// the browser does.
+/// The time for which the end of the program is awaited. A program that still runs after it counts
+/// as successful, because some programs run for as long as the browser does.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// No browser was opened.
@@ -53,7 +53,7 @@ pub(super) enum BrowserError {
     Failed { program: PathBuf, status: std::process::ExitStatus },
 }
 
-/// Opens addresses.
+/// The browser of the session, which opens addresses.
 #[derive(Debug)]
 pub(super) struct Browser {
     path: Option<String>,

@@ -2,7 +2,7 @@
 //! authorization code (RFC 8252 §7.3), as a redirect or as a form that a page of the issuer sends.
 //!
 //! ```text
-//! request      what a request asks for, as data
+//! request      the purpose of a request, as data
 //! response     the responses, as data
 //! page         the HTML page, for issuers that are not a Supervisor
 //! ```

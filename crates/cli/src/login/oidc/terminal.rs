@@ -48,13 +48,13 @@ pub(super) fn print(text: &str) {
     let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
 }
 
-/// Asks for a line and returns it without surrounding white space.
+/// Prompts for a line and returns it without surrounding white space.
 pub(super) async fn read_line(prompt: &str) -> Result<String, PromptError> {
     let line = prompt_for(prompt).await?;
     Ok(text(&line)?.trim().to_owned())
 }
 
-/// Asks for a line that is not shown.
+/// Prompts for a line that is not shown.
 pub(super) async fn read_secret(prompt: &str) -> Result<SecretString, PromptError> {
     if !is_terminal() {
         return Err(PromptError::NoTerminal);

@@ -1,4 +1,4 @@
-//! Tests of the format, and of what is removed.
+//! Tests of the format, and of the removal of expired tokens and unused sessions.
 
 use serde_json::json;
 

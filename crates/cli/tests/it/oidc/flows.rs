@@ -1,4 +1,4 @@
-//! The flows, and what can go wrong in them.
+//! The flows, and their failures.
 
 use std::net::TcpListener;
 

@@ -16,7 +16,7 @@ const MAX_FORM: usize = 1024 * 1024;
 /// The purpose of a request.
 #[derive(Debug)]
 pub(super) enum CallbackRequest {
-    /// The browser asks whether a page of the issuer may send a request.
+    /// A preflight request, before a page of the issuer sends a request.
     Preflight { origin: String, headers: HeaderMap },
     /// The same, without the origin of the page.
     PreflightWithoutOrigin,

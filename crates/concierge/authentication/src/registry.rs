@@ -3,8 +3,8 @@
 //! Readers take a snapshot without a lock. Writers, one controller per kind, replace the map as a
 //! whole.
 //!
-//! `crates/concierge/controllers/src/authenticators.rs` lists what a new kind of authenticator
-//! needs.
+//! `crates/concierge/controllers/src/authenticators.rs` lists the parts of a new kind of
+//! authenticator.
 
 use std::collections::HashMap;
 use std::fmt;

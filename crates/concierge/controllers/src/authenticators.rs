@@ -1,4 +1,4 @@
-//! The controllers of authenticators: one module for each kind, and what all kinds share.
+//! The controllers of authenticators: one module for each kind, and their common parts.
 //!
 //! ```text
 //! webhook      WebhookAuthenticator

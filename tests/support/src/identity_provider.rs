@@ -328,7 +328,7 @@ impl IdentityProvider {
         serde_json::from_str(&text).with_context(|| format!("no JSON: {text}"))
     }
 
-    /// Logs in on the page that the browser shows, and consents where the provider asks for it.
+    /// Logs in on the page that the browser shows, and consents where the provider requires it.
     /// Returns when the browser has left the provider.
     ///
     /// # Errors
@@ -356,7 +356,7 @@ impl IdentityProvider {
         }
     }
 
-    /// Consents to the requested scopes. Keycloak does not ask for consent of this client.
+    /// Consents to the requested scopes. Keycloak does not require consent for this client.
     ///
     /// # Errors
     /// Returns an error when there is no consent page in time.

@@ -1,4 +1,4 @@
-//! Logins at oidc-provider, which asks for consent.
+//! Logins at oidc-provider, which requires consent.
 
 use pinniped_test_support::identity_provider::{Kind, PINNY};
 

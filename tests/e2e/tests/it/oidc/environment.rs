@@ -41,7 +41,7 @@ pub(super) async fn stage(kind: Kind, home: &str, test: &str) -> Option<Stage> {
     let provider = kind.for_test(test)?;
     let browser = Programs::for_test(test)?;
     let world = World::shared().unwrap();
-    // Without pods there are no names of providers either.
+    // The names of providers need the network of the pods.
     world.pods(test)?;
     let (installed, provider) = tokio::join!(installed::shared(test), running(world, kind, &provider));
     let installed = installed?;

@@ -13,7 +13,7 @@ async fn the_page_configures_keycloak_and_a_user_logs_in() {
     let Some(stage) = stage(Kind::Keycloak, "howto-oidc", test).await else { return };
     let Stage { installed, login, .. } = &stage;
     let provider = &login.provider;
-    // The variables that the page asks for, and the program that opens links.
+    // The variables that the page requires, and the program that opens links.
     let variables = format!(
         "KEYCLOAK={} REALM=pinniped CA={} ADMINISTRATOR=admin PASSWORD=admin\nexport PATH={}:$PATH\nunset SSH_CONNECTION",
         provider.address(),

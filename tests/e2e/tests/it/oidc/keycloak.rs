@@ -5,7 +5,7 @@ use pinniped_test_support::identity_provider::{CLIENT_ID, Kind, PINNY, RYAN};
 use super::environment::{DISCOVERY, Stage, stage};
 
 const LISTING: [&str; 3] = ["get", "pods", "-A"];
-/// The heading of our page after a login.
+/// The heading of the page of `pinniped` after a login.
 const LOGGED_IN: &str = "You are logged in";
 
 /// Checks the page that the browser shows after a login.

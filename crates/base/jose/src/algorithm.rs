@@ -30,7 +30,7 @@ pub enum Algorithm {
 }
 
 /// A curve, which determines the algorithm (RFC 7518, section 3.4).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Curve {
     P256,
     P384,

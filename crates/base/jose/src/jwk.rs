@@ -56,6 +56,7 @@ pub struct PublicKey {
     uses: Box<[Use]>,
 }
 
+#[derive(PartialEq, Eq, Hash)]
 enum Material {
     Rsa { modulus: Vec<u8>, exponent: Vec<u8> },
     Ec { curve: Curve, point: Vec<u8> },
@@ -71,6 +72,14 @@ impl fmt::Debug for PublicKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PublicKey").field("id", &self.id).finish_non_exhaustive()
     }
+}
+
+/// All that distinguishes a key from others: its ID, its numbers, and its algorithms.
+#[derive(PartialEq, Eq, Hash)]
+pub struct KeyIdentity<'k> {
+    id: Option<&'k str>,
+    material: &'k Material,
+    algorithms: Vec<Algorithm>,
 }
 
 /// The members that are read. `x5u`, `x5c` and thumbprints are not.
@@ -125,6 +134,12 @@ impl PublicKey {
     /// Returns the ID of the key (`kid`), unless it is empty.
     pub fn id(&self) -> Option<&str> {
         self.id.as_deref()
+    }
+
+    /// Returns the parts by which keys are compared.
+    pub fn identity(&self) -> KeyIdentity<'_> {
+        let algorithms = self.uses.iter().map(|one| one.algorithm).collect();
+        KeyIdentity { id: self.id(), material: &self.material, algorithms }
     }
 
     /// Returns whether the key is made for this algorithm.

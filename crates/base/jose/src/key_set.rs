@@ -4,6 +4,7 @@
 //! key at the provider does not make the others unusable.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
@@ -49,7 +50,8 @@ pub enum SignatureError {
 /// Public keys, ordered by their IDs.
 #[derive(Debug, Default)]
 pub struct KeySet {
-    keys: Vec<PublicKey>,
+    /// Shared, because a caller may need a key for longer than its set.
+    keys: Vec<Arc<PublicKey>>,
     skipped: usize,
 }
 
@@ -99,7 +101,8 @@ impl KeySet {
             return Err(KeySetError::TooLarge);
         }
         let raw: RawKeySet<'_> = from_object(json)?;
-        let mut keys: Vec<_> = raw.keys.iter().filter_map(|key| PublicKey::parse(key.get()).ok()).collect();
+        let mut keys: Vec<_> =
+            raw.keys.iter().filter_map(|key| PublicKey::parse(key.get()).ok()).map(Arc::new).collect();
         let skipped = raw.keys.len() - keys.len();
         // The sort is stable: keys with the same ID are tried in the order of the set.
         keys.sort_by(|one, other| one.id().cmp(&other.id()));
@@ -122,7 +125,7 @@ impl KeySet {
     }
 
     /// Returns the keys, ordered by their IDs.
-    pub fn keys(&self) -> &[PublicKey] {
+    pub fn keys(&self) -> &[Arc<PublicKey>] {
         &self.keys
     }
 
@@ -132,7 +135,6 @@ impl KeySet {
     /// # Errors
     /// Returns an error when the algorithm is not allowed, or no key has signed the token.
     pub fn verify(&self, jws: &Jws<'_>, allowed: &[Algorithm]) -> Result<Algorithm, SignatureError> {
-        let algorithm = jws.algorithm(allowed)?;
         let candidates = match jws.key_id() {
             None => &self.keys[..],
             Some(id) => {
@@ -141,11 +143,26 @@ impl KeySet {
                 &self.keys[start..start + length]
             }
         };
-        let mut candidates = candidates.iter().filter(|key| key.is_for(algorithm)).take(MAX_TRIED_KEYS);
-        match candidates.any(|key| key.has_signed(jws, algorithm)) {
-            true => Ok(algorithm),
-            false => Err(SignatureError::NoKey),
-        }
+        verify_with(candidates.iter().map(|key| &**key), jws, allowed)
+    }
+}
+
+/// Verifies the signature of a token as [`KeySet::verify`] does, with keys that are not a set. They
+/// are tried in their order.
+///
+/// # Errors
+/// Returns an error when the algorithm is not allowed, or no key has signed the token.
+pub fn verify_with<'a>(
+    keys: impl IntoIterator<Item = &'a PublicKey>,
+    jws: &Jws<'_>,
+    allowed: &[Algorithm],
+) -> Result<Algorithm, SignatureError> {
+    let algorithm = jws.algorithm(allowed)?;
+    let fits = |key: &&PublicKey| jws.key_id().is_none_or(|id| key.id() == Some(id)) && key.is_for(algorithm);
+    let mut candidates = keys.into_iter().filter(fits).take(MAX_TRIED_KEYS);
+    match candidates.any(|key| key.has_signed(jws, algorithm)) {
+        true => Ok(algorithm),
+        false => Err(SignatureError::NoKey),
     }
 }
 

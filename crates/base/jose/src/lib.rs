@@ -42,6 +42,6 @@ mod key_set;
 pub mod test_util;
 
 pub use algorithm::Algorithm;
-pub use jwk::{JwkError, PublicKey};
+pub use jwk::{JwkError, KeyIdentity, PublicKey};
 pub use jws::{Jws, JwsError, MAX_TOKEN_SIZE, UnsupportedAlgorithm};
-pub use key_set::{KeySet, KeySetError, MAX_KEY_SET_SIZE, MAX_KEYS, SignatureError};
+pub use key_set::{KeySet, KeySetError, MAX_KEY_SET_SIZE, MAX_KEYS, SignatureError, verify_with};

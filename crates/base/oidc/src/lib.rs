@@ -2,7 +2,8 @@
 //! provider, its keys, and the verification of ID tokens.
 //!
 //! [`discover`] reads the discovery document. A [`RemoteKeySet`] caches the provider's keys and
-//! fetches them again when a token has a key that it does not know. An [`IdTokenVerifier`] lists
+//! fetches them again when a token has a key that it does not know; a key that the provider
+//! withdraws verifies tokens for [`WITHDRAWN_KEY_LIFETIME`] more. An [`IdTokenVerifier`] lists
 //! what a token must fulfil, and turns an [`UnverifiedIdToken`] into an [`IdToken`]. Errors have
 //! the texts of the library `github.com/coreos/go-oidc`, because users search for them.
 //!
@@ -46,6 +47,7 @@ mod remote_keys;
 mod response;
 mod unverified;
 mod verifier;
+mod withdrawn_keys;
 
 pub use claims::{ClaimSource, ClaimsError};
 pub use discovery::{DiscoveryError, ProviderMetadata, discover};
@@ -54,3 +56,4 @@ pub use remote_keys::{FetchKeysError, KeySetStatus, RemoteKeySet, RemoteKeySetEr
 pub use response::ResponseJsonError;
 pub use unverified::{MalformedToken, UnverifiedIdToken, unverified_issuer};
 pub use verifier::{IdTokenVerifier, VerifyError};
+pub use withdrawn_keys::WITHDRAWN_KEY_LIFETIME;

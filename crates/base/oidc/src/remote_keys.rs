@@ -3,8 +3,10 @@
 //! A token whose key is known needs no request. Otherwise the keys are fetched again, because
 //! providers replace their keys at any time. Anybody can send tokens with unknown keys, therefore
 //! concurrent callers share one request, and requests begin at least [`REFETCH_INTERVAL`] apart; a
-//! caller waits for the next one. Keys that the provider no longer publishes are dropped with the
-//! next successful request; a failed one changes nothing.
+//! caller waits for the next one. Keys that the provider no longer publishes are withdrawn with the
+//! next successful request, and verify signatures for
+//! [`WITHDRAWN_KEY_LIFETIME`](crate::WITHDRAWN_KEY_LIFETIME) more; a failed request changes
+//! nothing. `withdrawn_keys.rs` decides about them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -20,6 +22,7 @@ use tokio::time::{Instant, sleep_until};
 use url::Url;
 
 use crate::response::ResponseJsonError;
+use crate::withdrawn_keys::WithdrawnKeys;
 
 /// Minimum time between the beginnings of two requests for the keys of one provider.
 const REFETCH_INTERVAL: Duration = Duration::from_secs(1);
@@ -72,7 +75,7 @@ pub enum RemoteKeySetError {
 /// The state of the cached keys, for metrics and statuses.
 #[derive(Clone, Debug)]
 pub struct KeySetStatus {
-    /// Number of keys.
+    /// Number of keys that the provider publishes.
     pub keys: usize,
     /// Time since the request that returned the keys; `None` before the first one.
     pub age: Option<Duration>,
@@ -80,7 +83,8 @@ pub struct KeySetStatus {
     pub failure: Option<Arc<FetchKeysError>>,
 }
 
-/// The keys of one provider. Dropping it ends a request that is in flight.
+/// The keys of one provider. Dropping it ends a request that is in flight, and forgets withdrawn
+/// keys.
 #[derive(Debug)]
 pub struct RemoteKeySet {
     cache: Arc<CachedKeys>,
@@ -104,8 +108,23 @@ struct LastRequest {
 #[derive(Debug)]
 struct FetchedKeys {
     keys: KeySet,
+    /// The keys of earlier responses that `keys` no longer has.
+    withdrawn: WithdrawnKeys,
     /// The time at which the request began.
     requested: Instant,
+}
+
+impl FetchedKeys {
+    /// Verifies a signature, with the published keys first: a provider may publish other numbers
+    /// with the ID of a key that it withdrew.
+    fn verify(
+        &self,
+        jws: &Jws<'_>,
+        allowed: &[Algorithm],
+        now: Instant,
+    ) -> Result<Algorithm, SignatureError> {
+        self.keys.verify(jws, allowed).or_else(|_| self.withdrawn.verify(jws, allowed, now))
+    }
 }
 
 impl RemoteKeySet {
@@ -135,12 +154,12 @@ impl RemoteKeySet {
         let arrived = Instant::now();
         jws.algorithm(allowed).map_err(SignatureError::from)?;
         let cached = self.cache.fetched.load_full();
-        if let Some(Ok(algorithm)) = cached.map(|cached| cached.keys.verify(jws, allowed)) {
+        if let Some(Ok(algorithm)) = cached.map(|cached| cached.verify(jws, allowed, arrived)) {
             return Ok(algorithm);
         }
         for _ in 0..MAX_WAITS {
             let fetched = self.fetched_after(arrived).await.map_err(RemoteKeySetError::Fetch)?;
-            let result = fetched.keys.verify(jws, allowed);
+            let result = fetched.verify(jws, allowed, arrived);
             // A request that began earlier may have missed the key.
             if result.is_ok() || fetched.requested >= arrived {
                 return Ok(result?);
@@ -187,7 +206,11 @@ impl CachedKeys {
         self.last().begun = Some(requested);
         match self.request().await {
             Ok(keys) => {
-                let fetched = Arc::new(FetchedKeys { keys, requested });
+                let withdrawn = match self.fetched.load_full() {
+                    Some(before) => before.withdrawn.after(&before.keys, &keys, requested),
+                    None => WithdrawnKeys::default(),
+                };
+                let fetched = Arc::new(FetchedKeys { keys, withdrawn, requested });
                 self.fetched.store(Some(Arc::clone(&fetched)));
                 self.last().failure = None;
                 Ok(fetched)

@@ -149,3 +149,20 @@ fn a_point_that_is_not_on_the_curve_verifies_nothing() {
     let token = signer.sign(&json!({}));
     assert!(!key.has_signed(&Jws::parse(&token).unwrap(), Algorithm::Es256));
 }
+
+#[test]
+fn keys_differ_in_their_ids_numbers_and_algorithms() {
+    let jwk = Signer::generate(Algorithm::Rs256, "a").jwk();
+    let same = |other: &Value| parse(&jwk).unwrap().identity() == parse(other).unwrap().identity();
+    assert!(same(&jwk) && same(&with(&jwk, "x5t", "AA")));
+    for other in [
+        with(&jwk, "kid", "b"),
+        with(&jwk, "alg", "RS512"),
+        with(&jwk, "e", "Aw"),
+        Signer::generate(Algorithm::Rs256, "a").jwk(),
+        Signer::generate(Algorithm::Es256, "a").jwk(),
+        without(&jwk, "kid"),
+    ] {
+        assert!(!same(&other), "{other}");
+    }
+}

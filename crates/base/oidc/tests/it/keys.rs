@@ -6,7 +6,9 @@ use std::time::Duration;
 use futures::future::join_all;
 use pinniped_jose::test_util::{Signer, key_set};
 use pinniped_jose::{Algorithm, Jws, SignatureError};
-use pinniped_oidc::{IdTokenVerifier, RemoteKeySet, RemoteKeySetError, UnverifiedIdToken};
+use pinniped_oidc::{
+    IdTokenVerifier, RemoteKeySet, RemoteKeySetError, UnverifiedIdToken, WITHDRAWN_KEY_LIFETIME,
+};
 use serde_json::json;
 use tokio::sync::Semaphore;
 
@@ -61,7 +63,7 @@ async fn a_token_whose_algorithm_is_not_allowed_causes_no_request() {
 }
 
 #[tokio::test]
-async fn a_new_key_is_fetched_once_for_all_callers_and_replaces_the_old_one() {
+async fn a_new_key_is_fetched_once_for_all_callers_and_the_old_one_is_withdrawn() {
     let (old, new) = (signer("old"), signer("new"));
     let provider = Provider::constant(published([&old])).await;
     let keys = keys_of(&provider);
@@ -71,9 +73,32 @@ async fn a_new_key_is_fetched_once_for_all_callers_and_replaces_the_old_one() {
     let results = join_all((0..50).map(|_| verify(&keys, &token))).await;
     assert!(results.iter().all(|result| *result == Ok(Algorithm::Es256)), "{results:?}");
     assert_eq!(provider.count(), 2);
-    // A key that is no longer published is revoked.
-    let error = verify(&keys, &old.sign(&json!({}))).await.unwrap_err();
+    // A token that was signed before the change is accepted for some time, without a request.
+    let earlier = old.sign(&json!({}));
+    assert_eq!(verify(&keys, &earlier).await, Ok(Algorithm::Es256));
+    assert_eq!(provider.count(), 2);
+    tokio::time::pause();
+    tokio::time::advance(WITHDRAWN_KEY_LIFETIME).await;
+    tokio::time::resume();
+    let error = verify(&keys, &earlier).await.unwrap_err();
     assert_eq!(error, "no key of the set has signed the token");
+    assert_eq!(verify(&keys, &token).await, Ok(Algorithm::Es256));
+}
+
+#[tokio::test]
+async fn keys_are_not_withdrawn_by_a_request_that_fails_and_not_accepted_before_they_are_published() {
+    let (old, new) = (signer("old"), signer("new"));
+    let provider = Provider::constant(published([&old])).await;
+    let keys = keys_of(&provider);
+    keys.fetch().await.unwrap();
+    let (earlier, later) = (old.sign(&json!({})), new.sign(&json!({})));
+    verify(&keys, &later).await.unwrap_err();
+    for reply in [Reply::text(503, ""), Reply::text(200, "no set"), published([&new])] {
+        provider.now_returns(reply);
+        let _ = keys.fetch().await;
+        assert_eq!(verify(&keys, &earlier).await, Ok(Algorithm::Es256));
+    }
+    assert_eq!(verify(&keys, &later).await, Ok(Algorithm::Es256));
 }
 
 #[tokio::test]
@@ -84,6 +109,10 @@ async fn a_key_with_a_known_id_and_new_numbers_is_fetched() {
     keys.fetch().await.unwrap();
     provider.now_returns(published([&new]));
     assert_eq!(verify(&keys, &new.sign(&json!({}))).await, Ok(Algorithm::Es256));
+    // Tokens of both keys are accepted, and no others.
+    assert_eq!(verify(&keys, &old.sign(&json!({}))).await, Ok(Algorithm::Es256));
+    assert_eq!(provider.count(), 2);
+    assert!(verify(&keys, &signer("same").sign(&json!({}))).await.is_err());
 }
 
 #[tokio::test]

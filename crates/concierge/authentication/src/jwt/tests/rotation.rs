@@ -1,5 +1,7 @@
 //! The keys while the issuer replaces them, stops and starts again.
 
+use pinniped_oidc::WITHDRAWN_KEY_LIFETIME;
+
 use super::*;
 
 #[tokio::test]
@@ -94,22 +96,35 @@ impl Rotating {
         self.provider.issuer.publish(&key_set(self.keys.iter().rev().take(2)));
     }
 
-    /// Returns one hundred tokens of the published keys. Every fifth has a forged signature, with
-    /// the ID of a published key.
+    /// Returns one hundred tokens, signed with every key that was ever published, the oldest first.
+    /// Every fifth is signed with a key that was never published; it has the ID of a published, of
+    /// a withdrawn, or of no key.
     fn tokens(&self, round: usize, forger: &Signer) -> Vec<(String, Option<User>)> {
-        let published: Vec<_> = self.keys.iter().rev().take(2).collect();
         (0..100)
             .map(|n| {
                 let name = format!("user-{round}-{n}");
                 let claims = self.provider.claims(&json!({"username": name, "groups": [format!("g{n}")]}));
-                let signer = published[n % published.len()];
+                let signer = &self.keys[n % self.keys.len()];
                 if n % 5 == 0 {
-                    let header = json!({"alg": "ES256", "kid": signer.id()}).to_string();
+                    let id = if n % 20 == 0 { forger.id() } else { signer.id() };
+                    let header = json!({"alg": "ES256", "kid": id}).to_string();
                     return (forger.sign_text(&header, &claims.to_string()), None);
                 }
                 (signer.sign(&claims), Some(named(&name, &[&format!("g{n}")])))
             })
             .collect()
+    }
+
+    /// Logs in with [`Rotating::tokens`] at once, and compares the users.
+    async fn log_in_with_all_keys(&self, authenticator: &JwtAuthenticator, round: usize, forger: &Signer) {
+        let tokens = self.tokens(round, forger);
+        let results = join_all(tokens.iter().map(|(token, _)| log_in(authenticator, token))).await;
+        for ((_, wanted), result) in tokens.iter().zip(results) {
+            match wanted {
+                Some(_) => assert_eq!(result.as_ref(), Ok(wanted), "round {round}"),
+                None => assert!(result.is_err(), "round {round}: a forged token gave {result:?}"),
+            }
+        }
     }
 }
 
@@ -127,16 +142,35 @@ async fn a_thousand_logins_while_the_issuer_rotates_its_keys_and_restarts() {
         if round % 3 == 1 {
             rotating.provider.issuer.stop().await;
         }
-        let tokens = rotating.tokens(round, &forger);
-        let results = join_all(tokens.iter().map(|(token, _)| log_in(&authenticator, token))).await;
-        for ((_, wanted), result) in tokens.iter().zip(results) {
-            match wanted {
-                Some(_) => assert_eq!(result.as_ref(), Ok(wanted), "round {round}"),
-                None => assert!(result.is_err(), "round {round}: a forged token gave {result:?}"),
-            }
-        }
+        rotating.log_in_with_all_keys(&authenticator, round, &forger).await;
         if round % 3 == 1 {
             rotating.provider.issuer.restart().await.unwrap();
         }
     }
+    assert_eq!(rotating.keys.len(), 11, "of these, two are published");
+
+    // Withdrawn keys are accepted for a limited time only.
+    tokio::time::pause();
+    tokio::time::advance(WITHDRAWN_KEY_LIFETIME).await;
+    tokio::time::resume();
+    let claims = rotating.provider.claims(&json!({}));
+    let tokens: Vec<_> = rotating.keys.iter().map(|key| key.sign(&claims)).collect();
+    let results = join_all(tokens.iter().map(|token| log_in(&authenticator, token))).await;
+    let accepted: Vec<_> = results.iter().map(Result::is_ok).collect();
+    assert_eq!(accepted, [false, false, false, false, false, false, false, false, false, true, true]);
+}
+
+#[tokio::test]
+async fn an_authenticator_that_is_built_again_does_not_know_withdrawn_keys() {
+    let mut rotating = Rotating { provider: Provider::start().await, keys: Vec::new() };
+    rotating.rotate();
+    let authenticator = rotating.provider.authenticator().await;
+    let stolen = rotating.keys[0].sign(&rotating.provider.claims(&json!({})));
+    rotating.rotate();
+    rotating.rotate();
+    authenticator.signing_keys().unwrap().fetch().await.unwrap();
+    assert_eq!(log_in(&authenticator, &stolen).await, Ok(Some(named("u", &[]))));
+    let authenticator = rotating.provider.authenticator().await;
+    let error = log_in(&authenticator, &stolen).await.unwrap_err();
+    assert!(error.ends_with("failed to verify id token signature"), "{error}");
 }

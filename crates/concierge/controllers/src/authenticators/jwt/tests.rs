@@ -10,6 +10,7 @@ use pinniped_controller::runtime::Trigger;
 use pinniped_jose::Algorithm;
 use pinniped_jose::test_util::{Signer, key_set};
 use pinniped_kube_types::suffix::GroupSuffix;
+use pinniped_oidc::WITHDRAWN_KEY_LIFETIME;
 use pinniped_secret::token::Token;
 use pinniped_test_support::issuer::{DISCOVERY_PATH, KEYS_PATH, Reply, ScriptedIssuer};
 use serde_json::json;
@@ -270,6 +271,10 @@ async fn keys_are_refreshed_and_their_age_is_visible_while_the_issuer_does_not_r
     refresh.reconcile().await.unwrap();
     assert_eq!(provider.issuer.seen(KEYS_PATH).len(), 2);
     let withdrawn = provider.token();
+    assert_eq!(fixture.log_in("a", &withdrawn).await.as_deref(), Some("u"));
+    tokio::time::pause();
+    tokio::time::advance(WITHDRAWN_KEY_LIFETIME).await;
+    tokio::time::resume();
     assert_eq!(fixture.log_in("a", &withdrawn).await, None, "the issuer withdrew the key");
     provider.signer = successor;
 

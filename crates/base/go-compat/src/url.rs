@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 
 mod parse;
 
-pub use parse::{ParseError, ParseErrorCause, ParsedUrl, parse};
+pub use parse::{ParseError, ParseErrorCause, ParsedUrl, parse, parse_request_uri};
 
 /// Go refuses to parse a query with more parameters, and then returns none.
 const MOST_PARAMETERS: usize = 10_000;

@@ -13,9 +13,10 @@ use std::sync::Arc;
 pub(crate) use compare::{compare, equal};
 pub use map::Map;
 pub(crate) use map::{Key, exact_int};
+use pinniped_go_compat::url::ParsedUrl;
 
 use crate::libraries::timestamp::Timestamp;
-use crate::libraries::{cidr::Cidr, format::Format, ip::Ip, quantity::Quantity, semver::Version, url::Url};
+use crate::libraries::{cidr::Cidr, format::Format, ip::Ip, quantity::Quantity, semver::Version};
 use crate::types::Type;
 
 /// A value. Clones are cheap: parts are shared.
@@ -58,7 +59,7 @@ pub(crate) enum OpaqueValue {
     Duration(i64),
     Timestamp(Timestamp),
     Type(Type),
-    Url(Arc<Url>),
+    Url(Arc<ParsedUrl>),
     Quantity(Arc<Quantity>),
     Ip(Ip),
     Cidr(Cidr),

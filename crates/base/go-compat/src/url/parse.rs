@@ -1,26 +1,57 @@
-//! Parsing of a whole URL as by Go's `url.Parse`, with its error texts.
+//! Parsing of a whole URL as by Go's `url.Parse` and `url.ParseRequestURI`, with their error texts.
 //!
 //! The `url` crate implements the WHATWG standard, which accepts and repairs text that Go refuses.
 //! A program that must refuse the same text with the same message parses with this module first.
 
+use std::net::IpAddr;
+
 use super::{text as utf8_text, unescape};
 use crate::json::quote;
 
-/// The parts of a URL, as far as programs decide by them.
+/// The parts of a URL.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ParsedUrl {
     /// The scheme in lower case; empty for a relative reference.
     pub scheme: String,
-    /// Whether there is user information, which may be empty.
-    pub has_user: bool,
-    /// Host and port, without user information; empty if there is no authority.
+    /// The text between the scheme and the query if it does not begin with `/`, as in `mailto:x`.
+    pub opaque: String,
+    /// The user information, not decoded. It may be empty.
+    pub user: Option<String>,
+    /// Host and port after percent-decoding; empty if there is no authority.
     pub host: String,
-    /// The path after percent-decoding; empty for a URL such as `mailto:x`.
+    /// The path after percent-decoding; empty if there is opaque text.
     pub path: String,
+    /// The path, not decoded.
+    pub raw_path: String,
     /// The text between `?` and `#`, not decoded.
     pub query: String,
     /// The text after `#`, after percent-decoding.
     pub fragment: String,
+    /// The text after `#`, not decoded.
+    pub raw_fragment: String,
+}
+
+impl ParsedUrl {
+    /// Returns the host without port and without the brackets of an IPv6 address.
+    pub fn hostname(&self) -> &str {
+        let name = self.split_port().0;
+        let inner = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+        inner.unwrap_or(name)
+    }
+
+    /// Returns the port; empty if there is none.
+    pub fn port(&self) -> &str {
+        self.split_port().1
+    }
+
+    fn split_port(&self) -> (&str, &str) {
+        match self.host.rfind(':') {
+            Some(colon) if is_optional_port(&self.host[colon..]) => {
+                (&self.host[..colon], &self.host[colon + 1..])
+            }
+            _ => (&self.host, ""),
+        }
+    }
 }
 
 /// Text that is not a URL: Go's `*url.Error`.
@@ -37,6 +68,12 @@ pub struct ParseError {
 /// The reasons why text is not a URL.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseErrorCause {
+    /// The target of a request is empty.
+    #[error("empty url")]
+    Empty,
+    /// The target of a request is neither a path nor a URL with a scheme.
+    #[error("invalid URI for request")]
+    Relative,
     /// A control character, anywhere before the fragment.
     #[error("net/url: invalid control character in URL")]
     ControlCharacter,
@@ -52,6 +89,12 @@ pub enum ParseErrorCause {
     /// An IPv6 address without its closing bracket.
     #[error("missing ']' in host")]
     NoClosingBracket,
+    /// An address in brackets that is not an IPv6 address.
+    #[error("invalid host: ParseAddr({}): unable to parse IP", quote(.0))]
+    Address(String),
+    /// An IPv4 address in brackets, or brackets in the middle of a host.
+    #[error("invalid IP-literal")]
+    IpLiteral,
     /// A port that is not a number.
     #[error("invalid port {} after host", quote(.0))]
     Port(String),
@@ -70,54 +113,73 @@ pub enum ParseErrorCause {
 /// Returns [`ParseError`] with the text of Go.
 pub fn parse(text: &str) -> Result<ParsedUrl, ParseError> {
     let (before, fragment) = text.split_once('#').unwrap_or((text, ""));
-    let error = |text: &str| {
-        let text = text.to_owned();
-        |cause| ParseError { text, cause }
-    };
-    let mut url = without_fragment(before).map_err(error(before))?;
-    url.fragment = decoded(fragment).map_err(error(text))?;
+    let mut url = without_fragment(before, Form::Any).map_err(error_in(before))?;
+    url.fragment = decoded(fragment).map_err(error_in(text))?;
+    fragment.clone_into(&mut url.raw_fragment);
     Ok(url)
 }
 
-fn without_fragment(text: &str) -> Result<ParsedUrl, ParseErrorCause> {
+/// Parses the target of a request as by Go's `url.ParseRequestURI`: an absolute path, or a URL with
+/// a scheme. A `#` is a part of the path or of the query.
+///
+/// # Errors
+///
+/// Returns [`ParseError`] with the text of Go.
+pub fn parse_request_uri(text: &str) -> Result<ParsedUrl, ParseError> {
+    without_fragment(text, Form::Request).map_err(error_in(text))
+}
+
+/// Returns the error with the text in which the cause was found.
+fn error_in(text: &str) -> impl FnOnce(ParseErrorCause) -> ParseError {
+    move |cause| ParseError { text: text.to_owned(), cause }
+}
+
+/// The texts that are accepted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// Also relative references.
+    Any,
+    /// Targets of requests.
+    Request,
+}
+
+fn without_fragment(text: &str, form: Form) -> Result<ParsedUrl, ParseErrorCause> {
     if text.bytes().any(|byte| byte < b' ' || byte == 0x7f) {
         return Err(ParseErrorCause::ControlCharacter);
+    }
+    if text.is_empty() && form == Form::Request {
+        return Err(ParseErrorCause::Empty);
     }
     let (scheme, rest) = scheme(text)?;
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
     let mut url = ParsedUrl { scheme, query: query.to_owned(), ..ParsedUrl::default() };
+    let has_scheme = !url.scheme.is_empty();
     if !rest.starts_with('/') {
-        // With a scheme, the rest is opaque.
-        if url.scheme.is_empty() {
+        if has_scheme {
+            rest.clone_into(&mut url.opaque);
+            return Ok(url);
+        }
+        // The target of `OPTIONS *`.
+        if text != "*" {
+            if form == Form::Request {
+                return Err(ParseErrorCause::Relative);
+            }
             if rest.split('/').next().is_some_and(|first| first.contains(':')) {
                 return Err(ParseErrorCause::ColonInFirstSegment);
             }
-            url.path = decoded(rest)?;
         }
-        return Ok(url);
     }
-    let has_authority = !url.scheme.is_empty() || !rest.starts_with("///");
+    let has_authority = has_scheme || (form == Form::Any && !rest.starts_with("///"));
     let path = match rest.strip_prefix("//") {
         Some(rest) if has_authority => {
             let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
-            let (user, host) = match authority.rsplit_once('@') {
-                Some((user, host)) => (Some(user), host),
-                None => (None, authority),
-            };
-            check_host(host)?;
-            if let Some(user) = user {
-                if !user.bytes().all(is_user_byte) {
-                    return Err(ParseErrorCause::Userinfo);
-                }
-                check_escapes(user)?;
-            }
-            url.has_user = user.is_some();
-            host.clone_into(&mut url.host);
+            (url.user, url.host) = parse_authority(authority)?;
             path
         }
         _ => rest,
     };
     url.path = decoded(path)?;
+    path.clone_into(&mut url.raw_path);
     Ok(url)
 }
 
@@ -134,31 +196,70 @@ fn scheme(text: &str) -> Result<(String, &str), ParseErrorCause> {
     Ok((String::new(), text))
 }
 
-fn check_host(host: &str) -> Result<(), ParseErrorCause> {
-    let port = if host.starts_with('[') {
-        let end = host.rfind(']').ok_or(ParseErrorCause::NoClosingBracket)?;
-        &host[end + 1..]
-    } else {
-        host.rfind(':').map_or("", |at| &host[at..])
+/// Returns the user information and the host.
+fn parse_authority(authority: &str) -> Result<(Option<String>, String), ParseErrorCause> {
+    let Some((user, host)) = authority.rsplit_once('@') else {
+        return Ok((None, parse_host(authority)?));
     };
-    let is_port = port.is_empty()
-        || port.strip_prefix(':').is_some_and(|digits| digits.bytes().all(|digit| digit.is_ascii_digit()));
-    if !is_port {
-        return Err(ParseErrorCause::Port(port.to_owned()));
+    let host = parse_host(host)?;
+    if !user.bytes().all(is_user_byte) {
+        return Err(ParseErrorCause::Userinfo);
     }
-    if let Some(at) = host.find('%')
-        && !host.starts_with('[')
-    {
-        return Err(escape_error(host, at));
+    check_escapes(user)?;
+    Ok((Some(user.to_owned()), host))
+}
+
+/// Decodes a host with a port.
+fn parse_host(host: &str) -> Result<String, ParseErrorCause> {
+    let Some(open) = host.rfind('[') else {
+        check_port(host.rfind(':').map_or("", |at| &host[at..]))?;
+        return decoded_host(host, |byte| byte >= 0x80 || byte == b'%');
+    };
+    if open > 0 {
+        return Err(ParseErrorCause::IpLiteral);
     }
-    match host.bytes().find(|byte| byte.is_ascii() && !is_host_byte(*byte)) {
-        Some(byte) => Err(ParseErrorCause::HostCharacter(char::from(byte).to_string())),
-        None => Ok(()),
+    let close = host.rfind(']').ok_or(ParseErrorCause::NoClosingBracket)?;
+    let port = &host[close + 1..];
+    check_port(port)?;
+    let inner = &host[1..close];
+    // RFC 6874: `%25` is the percent sign before a zone.
+    let (address, zone) = inner.find("%25").map_or((inner, ""), |at| inner.split_at(at));
+    let address = decoded_host(address, |byte| byte >= 0x80 || byte == b'%')?;
+    let zone = decoded_host(zone, |byte| byte == b'%' || byte == b' ' || is_host_byte(byte))?;
+    match address.parse() {
+        Ok(IpAddr::V6(_)) if zone != "%" => Ok(format!("[{address}{zone}]{port}")),
+        Ok(IpAddr::V4(_)) if zone.is_empty() => Err(ParseErrorCause::IpLiteral),
+        _ => Err(ParseErrorCause::Address(address + &zone)),
     }
 }
 
+fn check_port(port: &str) -> Result<(), ParseErrorCause> {
+    if is_optional_port(port) { Ok(()) } else { Err(ParseErrorCause::Port(port.to_owned())) }
+}
+
+/// Returns whether the text is empty, or a colon and digits.
+fn is_optional_port(text: &str) -> bool {
+    text.is_empty()
+        || text.strip_prefix(':').is_some_and(|digits| digits.bytes().all(|digit| digit.is_ascii_digit()))
+}
+
+/// Decodes a part of a host, which may contain only escapes of these bytes.
+fn decoded_host(raw: &str, may_be_escaped: fn(u8) -> bool) -> Result<String, ParseErrorCause> {
+    for (at, letter) in raw.char_indices() {
+        if letter == '%' {
+            let byte = unescape(raw.get(at..at + 3).unwrap_or("%"));
+            if !byte.is_some_and(|byte| byte.iter().copied().all(may_be_escaped)) {
+                return Err(escape_error(raw, at));
+            }
+        } else if u8::try_from(letter).is_ok_and(|byte| byte.is_ascii() && !is_host_byte(byte)) {
+            return Err(ParseErrorCause::HostCharacter(letter.to_string()));
+        }
+    }
+    decoded(raw)
+}
+
 fn is_host_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"-_.~!$&'()*+,;=:[]<>\"%".contains(&byte)
+    byte.is_ascii_alphanumeric() || b"-_.~!$&'()*+,;=:[]<>\"".contains(&byte)
 }
 
 fn is_user_byte(byte: u8) -> bool {
@@ -190,60 +291,4 @@ fn escape_error(raw: &str, at: usize) -> ParseErrorCause {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_parts_are_those_of_go() {
-        let url = |scheme: &str, host: &str, path: &str| ParsedUrl {
-            scheme: scheme.to_owned(),
-            host: host.to_owned(),
-            path: path.to_owned(),
-            ..ParsedUrl::default()
-        };
-        for (text, wanted) in [
-            ("", url("", "", "")),
-            ("HTTPS://Example.com:8443/A%2fb", url("https", "Example.com:8443", "/A/b")),
-            ("https://[::1]:1", url("https", "[::1]:1", "")),
-            ("https://", url("https", "", "")),
-            ("https:/x", url("https", "", "/x")),
-            ("https:x", url("https", "", "")),
-            ("//host/x", url("", "host", "/x")),
-            ("///x", url("", "", "///x")),
-            ("x/y:z", url("", "", "x/y:z")),
-            ("https://a@b@host", ParsedUrl { has_user: true, ..url("https", "host", "") }),
-            ("https://@host", ParsedUrl { has_user: true, ..url("https", "host", "") }),
-            (
-                "https://h/p?a=%zz;b#c%20d#e",
-                ParsedUrl {
-                    query: "a=%zz;b".to_owned(),
-                    fragment: "c d#e".to_owned(),
-                    ..url("https", "h", "/p")
-                },
-            ),
-            ("https://h?", url("https", "h", "")),
-        ] {
-            assert_eq!(parse(text), Ok(wanted), "{text}");
-        }
-    }
-
-    #[test]
-    fn errors_have_the_texts_of_go() {
-        for (text, wanted) in [
-            (":foo", r#"parse ":foo": missing protocol scheme"#),
-            ("1a:b", r#"parse "1a:b": first path segment in URL cannot contain colon"#),
-            ("https://h\u{7f}#f", r#"parse "https://h\x7f": net/url: invalid control character in URL"#),
-            ("https://h:x/", r#"parse "https://h:x/": invalid port ":x" after host"#),
-            ("https://[::1", r#"parse "https://[::1": missing ']' in host"#),
-            ("https://h h", r#"parse "https://h h": invalid character " " in host name"#),
-            ("https://%41", r#"parse "https://%41": invalid URL escape "%41""#),
-            ("https://ü ser@h", r#"parse "https://ü ser@h": net/url: invalid userinfo"#),
-            ("https://u%zz@h", r#"parse "https://u%zz@h": invalid URL escape "%zz""#),
-            ("https://h/%2", r#"parse "https://h/%2": invalid URL escape "%2""#),
-            ("https://h/%%41", r#"parse "https://h/%%41": invalid URL escape "%%4""#),
-            ("https://h/x#%", r#"parse "https://h/x#%": invalid URL escape "%""#),
-        ] {
-            assert_eq!(parse(text).unwrap_err().to_string(), wanted, "{text}");
-        }
-    }
-}
+mod tests;

@@ -131,7 +131,7 @@ impl<C: Compiler> Validation<'_, C> {
         };
         for (is_wrong, detail) in [
             (url.scheme != "https", "URL scheme must be https"),
-            (url.has_user, "URL must not contain a username or password"),
+            (url.user.is_some(), "URL must not contain a username or password"),
             (!url.query.is_empty(), "URL must not contain a query"),
             (!url.fragment.is_empty(), "URL must not contain a fragment"),
         ] {

@@ -2,9 +2,10 @@
 
 use std::sync::LazyLock;
 
+use pinniped_go_compat::url::parse_request_uri;
 use regex::Regex;
 
-use super::{Function, no_overload, opaque, timestamp, url};
+use super::{Function, no_overload, opaque, timestamp};
 use crate::interpreter::Evaluation;
 use crate::value::{OpaqueValue, Value};
 
@@ -37,7 +38,7 @@ static FORMATS: [Format; 14] = [
     Format {
         name: "uri",
         pattern_size: 1103,
-        validate: |text| url::request_uri(text).err().into_iter().collect(),
+        validate: |text| parse_request_uri(text).err().iter().map(ToString::to_string).collect(),
     },
     Format {
         name: "uuid",

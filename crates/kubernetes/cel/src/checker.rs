@@ -31,6 +31,13 @@ pub(crate) struct Checked {
     pub(crate) names: Vec<Option<Name>>,
 }
 
+impl Checked {
+    /// Returns the type of the result.
+    pub(crate) fn output_type(&self) -> &Type {
+        &self.types[self.root.index()]
+    }
+}
+
 /// The thing that an identifier names.
 #[derive(Clone, Debug)]
 pub(crate) enum Name {

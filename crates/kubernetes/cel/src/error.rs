@@ -5,6 +5,7 @@ use std::fmt;
 use thiserror::Error;
 
 use crate::source::{Location, Source};
+use crate::types::Type;
 
 /// The largest number of issues that one error lists, as in cel-go.
 const MAX_ISSUES: usize = 100;
@@ -20,8 +21,14 @@ pub enum CompileError {
     Issues(Issues),
     /// A literal cannot be used as its function requires. The API server reports it as an internal
     /// error of the field, unlike the other issues.
-    #[error("program instantiation failed: {0}")]
-    Literal(EvaluationError),
+    #[error("program instantiation failed: {error}")]
+    Literal {
+        /// The failure of the function.
+        error: EvaluationError,
+        /// The static type of the result. A caller that requires a type checks it first, as the API
+        /// server does.
+        output_type: Type,
+    },
 }
 
 /// The issues of an expression in the order of their positions, each with the line it is in.

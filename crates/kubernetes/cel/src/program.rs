@@ -34,14 +34,15 @@ pub fn compile(environment: &Environment, source: &str) -> Result<Program, Compi
     let source = Source::new(source);
     let (ast, root) = crate::parser::parse(&source).map_err(CompileError::Issues)?;
     let checked = checker::check(&source, environment, ast, root).map_err(CompileError::Issues)?;
-    let plan = Plan::new(&checked).map_err(CompileError::Literal)?;
+    let plan = Plan::new(&checked)
+        .map_err(|error| CompileError::Literal { error, output_type: checked.output_type().clone() })?;
     Ok(Program { checked, plan })
 }
 
 impl Program {
     /// Returns the type of the result.
     pub fn output_type(&self) -> &Type {
-        &self.checked.types[self.checked.root.index()]
+        self.checked.output_type()
     }
 
     /// Reports whether the expression selects a path of fields on a variable, such as

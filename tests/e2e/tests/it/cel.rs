@@ -154,7 +154,7 @@ async fn refused_expressions(peer: &mut Peer, rows: &[Row]) -> anyhow::Result<Ve
             format!("jwt[0].claimMappings.extra[{}].valueExpression", authenticator.extra.len() - 1)
         };
         let expected_error = match error {
-            CompileError::Literal(_) => format!("{place}: Internal error: {error}"),
+            CompileError::Literal { .. } => format!("{place}: Internal error: {error}"),
             _ => format!("{place}: Invalid value: {}: {error}", quote(&row.expression)),
         };
         expected.push((row, expected_error));

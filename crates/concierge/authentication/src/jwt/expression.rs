@@ -78,7 +78,9 @@ impl Compiler for ExpressionCompiler {
         pinniped_cel::compile(environment, expression).map(Program).map_err(|error| {
             let text = StatusText::of(&error);
             match error {
-                CompileError::Literal(_) => CompileFailure::Internal(text),
+                CompileError::Literal { output_type, .. } => {
+                    CompileFailure::Internal { detail: text, is_bool: output_type == Type::Bool }
+                }
                 _ => CompileFailure::Invalid(text),
             }
         })

@@ -36,7 +36,12 @@ pub enum CompileFailure {
     /// The expression is not valid.
     Invalid(StatusText),
     /// The expression is valid, but cannot be evaluated.
-    Internal(StatusText),
+    Internal {
+        /// The reason.
+        detail: StatusText,
+        /// Whether the static type of the result is `bool`.
+        is_bool: bool,
+    },
 }
 
 /// Compiles expressions.

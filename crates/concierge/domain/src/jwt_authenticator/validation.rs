@@ -293,21 +293,38 @@ impl<C: Compiler> Validation<'_, C> {
     }
 
     fn rule(&mut self, field: &str, text: &str, variable: Variable) -> Option<Expression<C::Program>> {
-        let expression = self.compile(field, text, variable)?;
-        if !expression.program.is_bool() {
+        let compiled = self.compiler.compile(text, variable);
+        // Upstream checks the type before anything that can fail with an internal error.
+        let is_bool = match &compiled {
+            Ok(program) => program.is_bool(),
+            Err(CompileFailure::Internal { is_bool, .. }) => *is_bool,
+            Err(CompileFailure::Invalid(_)) => true,
+        };
+        if !is_bool {
             self.errors.push(FieldError::invalid(field, text, "must evaluate to bool"));
             return None;
         }
-        Some(expression)
+        self.report(field, text, compiled)
     }
 
     fn compile(&mut self, field: &str, text: &str, variable: Variable) -> Option<Expression<C::Program>> {
-        match self.compiler.compile(text, variable) {
+        let compiled = self.compiler.compile(text, variable);
+        self.report(field, text, compiled)
+    }
+
+    /// Returns the expression, or reports why it cannot be compiled.
+    fn report(
+        &mut self,
+        field: &str,
+        text: &str,
+        compiled: Result<C::Program, CompileFailure>,
+    ) -> Option<Expression<C::Program>> {
+        match compiled {
             Ok(program) => Some(Expression { text: text.to_owned(), program }),
             Err(failure) => {
                 self.errors.push(match failure {
                     CompileFailure::Invalid(detail) => FieldError::invalid(field, text, detail.as_str()),
-                    CompileFailure::Internal(detail) => FieldError::internal(field, detail.as_str()),
+                    CompileFailure::Internal { detail, .. } => FieldError::internal(field, detail.as_str()),
                 });
                 None
             }

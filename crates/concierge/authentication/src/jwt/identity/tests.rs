@@ -8,12 +8,17 @@ use serde_json::{Value, json};
 use super::super::expression::ExpressionCompiler;
 use super::*;
 
-/// Returns the rules of a spec with these fields.
-fn rules(fields: &Value) -> IdentityRules<Program> {
+/// Validates a spec with these fields.
+fn validated(fields: &Value) -> Result<IdentityRules<Program>, String> {
     let mut spec = json!({"issuer": "https://example.com", "audience": "a"});
     spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
     let spec = serde_json::from_value(spec).unwrap();
-    validate(&spec, &ExpressionCompiler::default()).unwrap_or_else(|errors| panic!("{errors}"))
+    validate(&spec, &ExpressionCompiler::default()).map_err(|errors| errors.to_string())
+}
+
+/// Returns the rules of a spec with these fields.
+fn rules(fields: &Value) -> IdentityRules<Program> {
+    validated(fields).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
 fn user(fields: &Value, claims: &Value) -> Result<User, String> {
@@ -27,6 +32,26 @@ fn named(name: &str, groups: &[&str]) -> Result<User, String> {
 
 fn fails(message: &str) -> Result<User, String> {
     Err(message.to_owned())
+}
+
+#[test]
+fn a_literal_that_fails_is_an_internal_error_unless_the_type_of_the_rule_is_wrong() {
+    let fields = json!({
+        "claims": {"usernameExpression": "string(b'\\xff')"},
+        "claimValidationRules": [{"expression": "int('x')"}, {"expression": "int('x') == 1"}],
+        "userValidationRules": [{"expression": "user.username.find('(')"}, {"expression": "'a'.find('(') == ''"}],
+    });
+    let wanted = [
+        r#"claimValidationRules[0].expression: Invalid value: "int('x')": must evaluate to bool"#,
+        "claimValidationRules[1].expression: Internal error: program instantiation failed: type conversion error from \
+         'string' to 'int'",
+        "claims.usernameExpression: Internal error: program instantiation failed: invalid UTF-8 in bytes, cannot \
+         convert to string",
+        r#"userValidationRules[0].expression: Invalid value: "user.username.find('(')": must evaluate to bool"#,
+        "userValidationRules[1].expression: Internal error: program instantiation failed: error parsing regexp: missing \
+         closing ): `(`",
+    ];
+    assert_eq!(validated(&fields).unwrap_err(), format!("[{}]", wanted.join(", ")));
 }
 
 #[test]

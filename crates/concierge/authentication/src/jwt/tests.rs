@@ -116,6 +116,7 @@ async fn text_that_is_no_token_of_the_issuer_is_rejected_without_an_error() {
         format!("e30.{}.e30", "e30".repeat(400_000)),
         sign(&json!({})),
         sign(&json!([])),
+        sign(&provider.claims(&json!({"large": "x".repeat(1 << 20)}))),
         sign(&provider.claims(&json!({"iss": "https://other.example"}))),
         sign(&provider.claims(&json!({"iss": format!("{}/", provider.issuer.url())}))),
         sign(&provider.claims(&json!({"iss": [provider.issuer.url()]}))),
@@ -205,6 +206,12 @@ async fn malformed_tokens_of_the_issuer_are_errors_and_keys_of_tokens_are_not_us
     let header = r#"{"alg": "ES256", "kid": "es"}"#;
     let error = log_in(&authenticator, &provider.es256.sign_text(header, &twice)).await.unwrap_err();
     assert!(error.contains("duplicate member name"), "{error}");
+    for depth in [64, 20_000] {
+        let nested = format!(r#"{{"a": {}{}, "#, "[".repeat(depth), "]".repeat(depth));
+        let nested = provider.es256.sign_text(header, &claims.replacen('{', &nested, 1));
+        let error = log_in(&authenticator, &nested).await.unwrap_err();
+        assert!(error.contains("oidc: malformed jwt: the payload is not valid"), "{error}");
+    }
     assert_eq!(provider.issuer.seen("/attacker").len(), 0);
 }
 

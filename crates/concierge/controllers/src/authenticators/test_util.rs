@@ -1,16 +1,20 @@
-//! A scripted API server that records the statuses which a controller writes, for tests of the
-//! controllers of authenticators.
+//! The controller of one kind of authenticators with a scripted API server that records the
+//! statuses which the controller writes, and the behaviour that all kinds share.
 
 use std::sync::{Arc, Mutex};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use http::{Request, Response};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::client::Body;
 use kube::runtime::reflector::Store;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher::Event;
+use pinniped_concierge_api::authentication::{AuthenticatorPhase, TlsSpec};
 use pinniped_concierge_authentication::registry::Registry;
 use pinniped_controller::lease::Leadership;
+use pinniped_controller::runtime::{Reconcile, ReconcileError};
 use pinniped_kube_types::suffix::GroupSuffix;
 
 use super::plan::AuthenticatorKind;
@@ -84,4 +88,106 @@ impl<K: AuthenticatorKind + Send + Sync + 'static> ScriptedApi<K> {
     pub(super) fn names(&self) -> Vec<String> {
         self.registry.keys().into_iter().map(|key| key.name).collect()
     }
+}
+
+/// A controller and its API server.
+pub(super) struct Fixture<K: AuthenticatorKind + 'static, C> {
+    pub(super) api: ScriptedApi<K>,
+    pub(super) controller: C,
+}
+
+impl<K, C> Fixture<K, C>
+where
+    K: AuthenticatorKind + PartialEq + Send + Sync + 'static,
+    C: Reconcile,
+{
+    /// Creates a fixture with the controller that `build` returns.
+    pub(super) fn with(is_leader: bool, build: impl FnOnce(&ScriptedApi<K>) -> C) -> Self {
+        let api = ScriptedApi::new(is_leader);
+        let controller = build(&api);
+        Self { api, controller }
+    }
+
+    /// Reconciles two valid objects, requires that each becomes ready with a single write, and
+    /// returns the objects with their statuses, which the API server has then. `a` and `b` are
+    /// their names.
+    pub(super) async fn become_ready(&mut self, a: &K, b: &K) -> Vec<K> {
+        self.api.set(b);
+        self.api.set(a);
+        self.controller.reconcile().await.unwrap();
+        let written = self.api.written();
+        assert_eq!(written.len(), 2);
+        assert!(written.iter().all(|object| phase(object) == Some(AuthenticatorPhase::Ready)));
+        assert_eq!(self.api.names(), ["a", "b"]);
+        written.iter().for_each(|object| self.api.set(object));
+        written
+    }
+
+    /// Reconciles a valid object of the name `a`, and returns it with its status.
+    pub(super) async fn becomes_ready(&mut self, a: &K) -> K {
+        self.api.set(a);
+        self.controller.reconcile().await.unwrap();
+        assert_eq!(self.api.names(), ["a"]);
+        self.api.written().remove(0)
+    }
+
+    /// Reconciles an object that is not valid any more and has this generation, and requires that
+    /// it leaves the registry without an error, because only a user can correct it.
+    pub(super) async fn becomes_invalid(&mut self, object: &mut K, generation: i64) {
+        object.meta_mut().generation = Some(generation);
+        self.api.set(object);
+        self.controller.reconcile().await.expect("only a user can correct the spec");
+        assert_eq!(self.api.names(), [""; 0]);
+        let mut written = self.api.written().remove(0);
+        assert_eq!(phase(&written), Some(AuthenticatorPhase::Error));
+        let conditions = written.status().take().unwrap().conditions;
+        assert!(conditions.iter().all(|condition| condition.observed_generation == Some(generation)));
+    }
+
+    /// Reconciles a valid object of the name `a` as a follower, whose registry must not have it
+    /// before the leader has written its status. `edit` changes that status on the way.
+    pub(super) async fn follows(&mut self, leader: &mut Self, a: &K, edit: impl FnOnce(&mut K)) {
+        self.api.set(a);
+        let error = self.controller.reconcile().await.unwrap_err();
+        assert!(matches!(error, ReconcileError::NotLeader(_)), "{error}");
+        assert_eq!(self.api.names(), [""; 0]);
+        let mut ready = leader.becomes_ready(a).await;
+        edit(&mut ready);
+        self.api.set(&ready);
+        self.controller.reconcile().await.unwrap();
+        assert_eq!(self.api.names(), ["a"]);
+    }
+
+    /// Reconciles an object `a` whose peer has a fault, and a valid object `b`, and requires that
+    /// only `a` fails, with this error.
+    pub(super) async fn one_fails(&mut self, a: &K, b: &K, error: &str) {
+        self.api.set(a);
+        self.api.set(b);
+        assert_eq!(self.controller.reconcile().await.unwrap_err().to_string(), error);
+        assert_eq!(self.api.names(), ["b"]);
+        assert_eq!(self.api.written().len(), 2);
+    }
+}
+
+/// Returns a CA bundle as `spec.tls`.
+pub(super) fn inline_bundle(pem: &str) -> Option<TlsSpec> {
+    Some(TlsSpec { certificate_authority_data: Some(STANDARD.encode(pem)), ..TlsSpec::default() })
+}
+
+/// Returns an object with the metadata that an API server adds.
+pub(super) fn created<K: AuthenticatorKind>(mut object: K) -> K {
+    object.meta_mut().resource_version = Some("1".to_owned());
+    object.meta_mut().generation = Some(1);
+    object
+}
+
+/// Returns the phase of an object.
+pub(super) fn phase<K: AuthenticatorKind>(object: &K) -> Option<AuthenticatorPhase> {
+    object.clone().status().take().and_then(|status| status.phase)
+}
+
+/// Returns type and status of each condition.
+pub(super) fn statuses<K: AuthenticatorKind>(object: &K) -> Vec<String> {
+    let conditions = object.clone().status().take().unwrap().conditions;
+    conditions.iter().map(|condition| format!("{} {}", condition.type_, condition.status)).collect()
 }

@@ -2,10 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
-use pinniped_concierge_api::authentication::{AuthenticatorPhase, JwtAuthenticatorSpec, TlsSpec};
+use pinniped_concierge_api::authentication::JwtAuthenticatorSpec;
 use pinniped_controller::runtime::Trigger;
 use pinniped_jose::Algorithm;
 use pinniped_jose::test_util::{Signer, key_set};
@@ -18,27 +16,24 @@ use serde_json::json;
 use super::metrics::KeyMetrics;
 use super::refresh::KeyRefresh;
 use super::*;
-use crate::authenticators::test_util::ScriptedApi;
+use crate::authenticators::test_util::{self, created, inline_bundle, statuses};
 
-struct Fixture {
-    api: ScriptedApi<JwtAuthenticator>,
-    controller: JwtAuthenticatorController,
-}
+type Fixture = test_util::Fixture<JwtAuthenticator, JwtAuthenticatorController>;
 
-impl Fixture {
-    fn new(is_leader: bool) -> Self {
-        let api = ScriptedApi::new(is_leader);
-        let controller = JwtAuthenticatorController::new(JwtAuthenticatorParams {
+fn fixture(is_leader: bool) -> Fixture {
+    Fixture::with(is_leader, |api| {
+        JwtAuthenticatorController::new(JwtAuthenticatorParams {
             context: api.context.clone(),
             registry: api.registry.clone(),
             authenticators: api.objects(),
             ca_objects: api.ca_objects(),
             proxies: ProxyEnvironment::default(),
             ciphers: CipherRestriction::default(),
-        });
-        Self { api, controller }
-    }
+        })
+    })
+}
 
+impl Fixture {
     /// Logs in, and returns the name of the user; `None` for any failure.
     async fn log_in(&self, authenticator: &str, token: &str) -> Option<String> {
         let key = registry_key(&GroupSuffix::default(), JwtAuthenticator::KIND, authenticator);
@@ -62,17 +57,13 @@ impl Provider {
     }
 
     fn object(&self, name: &str) -> JwtAuthenticator {
-        let data = STANDARD.encode(&self.issuer.ca_pem);
         let spec = JwtAuthenticatorSpec {
             issuer: self.issuer.url(),
             audience: "aud".to_owned(),
-            tls: Some(TlsSpec { certificate_authority_data: Some(data), ..TlsSpec::default() }),
+            tls: inline_bundle(&self.issuer.ca_pem),
             ..JwtAuthenticatorSpec::default()
         };
-        let mut object = JwtAuthenticator::new(&GroupSuffix::default(), name, spec);
-        object.metadata.resource_version = Some("1".to_owned());
-        object.metadata.generation = Some(1);
-        object
+        created(JwtAuthenticator::new(&GroupSuffix::default(), name, spec))
     }
 
     fn token(&self) -> String {
@@ -87,25 +78,10 @@ impl Provider {
     }
 }
 
-fn phase(object: &JwtAuthenticator) -> Option<&AuthenticatorPhase> {
-    object.status.as_ref().and_then(|status| status.phase.as_ref())
-}
-
-/// Returns type and status of each condition.
-fn statuses(object: &JwtAuthenticator) -> Vec<String> {
-    let conditions = &object.status.as_ref().unwrap().conditions;
-    conditions.iter().map(|c| format!("{} {}", c.type_, c.status)).collect()
-}
-
 #[tokio::test]
 async fn a_valid_object_becomes_ready_with_a_single_write() {
-    let (mut provider, mut fixture) = (Provider::start().await, Fixture::new(true));
-    fixture.api.set(&provider.object("b"));
-    fixture.api.set(&provider.object("a"));
-    fixture.controller.reconcile().await.unwrap();
-    let written = fixture.api.written();
-    assert_eq!(written.len(), 2);
-    assert!(written.iter().all(|object| phase(object) == Some(&AuthenticatorPhase::Ready)));
+    let (mut provider, mut fixture) = (Provider::start().await, fixture(true));
+    let written = fixture.become_ready(&provider.object("a"), &provider.object("b")).await;
     assert_eq!(
         statuses(&written[0]),
         [
@@ -118,9 +94,7 @@ async fn a_valid_object_becomes_ready_with_a_single_write() {
             "TLSConfigurationValid True"
         ]
     );
-    assert_eq!(fixture.api.names(), ["a", "b"]);
     assert_eq!(fixture.log_in("a", &provider.token()).await.as_deref(), Some("u"));
-    written.iter().for_each(|object| fixture.api.set(object));
     provider.issuer.stop().await;
     fixture.controller.reconcile().await.expect("nothing is requested, although the issuer is stopped");
     assert_eq!(fixture.api.written(), []);
@@ -129,10 +103,8 @@ async fn a_valid_object_becomes_ready_with_a_single_write() {
 
 #[tokio::test]
 async fn a_changed_spec_replaces_the_entry_and_an_invalid_one_removes_it() {
-    let (provider, mut fixture) = (Provider::start().await, Fixture::new(true));
-    fixture.api.set(&provider.object("a"));
-    fixture.controller.reconcile().await.unwrap();
-    let mut object = fixture.api.written().remove(0);
+    let (provider, mut fixture) = (Provider::start().await, fixture(true));
+    let mut object = fixture.becomes_ready(&provider.object("a")).await;
     object.spec.claims.username = "sub".to_owned();
     object.metadata.generation = Some(2);
     fixture.api.set(&object);
@@ -141,24 +113,15 @@ async fn a_changed_spec_replaces_the_entry_and_an_invalid_one_removes_it() {
 
     let mut object = fixture.api.written().remove(0);
     object.spec.issuer = "http://plain".to_owned();
-    object.metadata.generation = Some(3);
-    fixture.api.set(&object);
     let requests = provider.requests();
-    fixture.controller.reconcile().await.expect("only a user can correct the spec");
-    assert_eq!(fixture.api.names(), [""; 0]);
-    let written = fixture.api.written();
-    assert_eq!(phase(&written[0]), Some(&AuthenticatorPhase::Error));
-    let conditions = &written[0].status.as_ref().unwrap().conditions;
-    assert!(conditions.iter().all(|condition| condition.observed_generation == Some(3)));
+    fixture.becomes_invalid(&mut object, 3).await;
     assert_eq!(provider.requests(), requests);
 }
 
 #[tokio::test]
 async fn a_changed_spec_is_not_used_while_its_issuer_does_not_respond() {
-    let (mut provider, mut fixture) = (Provider::start().await, Fixture::new(true));
-    fixture.api.set(&provider.object("a"));
-    fixture.controller.reconcile().await.unwrap();
-    let mut object = fixture.api.written().remove(0);
+    let (mut provider, mut fixture) = (Provider::start().await, fixture(true));
+    let mut object = fixture.becomes_ready(&provider.object("a")).await;
     object.spec.audience = "other".to_owned();
     fixture.api.set(&object);
     provider.issuer.stop().await;
@@ -179,7 +142,7 @@ async fn a_changed_spec_is_not_used_while_its_issuer_does_not_respond() {
 
 #[tokio::test]
 async fn an_invalid_field_is_reported_and_not_retried() {
-    let (provider, mut fixture) = (Provider::start().await, Fixture::new(true));
+    let (provider, mut fixture) = (Provider::start().await, fixture(true));
     let mut object = provider.object("a");
     object.spec.claims.username = "a".to_owned();
     object.spec.claims.username_expression = "b".to_owned();
@@ -201,40 +164,24 @@ async fn an_invalid_field_is_reported_and_not_retried() {
 
 #[tokio::test]
 async fn a_follower_waits_for_the_leader_s_status() {
-    let (provider, mut leader, mut follower) =
-        (Provider::start().await, Fixture::new(true), Fixture::new(false));
-    leader.api.set(&provider.object("a"));
-    follower.api.set(&provider.object("a"));
-    let error = follower.controller.reconcile().await.unwrap_err();
-    assert!(matches!(error, ReconcileError::NotLeader(_)), "{error}");
-    assert_eq!(follower.api.names(), [""; 0]);
-    leader.controller.reconcile().await.unwrap();
-    let mut object = leader.api.written().remove(0);
+    let (provider, mut leader, mut follower) = (Provider::start().await, fixture(true), fixture(false));
     // The leader's keys may be older than the follower's.
-    for condition in &mut object.status.as_mut().unwrap().conditions {
-        condition.message.push_str(" at another time");
-    }
-    follower.api.set(&object);
-    follower.controller.reconcile().await.unwrap();
-    assert_eq!(follower.api.names(), ["a"]);
+    let other_messages = |object: &mut JwtAuthenticator| {
+        for condition in &mut object.status.as_mut().unwrap().conditions {
+            condition.message.push_str(" at another time");
+        }
+    };
+    follower.follows(&mut leader, &provider.object("a"), other_messages).await;
     assert_eq!(follower.log_in("a", &provider.token()).await.as_deref(), Some("u"));
 }
 
 #[tokio::test]
 async fn a_fault_of_one_issuer_does_not_affect_others() {
-    let (provider, broken, mut fixture) =
-        (Provider::start().await, Provider::start().await, Fixture::new(true));
+    let (provider, broken, mut fixture) = (Provider::start().await, Provider::start().await, fixture(true));
     broken.issuer.reply(KEYS_PATH, Reply::not_found());
-    fixture.api.set(&broken.object("a"));
-    fixture.api.set(&provider.object("b"));
-    let error = fixture.controller.reconcile().await.unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "error for JWTAuthenticator a: could not fetch keys: fetching keys oidc: get keys failed: 404 Not Found 404 page \
-         not found\n"
-    );
-    assert_eq!(fixture.api.names(), ["b"]);
-    assert_eq!(fixture.api.written().len(), 2);
+    let error = "error for JWTAuthenticator a: could not fetch keys: fetching keys oidc: get keys failed: 404 Not Found \
+                 404 page not found\n";
+    fixture.one_fails(&broken.object("a"), &provider.object("b"), error).await;
 }
 
 fn metrics(fixture: &Fixture) -> Vec<String> {
@@ -247,11 +194,9 @@ fn metrics(fixture: &Fixture) -> Vec<String> {
 
 #[tokio::test]
 async fn keys_are_refreshed_and_their_age_is_visible_while_the_issuer_does_not_respond() {
-    let (mut provider, mut fixture) = (Provider::start().await, Fixture::new(true));
+    let (mut provider, mut fixture) = (Provider::start().await, fixture(true));
     assert_eq!(metrics(&fixture), [""; 0]);
-    fixture.api.set(&provider.object("a"));
-    fixture.controller.reconcile().await.unwrap();
-    let ready = fixture.api.written().remove(0);
+    let ready = fixture.becomes_ready(&provider.object("a")).await;
     fixture.api.set(&ready);
     let gauge = |name: &str, value: u64| {
         format!("pinniped_jwt_authenticator_keys_{name}{{authenticator=\"a\"}} {value}")

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use pinniped_concierge_api::authentication::{AuthenticatorPhase, TlsSpec, WebhookAuthenticatorSpec};
+use pinniped_concierge_api::authentication::WebhookAuthenticatorSpec;
 use pinniped_concierge_domain::authenticator_status::AuthenticatorConditions;
 use pinniped_kube_types::condition::DesiredCondition;
 use pinniped_kube_types::suffix::GroupSuffix;
@@ -15,7 +15,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::*;
 use crate::authenticators::plan::{Entry, Plan};
-use crate::authenticators::test_util::ScriptedApi;
+use crate::authenticators::test_util::{self, created, inline_bundle, statuses};
 use crate::authenticators::tls_source::CaObjects;
 
 struct NoObjects;
@@ -206,62 +206,35 @@ impl TlsServer {
     }
 
     fn object(&self, name: &str) -> WebhookAuthenticator {
-        use base64::Engine as _;
-        let data = base64::engine::general_purpose::STANDARD.encode(&self.ca_pem);
         let spec = WebhookAuthenticatorSpec {
             endpoint: format!("https://{}/authenticate", self.address),
-            tls: Some(TlsSpec { certificate_authority_data: Some(data), ..TlsSpec::default() }),
+            tls: inline_bundle(&self.ca_pem),
         };
-        let mut object = WebhookAuthenticator::new(&GroupSuffix::default(), name, spec);
-        object.metadata.resource_version = Some("1".to_owned());
-        object.metadata.generation = Some(1);
-        object
+        created(WebhookAuthenticator::new(&GroupSuffix::default(), name, spec))
     }
 }
 
-struct Fixture {
-    api: ScriptedApi<WebhookAuthenticator>,
-    controller: WebhookAuthenticatorController,
-}
+type Fixture = test_util::Fixture<WebhookAuthenticator, WebhookAuthenticatorController>;
 
-impl Fixture {
-    fn new(is_leader: bool) -> Self {
-        let api = ScriptedApi::new(is_leader);
-        let controller = WebhookAuthenticatorController::new(WebhookAuthenticatorParams {
+fn fixture(is_leader: bool) -> Fixture {
+    Fixture::with(is_leader, |api| {
+        WebhookAuthenticatorController::new(WebhookAuthenticatorParams {
             context: api.context.clone(),
             registry: api.registry.clone(),
             authenticators: api.objects(),
             ca_objects: api.ca_objects(),
             proxies: ProxyEnvironment::default(),
             ciphers: CipherRestriction::default(),
-        });
-        Self { api, controller }
-    }
-}
-
-fn phase(object: &WebhookAuthenticator) -> Option<&AuthenticatorPhase> {
-    object.status.as_ref().and_then(|status| status.phase.as_ref())
+        })
+    })
 }
 
 #[tokio::test]
 async fn a_valid_object_becomes_ready_with_a_single_write() {
-    let (server, mut fixture) = (TlsServer::start().await, Fixture::new(true));
-    fixture.api.set(&server.object("b"));
-    fixture.api.set(&server.object("a"));
-    fixture.controller.reconcile().await.unwrap();
-    let written = fixture.api.written();
-    assert_eq!(written.len(), 2);
-    assert!(written.iter().all(|object| phase(object) == Some(&AuthenticatorPhase::Ready)));
-    let types: Vec<_> = written[0]
-        .status
-        .as_ref()
-        .unwrap()
-        .conditions
-        .iter()
-        .map(|c| format!("{} {}", c.type_, c.status))
-        .collect();
+    let (server, mut fixture) = (TlsServer::start().await, fixture(true));
+    let written = fixture.become_ready(&server.object("a"), &server.object("b")).await;
     assert_eq!(
-        types,
+        statuses(&written[0]),
         [
             "AuthenticatorValid True",
             "EndpointURLValid True",
@@ -270,8 +243,6 @@ async fn a_valid_object_becomes_ready_with_a_single_write() {
             "WebhookConnectionValid True"
         ]
     );
-    assert_eq!(fixture.api.names(), ["a", "b"]);
-    written.iter().for_each(|object| fixture.api.set(object));
     server.stop().await;
     fixture.controller.reconcile().await.expect("nothing is dialed, although the server is stopped");
     assert_eq!(fixture.api.written(), []);
@@ -279,51 +250,25 @@ async fn a_valid_object_becomes_ready_with_a_single_write() {
 
 #[tokio::test]
 async fn an_invalidated_object_leaves_the_registry() {
-    let (server, mut fixture) = (TlsServer::start().await, Fixture::new(true));
-    fixture.api.set(&server.object("a"));
-    fixture.controller.reconcile().await.unwrap();
-    let mut object = fixture.api.written().remove(0);
+    let (server, mut fixture) = (TlsServer::start().await, fixture(true));
+    let mut object = fixture.becomes_ready(&server.object("a")).await;
     object.spec.endpoint = "http://plain".to_owned();
-    object.metadata.generation = Some(2);
-    fixture.api.set(&object);
-    fixture.controller.reconcile().await.unwrap();
-    assert_eq!(fixture.api.names(), [""; 0]);
-    let written = fixture.api.written();
-    assert_eq!(phase(&written[0]), Some(&AuthenticatorPhase::Error));
-    let conditions = &written[0].status.as_ref().unwrap().conditions;
-    assert!(conditions.iter().all(|condition| condition.observed_generation == Some(2)));
+    fixture.becomes_invalid(&mut object, 2).await;
 }
 
 #[tokio::test]
 async fn a_follower_waits_for_the_leader_s_status() {
-    let (server, mut leader, mut follower) =
-        (TlsServer::start().await, Fixture::new(true), Fixture::new(false));
-    leader.api.set(&server.object("a"));
-    follower.api.set(&server.object("a"));
-    let error = follower.controller.reconcile().await.unwrap_err();
-    assert!(matches!(error, ReconcileError::NotLeader(_)), "{error}");
-    assert_eq!(follower.api.names(), [""; 0]);
-    leader.controller.reconcile().await.unwrap();
-    follower.api.set(&leader.api.written()[0]);
-    follower.controller.reconcile().await.unwrap();
-    assert_eq!(follower.api.names(), ["a"]);
+    let (server, mut leader, mut follower) = (TlsServer::start().await, fixture(true), fixture(false));
+    follower.follows(&mut leader, &server.object("a"), |_| {}).await;
 }
 
 #[tokio::test]
 async fn an_unreachable_endpoint_does_not_affect_others() {
-    let (server, gone, mut fixture) =
-        (TlsServer::start().await, TlsServer::start().await, Fixture::new(true));
+    let (server, gone, mut fixture) = (TlsServer::start().await, TlsServer::start().await, fixture(true));
     let (address, bad) = (gone.address, gone.object("a"));
     gone.stop().await;
-    fixture.api.set(&bad);
-    fixture.api.set(&server.object("b"));
-    let error = fixture.controller.reconcile().await.unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        format!(
-            "error for WebhookAuthenticator a: cannot dial server: dial tcp {address}: connect: connection refused"
-        )
+    let error = format!(
+        "error for WebhookAuthenticator a: cannot dial server: dial tcp {address}: connect: connection refused"
     );
-    assert_eq!(fixture.api.names(), ["b"]);
-    assert_eq!(fixture.api.written().len(), 2);
+    fixture.one_fails(&bad, &server.object("b"), &error).await;
 }

@@ -238,6 +238,20 @@ fn a_path_is_selected_by_field_and_by_optional_field_only() {
 }
 
 #[test]
+fn urls_are_equal_if_they_are_written_alike() {
+    for (one, other, equal) in [
+        ("HTTPS://x/a", "https://x/a", true),
+        ("https://x/a", "https://x/%61", false),
+        ("https://x/#a", "https://x/#%61", false),
+        ("https://u@x/", "https://x/", false),
+        ("mailto:a", "mailto:b", false),
+    ] {
+        let value = evaluated(&format!("url('{one}') == url('{other}')")).unwrap();
+        assert!(matches!(value, Value::Bool(found) if found == equal), "{one} {other}");
+    }
+}
+
+#[test]
 fn debug_output_shows_no_value() {
     let value = evaluated("claims.sub").unwrap();
     assert_eq!(format!("{value:?}"), "Value(string)");

@@ -10,7 +10,8 @@ use crate::jwt::{ACCEPTED, KEYS};
 /// Checks one input; see the module.
 pub fn check(data: &[u8]) {
     let Ok(keys) = KeySet::parse(data) else { return };
-    let value: Value = serde_json::from_slice(data).expect("a set is JSON");
+    // Members that are not read may have text or numbers that a `Value` cannot hold.
+    let Ok(value) = serde_json::from_slice::<Value>(data) else { return };
     let listed = value["keys"].as_array().map_or(&[][..], Vec::as_slice);
     assert_eq!(keys.len() + keys.skipped(), listed.len());
     assert!(listed.len() <= MAX_KEYS);

@@ -6,6 +6,7 @@
 //! jwt          the issuer configuration of a JWTAuthenticator           (Kubernetes API)
 //! supervisor   whether the issuer is a Supervisor, and which of its
 //!              identity providers to use                                (HTTPS API of the issuer)
+//! scopes       the scopes that the issuer has
 //! plugin       the arguments of the exec plugin
 //! validate     a request to the cluster with the new endpoint and CA
 //! ```
@@ -14,6 +15,7 @@ mod discovery;
 mod jwt;
 pub(crate) mod options;
 mod plugin;
+mod scopes;
 mod supervisor;
 mod validate;
 

@@ -7,10 +7,10 @@ use crate::support::{ReceivedResponse, Server};
 
 #[test]
 fn a_jwt_authenticator_results_in_an_oidc_login() {
-    // The issuer is not a Supervisor; the scopes are unchanged.
+    // The issuer is not a Supervisor.
     let oidc = Server::start(|request| {
         let address = format!("https://{}", request.headers["host"]);
-        ReceivedResponse::json(&json!({"issuer": address, "scopes_supported": ["openid"]}))
+        ReceivedResponse::json(&json!({"issuer": address, "scopes_supported": ["openid", "offline_access"]}))
     });
     let source = json!({"certificateAuthorityDataSource": {"kind": "Secret", "name": "ca", "key": "ca.crt"}});
     let cluster = Cluster {
@@ -35,7 +35,7 @@ fn a_jwt_authenticator_results_in_an_oidc_login() {
         [
             format!("--issuer={}", oidc.url()),
             "--client-id=pinniped-cli".to_owned(),
-            "--scopes=offline_access,openid,pinniped:request-audience,username,groups".to_owned(),
+            "--scopes=offline_access,openid".to_owned(),
             format!("--ca-bundle-data={}", oidc.ca_data()),
             "--request-audience=test-audience".to_owned(),
         ]
@@ -48,8 +48,14 @@ fn a_jwt_authenticator_results_in_an_oidc_login() {
             "discovered OIDC audience  {\"audience\": \"test-audience\"}".to_owned(),
             "discovered Concierge namespace for API group suffix  {\"apiGroupSuffix\": \"pinniped.dev\"}".to_owned(),
             "discovered OIDC CA bundle from JWTAuthenticator spec.tls.certificateAuthorityDataSource  {\"roots\": 1}".to_owned(),
+            "removed default scopes of --oidc-scopes because the issuer does not list them  {\"scopes\": [\"pinniped:request-audience\",\"username\",\"groups\"]}".to_owned(),
         ]
     );
+    // Requested scopes are unchanged.
+    let all = "offline_access,openid,pinniped:request-audience,username,groups,openid";
+    let result = run(&home, &["--skip-validation", &format!("--oidc-scopes={all}")]);
+    assert_eq!(exec_args(&result)[10], format!("--scopes={all}"));
+    assert!(!result.stderr.contains("scope"), "{result:?}");
 
     const PREFIX: &str = "tried to autodiscover --oidc-ca-bundle, but ";
     const FIELD: &str = "JWTAuthenticator test-jwt spec.tls.certificateAuthorityDataSource";

@@ -12,6 +12,7 @@ use pinniped_pki::CaBundle;
 use pinniped_pki::tls::{Profile, Roots, TlsError};
 
 use super::options::{OidcOptions, Options};
+use super::scopes;
 use crate::flags::LoginFlow;
 use crate::https;
 use crate::printer::Printer;
@@ -138,8 +139,8 @@ struct Extension {
     supervisor: SupervisorDiscovery,
 }
 
-/// Reads the discovery document of the issuer, and sets the options that a Supervisor determines:
-/// scopes, identity provider, flow.
+/// Reads the discovery document of the issuer, and sets the options that it determines: the scopes,
+/// and for a Supervisor the identity provider and the flow.
 pub(super) async fn fill_in(
     options: &mut Options,
     dialer: TcpDialer,
@@ -161,30 +162,15 @@ pub(super) async fn fill_in(
         if !oidc.idp_name.is_empty() {
             return Err(SupervisorError::NoSupervisor(oidc.issuer.clone()));
         }
+        scopes::of_other_issuer(oidc, &discovery.scopes_supported, printer);
         return Ok(());
     }
-    drop_unsupported_scopes(oidc, &discovery.scopes_supported, printer);
+    scopes::of_supervisor(oidc, &discovery.scopes_supported, printer);
     if !oidc.idp_name.is_empty() && !oidc.idp_type.is_empty() && !oidc.idp_flow.is_empty() {
         return Ok(());
     }
     let received = providers(&client, endpoint).await?;
     select(oidc, &received, printer)
-}
-
-fn drop_unsupported_scopes(oidc: &mut OidcOptions, supported: &[String], printer: Printer) {
-    const OURS: [&str; 2] = ["username", "groups"];
-    if OURS.iter().all(|scope| supported.iter().any(|supported| supported == scope)) {
-        return;
-    }
-    for scope in OURS {
-        if oidc.scopes.iter().any(|requested| requested == scope) {
-            printer.info(
-                "removed scope from --oidc-scopes list because it is not supported by this Supervisor",
-                &[("scope", json!(scope))],
-            );
-        }
-    }
-    oidc.scopes.retain(|requested| !OURS.contains(&requested.as_str()));
 }
 
 async fn providers(client: &HttpsClient, endpoint: &str) -> Result<IdentityProviders, SupervisorError> {

@@ -19,8 +19,8 @@ pub(crate) const fn kubeconfig() -> FlagSpec {
     FlagSpec::text("kubeconfig", "Path of the kubeconfig to use").or(Default::Kubeconfig)
 }
 
-pub(crate) const fn scopes(name: &'static str) -> FlagSpec {
-    FlagSpec::new(name, Kind::Strings, "OIDC scopes to request").or_text(DEFAULT_SCOPES)
+pub(crate) const fn scopes(name: &'static str, usage: &'static str) -> FlagSpec {
+    FlagSpec::new(name, Kind::Strings, usage).or_text(DEFAULT_SCOPES)
 }
 
 /// The flag for the credential type of a login.
@@ -125,7 +125,7 @@ pub(super) static LOGIN_OIDC: [FlagSpec; 27] = [
         "Port of the localhost listener (authorization code flow only)",
     ),
     FlagSpec::text("request-audience", "Exchange the token for one of this audience (RFC 8693)"),
-    scopes("scopes"),
+    scopes("scopes", "OIDC scopes to request"),
     FlagSpec::text("session-cache", "Path of the file that caches OIDC sessions").or(Default::SessionCache),
     FlagSpec::switch("skip-browser", "Do not open a browser, only print the URL"),
     FlagSpec::switch("skip-listen", "Do not listen on localhost").hidden(),

@@ -64,7 +64,7 @@ pub(super) struct OidcOptions {
     pub(super) issuer: String,
     pub(super) client_id: String,
     pub(super) client_secret: SecretString,
-    /// Sorted.
+    /// Sorted, as in upstream's requests and session keys, and each once.
     pub(super) scopes: Vec<String>,
     pub(super) listen_port: u16,
     pub(super) skip_browser: bool,
@@ -94,6 +94,7 @@ impl OidcOptions {
             _ => DEFAULT_SCOPES.split(',').map(str::to_owned).collect(),
         };
         scopes.sort();
+        scopes.dedup();
         let session_cache = match parsed.given("session-cache") {
             Some(path) => path.to_owned(),
             None => environment.config_file("sessions.yaml").ok_or(OidcOptionsError::NoCachePath)?,
@@ -211,6 +212,12 @@ mod tests {
     fn the_session_key_has_sorted_scopes_and_the_requested_port() {
         let key = options(&["--scopes=z,openid,a", "--listen-port=1234"], &[HOME]).unwrap().session_key();
         assert_eq!(key.scopes, ["a", "openid", "z"]);
+        // A scope that is given twice is sent once, and does not need a session of its own.
+        let twice = options(&["--scopes=z,openid,z,a", "--scopes=openid"], &[HOME]).unwrap();
+        assert_eq!(
+            (twice.scopes.as_slice(), twice.session_key().scopes),
+            (&key.scopes[..], key.scopes.clone())
+        );
         assert_eq!(key.redirect_uri, "http://localhost:1234/callback");
         let key = options(&["--upstream-identity-provider-name=n"], &[HOME]).unwrap().session_key();
         assert_eq!(

@@ -1,6 +1,7 @@
 //! The commands, one file each: from parsed flags to the output on stdout, or an error text for
-//! `Error: `.
+//! `Error: `. [`attended_login`] is the login of several commands.
 
+pub mod attended_login;
 pub mod doctor;
 pub mod get_kubeconfig;
 pub mod kubectl;
@@ -60,11 +61,6 @@ pub enum CommandError {
 #[error("could not start")]
 pub struct StartError(#[source] io::Error);
 
-/// The user cancelled the command with Ctrl-C.
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("interrupted")]
-pub struct Interrupted;
-
 /// Runs a parsed command and returns its exit code.
 ///
 /// # Errors
@@ -114,12 +110,4 @@ fn login_printer(environment: &Environment, printer: Printer) -> Printer {
 /// Runs `work` on this thread. Commands that need no network do not call this.
 pub(crate) fn block_on<T, E: From<StartError>>(work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
     tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError)?.block_on(work)
-}
-
-/// Runs `work` unless the user interrupts it. Dropping it restores the terminal.
-pub(crate) async fn unless_interrupted<T>(work: impl Future<Output = T>) -> Result<T, Interrupted> {
-    tokio::select! {
-        done = work => Ok(done),
-        Ok(()) = tokio::signal::ctrl_c() => Err(Interrupted),
-    }
 }

@@ -21,11 +21,12 @@ use std::io;
 use self::arguments::Arguments;
 use self::child::ChildError;
 use self::session_file::SessionFile;
-use super::{Interrupted, StartError, block_on, unless_interrupted};
+use super::attended_login::{AttendedLoginError, attend};
+use super::{StartError, block_on};
 use crate::environment::Environment;
 use crate::flags::{Delivery, Parsed};
 use crate::kubeconfig::{self, identity};
-use crate::login::session::{LoginError, Session, SessionError};
+use crate::login::session::{Session, SessionError};
 use crate::printer::Printer;
 
 /// The minimum remaining lifetime of the credential, enough for the start of a long command.
@@ -50,10 +51,7 @@ pub enum KubectlError {
     Start(#[from] StartError),
     /// The login failed.
     #[error(transparent)]
-    Login(#[from] LoginError),
-    /// The user cancelled the login.
-    #[error(transparent)]
-    Interrupted(#[from] Interrupted),
+    Login(#[from] AttendedLoginError),
     /// The child process failed.
     #[error(transparent)]
     Child(#[from] ChildError),
@@ -105,9 +103,7 @@ fn with_identity(
         Some(session) if session.wants_service_account_token() => session,
         _ => return Ok(None),
     };
-    let login = block_on(async {
-        Ok::<_, KubectlError>(unless_interrupted(Box::pin(session.login(MIN_LIFETIME))).await??)
-    })?;
+    let login = attend(session.login(MIN_LIFETIME))?;
     let Some(identity) = &login.impersonate else { return Ok(None) };
     for entry in config.auth_infos.iter_mut().filter(|named| named.name == user) {
         if let Some(entry) = &mut entry.auth_info {

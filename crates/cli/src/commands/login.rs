@@ -9,13 +9,12 @@ use std::process::{Command, Stdio};
 
 use jiff::Timestamp;
 
+use super::attended_login::{AttendedLoginError, attend};
 use super::plugin_response::{ResponseError, respond};
-use super::{Interrupted, StartError, block_on, unless_interrupted};
 use crate::environment::{Environment, PINNIPED_RENEW_IN_BACKGROUND};
 use crate::flags::Parsed;
-use crate::login::Login;
 use crate::login::exec_cache::ExecCache;
-use crate::login::session::{LoginError, Session, SessionError};
+use crate::login::session::{Session, SessionError};
 use crate::printer::Printer;
 
 /// No `ExecCredential` was printed.
@@ -24,15 +23,9 @@ pub enum LoginCommandError {
     /// The flags are invalid.
     #[error(transparent)]
     Session(#[from] SessionError),
-    /// The runtime could not be started.
-    #[error(transparent)]
-    Start(#[from] StartError),
     /// There is no credential.
     #[error(transparent)]
-    Login(#[from] LoginError),
-    /// The user cancelled the login.
-    #[error(transparent)]
-    Interrupted(#[from] Interrupted),
+    Login(#[from] AttendedLoginError),
     /// kubectl may not get the credential.
     #[error(transparent)]
     Response(#[from] ResponseError),
@@ -49,7 +42,8 @@ pub(crate) fn run(
     if renewing {
         // The lock is held until the credential is stored.
         let Some(_only_renewal) = session.cache().and_then(ExecCache::renewal_lock) else { return Ok(()) };
-        return block_on(fresh(&session.in_background())).map(drop);
+        attend(session.in_background().fresh())?;
+        return Ok(());
     }
     if let Some(hit) = session.cached(Timestamp::now()) {
         printer.debug("using cached cluster credential.", &[]);
@@ -58,11 +52,7 @@ pub(crate) fn run(
         }
         return Ok(respond(hit.login, &session, environment, printer)?);
     }
-    Ok(respond(block_on(fresh(&session))?, &session, environment, printer)?)
-}
-
-async fn fresh(session: &Session) -> Result<Login, LoginCommandError> {
-    Ok(unless_interrupted(Box::pin(session.fresh())).await??)
+    Ok(respond(attend(session.fresh())?, &session, environment, printer)?)
 }
 
 /// Starts this program with the same arguments, to update the cache without output.

@@ -30,7 +30,7 @@ mod audience;
 mod authorize_url;
 mod browser;
 mod browser_flow;
-mod callback;
+pub mod callback;
 mod device_flow;
 mod error;
 mod issuer_client;

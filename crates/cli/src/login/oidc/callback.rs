@@ -29,7 +29,8 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::json;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use url::Url;
 
@@ -54,15 +55,16 @@ const PROVIDER: &str = "Your identity provider refused the login. Run your comma
                         if the message stays the same, show it to your administrator.";
 
 /// The result of a login attempt.
-pub(super) struct Redeemed<T> {
+#[derive(Debug)]
+pub struct Redeemed<T> {
     /// The name of the user, for the page; may be empty.
-    pub(super) user: String,
+    pub user: String,
     /// The result.
-    pub(super) value: T,
+    pub value: T,
 }
 
 /// Receives the result of the browser.
-pub(super) trait Redeem: Sync {
+pub trait Redeem: Sync {
     /// The result.
     type Value: Send;
 
@@ -110,7 +112,7 @@ impl CallbackListener {
                 accepted = self.listener.accept(), if connections.len() < MAX_CONNECTIONS => {
                     // A client that closed the connection immediately.
                     let Ok((stream, _)) = accepted else { continue };
-                    connections.push(connection(stream, callback));
+                    connections.push(callback.serve_connection(stream));
                 }
                 Some(()) = connections.next() => {}
                 result = callback.result() => break result,
@@ -123,22 +125,8 @@ impl CallbackListener {
     }
 }
 
-async fn connection<R: Redeem>(stream: TcpStream, callback: &Callback<'_, R>) {
-    let service = service_fn(move |request: Request<Incoming>| async move {
-        Ok::<_, Infallible>(callback.respond(request).await)
-    });
-    // One request on each connection, so that an idle one does not use the grace period.
-    let served = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_LIMIT)
-        .keep_alive(false)
-        .serve_connection(TokioIo::new(stream), service);
-    // Errors are those of the client.
-    let _ = served.await;
-}
-
 /// The handler of the requests of one login.
-pub(super) struct Callback<'a, R: Redeem> {
+pub struct Callback<'a, R: Redeem> {
     redeem: &'a R,
     params: ResponseParams,
     path: &'static str,
@@ -165,7 +153,7 @@ enum Page {
 
 impl<'a, R: Redeem> Callback<'a, R> {
     /// Creates the handler of a login at `issuer`.
-    pub(super) fn new(
+    pub fn new(
         redeem: &'a R,
         issuer: &Url,
         client_id: &str,
@@ -190,8 +178,30 @@ impl<'a, R: Redeem> Callback<'a, R> {
         }
     }
 
-    /// Waits for the result.
-    async fn result(&self) -> Result<R::Value, String> {
+    /// Serves a connection until it is closed.
+    pub async fn serve_connection(&self, stream: impl AsyncRead + AsyncWrite + Unpin) {
+        let service = service_fn(move |request: Request<Incoming>| async move {
+            Ok::<_, Infallible>(self.respond(request).await)
+        });
+        // One request on each connection, so that an idle one does not use the grace period.
+        let served = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEADER_LIMIT)
+            .keep_alive(false)
+            // A tab that is closed before it has its page does not cancel the redemption of the
+            // code, which cannot be repeated.
+            .half_close(true)
+            .serve_connection(TokioIo::new(stream), service);
+        // Errors are those of the client.
+        let _ = served.await;
+    }
+
+    /// Waits for the result, which is returned once. The error is a text for the user.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason why the browser brought no tokens.
+    pub async fn result(&self) -> Result<R::Value, String> {
         loop {
             // The semaphore is never closed.
             if let Ok(permit) = self.finished.acquire().await {

@@ -1,6 +1,7 @@
 //! The flows, and their failures.
 
-use std::net::TcpListener;
+use std::io::Write as _;
+use std::net::{TcpListener, TcpStream};
 
 use serde_json::{Value, json};
 
@@ -230,6 +231,24 @@ fn a_port_in_use_is_reported() {
     run.fails_with(&format!(
         "{PREFIX}login failed: must have either a localhost listener or stdin must be a TTY"
     ));
+}
+
+#[test]
+fn a_browser_that_is_closed_does_not_end_the_login() {
+    let issuer = Issuer::start(Settings::default());
+    let desktop = Desktop::new();
+    let running = desktop.start(&issuer.args(&[]));
+    let url = desktop.first_opened();
+    let redirect = query(url.split_once('?').unwrap().1)["redirect_uri"].clone();
+    let host = redirect.strip_prefix("http://").and_then(|rest| rest.strip_suffix("/callback")).unwrap();
+    // It had connected, and had sent a part of a request.
+    drop(TcpStream::connect(host).unwrap());
+    TcpStream::connect(host).unwrap().write_all(b"GET /callback?co").unwrap();
+    // The user opens the printed address again.
+    let url = running.printed_address();
+    visit(&url, &issuer.authorize(&url));
+    token(&running.finish());
+    assert_eq!(desktop.opened().len(), 1);
 }
 
 #[test]

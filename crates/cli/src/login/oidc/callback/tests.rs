@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 use super::*;
 use crate::printer::Level;
@@ -152,6 +153,27 @@ async fn other_issuers_get_a_page_that_names_the_user() {
     assert!(responses[0].starts_with("HTTP/1.1 400 "), "{}", responses[0]);
     assert!(responses[0].contains("&lt;b&gt;") && !responses[0].contains("<b>"), "{}", responses[0]);
     assert_eq!(result, Err("login failed with code \"<b>\"".to_owned()));
+}
+
+#[tokio::test]
+async fn a_tab_that_is_closed_before_it_has_its_page_logs_in() {
+    let codes = Codes::default();
+    let issuer = Url::parse("https://issuer.example.com").unwrap();
+    let printer = Printer::new(Level::Warning);
+    let callback = Callback::new(&codes, &issuer, "client", false, "/callback", printer);
+    let listener = CallbackListener::bind(0).await.unwrap();
+    let address = listener.address;
+    let client = async {
+        // Connections that a browser opens in advance, and a request that it does not complete.
+        drop(TcpStream::connect(address).await.unwrap());
+        for request in ["GET /callback?state=ri", &get("/callback?state=right&code=good")] {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.write_all(request.as_bytes()).await.unwrap();
+        }
+    };
+    let both = async { tokio::join!(listener.serve(&callback), client).0 };
+    let result = tokio::time::timeout(Duration::from_secs(20), both).await.expect("a result");
+    assert_eq!((result, codes.redeemed.load(Ordering::SeqCst)), (Ok("tokens".to_owned()), 1));
 }
 
 #[tokio::test]

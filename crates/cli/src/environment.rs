@@ -129,6 +129,21 @@ impl Environment {
         None
     }
 
+    /// Returns the identity of the program that called this one as its credential plugin; `None`
+    /// if none did, or if it is not known. On Linux, a later process with the same ID has another
+    /// identity.
+    pub fn plugin_caller(&self) -> Option<String> {
+        self.non_empty(KUBERNETES_EXEC_INFO)?;
+        let id = self.parent?;
+        #[cfg(target_os = "linux")]
+        {
+            let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+            Some(format!("{id} {}", start_time(&stat)?))
+        }
+        #[cfg(not(target_os = "linux"))]
+        Some(id.to_string())
+    }
+
     /// Returns the path of a file in the cache directory; `None` without a home directory.
     pub fn config_file(&self, name: &str) -> Option<String> {
         let parent = match self.non_empty(XDG_CONFIG_HOME) {
@@ -137,6 +152,14 @@ impl Environment {
         };
         Some(parent.join("pinniped").join(name).to_string_lossy().into_owned())
     }
+}
+
+/// Returns the start time of a process from the content of `/proc/ID/stat` (proc_pid_stat(5)).
+#[cfg(any(target_os = "linux", test))]
+fn start_time(stat: &str) -> Option<&str> {
+    // The name of the program is in parentheses, and may contain any of them, and spaces.
+    let (_, after_name) = stat.rsplit_once(')')?;
+    after_name.split_whitespace().nth(19)
 }
 
 /// Returns the last `--kubeconfig` before a `--`.
@@ -189,6 +212,21 @@ mod tests {
         ] {
             assert_eq!(kubeconfig_flag(line.split(' ')), path.map(PathBuf::from), "{line}");
         }
+    }
+
+    #[test]
+    fn a_caller_is_a_process_that_passed_the_information_for_plugins() {
+        let parent = Some(std::process::id());
+        let of = |variables: &[(&str, &str)]| Environment { parent, ..with(variables) }.plugin_caller();
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[(KUBERNETES_EXEC_INFO, "")]), None);
+        let called = of(&[(KUBERNETES_EXEC_INFO, "{}")]).unwrap();
+        assert_eq!(called.split(' ').next(), Some(std::process::id().to_string().as_str()));
+        assert_eq!(called.split(' ').count(), if cfg!(target_os = "linux") { 2 } else { 1 });
+        assert_eq!(with(&[(KUBERNETES_EXEC_INFO, "{}")]).plugin_caller(), None);
+        let stat = "7 (a ) b) S 1 7 7 0 -1 4194560 108 0 0 0 0 0 0 0 20 0 1 0 4711 2658304 233";
+        assert_eq!(start_time(stat), Some("4711"));
+        assert_eq!(start_time("7 (a"), None);
     }
 
     #[test]

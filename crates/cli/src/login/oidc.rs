@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! options          the options, from flags and environment
-//! turn             one login at a time for each session
+//! turn             one login at a time for each session, and one for each command
 //! provider         discovery of the issuer, and verification of its tokens
 //! attempt          one attempt to log in, whose parts all flows share
 //!   secrets          state, nonce and PKCE verifier
@@ -49,6 +49,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
+use tokio::time::Instant;
 
 use pinniped_error::chain;
 use pinniped_go_compat::json::{self as gojson, quote};
@@ -60,7 +61,7 @@ pub use self::options::OidcOptionsError;
 use self::provider::Provider;
 use self::secrets::LoginSecrets;
 use self::tokens::{TokensError, validate};
-use self::turn::{Turn, Waited};
+use self::turn::{Turn, Waited, Waiter};
 use super::cache_file::CacheFileError;
 use super::session_cache::{IdToken, RefreshToken, SessionKey, Tokens};
 use crate::environment::Environment;
@@ -128,8 +129,9 @@ impl OidcLogin {
     ///
     /// Returns the reason why there is none.
     pub async fn id_token(&self) -> Result<IdToken, OidcError> {
-        let login = Box::pin(Login::new(self).id_token());
-        tokio::time::timeout(OVERALL_LIMIT, login).await.unwrap_or(Err(OidcError::Timeout))
+        let deadline = Instant::now() + OVERALL_LIMIT;
+        let login = Box::pin(Login::new(self, deadline).id_token());
+        tokio::time::timeout_at(deadline, login).await.unwrap_or(Err(OidcError::Timeout))
     }
 }
 
@@ -138,6 +140,8 @@ struct Login {
     options: Arc<OidcOptions>,
     printer: Printer,
     key: SessionKey,
+    /// The end of [`OVERALL_LIMIT`].
+    deadline: Instant,
     /// The issuer, as soon as it has been discovered.
     provider: Option<Provider>,
     /// Whether a problem of the session cache has been reported.
@@ -145,8 +149,9 @@ struct Login {
 }
 
 impl Login {
-    fn new(login: &OidcLogin) -> Self {
+    fn new(login: &OidcLogin, deadline: Instant) -> Self {
         Self {
+            deadline,
             key: login.options.session_key(),
             options: Arc::clone(&login.options),
             printer: login.printer,
@@ -192,8 +197,9 @@ impl Login {
             self.log_cached(type_);
             return Ok(tokens.clone());
         }
-        let turn = match self.turn(since).await {
+        let mut turn = match self.turn(since).await {
             Some(Waited::Failed(text)) => return Err(OidcError::Shared(text)),
+            Some(Waited::Repeated(text)) => return Err(OidcError::Repeated(text)),
             Some(Waited::Busy) => return Err(OidcError::NeedsUser),
             Some(Waited::Turn(turn)) => Some(turn),
             None => None,
@@ -208,16 +214,31 @@ impl Login {
             }
         }
         let refresh = cached.and_then(|tokens| tokens.refresh.filter(|refresh| !refresh.token.is_empty()));
-        let result = self.fresh_tokens(refresh).await;
+        // The other limit would drop the turn, as if the user had cancelled the login.
+        let fresh = tokio::time::timeout_at(self.deadline, self.fresh_tokens(refresh, turn.as_mut()));
+        let result = fresh.await.unwrap_or(Err(OidcError::Timeout));
         match (&result, turn) {
-            (Ok(tokens), _) => self.store(tokens).await,
+            (Ok(tokens), turn) => {
+                self.store(tokens).await;
+                if let Some(turn) = turn {
+                    turn.succeed();
+                }
+            }
             (Err(OidcError::NeedsUser), _) | (Err(_), None) => {}
-            (Err(error), Some(turn)) => turn.share_failure(&chain(error).to_string(), Timestamp::now()),
+            (Err(error), Some(turn)) => {
+                // The next call of the same command asks for a password that was wrong.
+                let correctable = matches!(error, OidcError::Password(_));
+                turn.fail(&chain(error).to_string(), correctable, Timestamp::now());
+            }
         }
         result
     }
 
-    async fn fresh_tokens(&mut self, refresh: Option<RefreshToken>) -> Result<Tokens, OidcError> {
+    async fn fresh_tokens(
+        &mut self,
+        refresh: Option<RefreshToken>,
+        turn: Option<&mut Turn>,
+    ) -> Result<Tokens, OidcError> {
         let options = Arc::clone(&self.options);
         let printer = self.printer;
         let provider = self.provider().await?;
@@ -231,6 +252,9 @@ impl Login {
         }
         let flow = select_flow(&options, provider.identity_providers.as_ref())?;
         let attempt = Attempt { options: &options, provider, secrets: LoginSecrets::generate()?, printer };
+        if let Some(turn) = turn {
+            turn.involve_user();
+        }
         Ok(match flow {
             Flow::Browser => Box::pin(browser_flow::log_in(&attempt)).await?,
             Flow::Password => Box::pin(password_flow::log_in(&attempt)).await?,
@@ -249,7 +273,9 @@ impl Login {
     /// Waits for the turn of this process. Without a session cache, each process logs in.
     async fn turn(&self, since: Timestamp) -> Option<Waited> {
         let cache = self.options.session_cache.as_ref()?;
-        match Turn::wait(cache, &self.key, since, self.options.interactive, self.printer).await {
+        let caller = self.options.caller.as_deref();
+        let waiter = Waiter { since, caller, waits: self.options.interactive };
+        match Turn::wait(cache, &self.key, waiter, Timestamp::now, self.printer).await {
             Ok(waited) => Some(waited),
             Err(error) => {
                 // The cache reports the problem when the tokens are stored.

@@ -4,6 +4,7 @@
 //! issuer       the issuer
 //! browser      the user's browser, which a test drives
 //! flows        the flows, and what can go wrong in them
+//! repeated     programs that call their plugin again after a failed login
 //! terminal     prompts
 //! commands     commands that log in as the plugin of a kubeconfig would
 //! sessions     caches, refresh, and many processes at once
@@ -14,6 +15,8 @@ mod browser;
 mod commands;
 mod flows;
 mod issuer;
+#[cfg(unix)]
+mod repeated;
 mod sessions;
 #[cfg(unix)]
 mod terminal;

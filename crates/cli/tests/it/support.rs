@@ -297,12 +297,17 @@ impl Home {
 
     /// Runs the program as the last arguments of another program.
     pub(crate) fn run_program<S: AsRef<str>>(&self, words: &[&str], args: &[S]) -> Run {
+        finish(self.program(words, args))
+    }
+
+    /// Returns the command of such a run.
+    pub(crate) fn program<S: AsRef<str>>(&self, words: &[&str], args: &[S]) -> Command {
         let mut command = Command::new(words[0]);
         command.env_clear().current_dir(self.dir.path()).stdin(Stdio::null());
         command.args(&words[1..]).arg(env!("CARGO_BIN_EXE_pinniped")).args(args.iter().map(AsRef::as_ref));
         command.env("HOME", self.dir.path());
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
-        finish(command)
+        command
     }
 
     /// Runs the program without environment variables.

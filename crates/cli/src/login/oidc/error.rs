@@ -102,6 +102,9 @@ pub enum OidcError {
     /// The login of another process, for which this one waited, failed with this text.
     #[error("{0} (this is the result of another process, which logged in for this one, too)")]
     Shared(String),
+    /// The login for an earlier call of the same command failed with this text.
+    #[error("{0} (this command has already begun a login: run it again to start over)")]
+    Repeated(String),
     /// Only the user could continue.
     #[error("the session has ended: log in again")]
     NeedsUser,

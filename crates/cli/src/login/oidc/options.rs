@@ -82,6 +82,8 @@ pub(super) struct OidcOptions {
     pub(super) password: SecretString,
     pub(super) browser: Arc<Browser>,
     pub(super) dialer: TcpDialer,
+    /// The program that called this one as its plugin, if one did.
+    pub(super) caller: Option<String>,
     /// Whether the user may be involved. Otherwise only a cached session is used.
     pub(super) interactive: bool,
 }
@@ -125,6 +127,7 @@ impl OidcOptions {
             password: environment.non_empty(PINNIPED_PASSWORD).unwrap_or_default().into(),
             browser: Arc::new(Browser::new(environment)),
             dialer: TcpDialer::new(environment),
+            caller: environment.plugin_caller(),
             interactive: true,
         })
     }

@@ -59,9 +59,13 @@ impl Desktop {
 
     /// Starts the program.
     pub(super) fn start(&self, args: &[String]) -> Running {
+        self.spawn(self.home.command(args))
+    }
+
+    /// Starts a command in this desktop.
+    pub(super) fn spawn(&self, mut command: Command) -> Running {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let log = self.file(&format!("stderr-{}", COUNT.fetch_add(1, Ordering::Relaxed)));
-        let mut command = self.home.command(args);
         command.stdout(Stdio::piped()).stderr(File::create(&log).unwrap());
         Running { child: command.spawn().unwrap(), log }
     }
@@ -136,8 +140,16 @@ impl Running {
 
 /// Sends the program a signal.
 pub(super) fn interrupt(id: u32) {
-    let sent = Command::new("/bin/kill").args(["-INT", &id.to_string()]).status().unwrap();
-    assert!(sent.success());
+    kill(&["-INT", &id.to_string()]);
+}
+
+/// Sends a program and its children a signal, as Ctrl-C in a terminal does.
+pub(super) fn interrupt_group(id: u32) {
+    kill(&["-INT", "--", &format!("-{id}")]);
+}
+
+fn kill(args: &[&str]) {
+    assert!(Command::new("/bin/kill").args(args).status().unwrap().success());
 }
 
 /// Brings a code to the callback listener of a login page, and returns the response.

@@ -145,12 +145,16 @@ impl<E> CacheFile<E> {
 
 impl<E: CacheEntry> CacheFile<E> {
     /// Reads through a transaction, if the file exists: without a file there is no entry, and no
-    /// file should be created.
+    /// file should be created. A change that cannot be stored, such as the time of the last use on
+    /// a full disk, is no error.
     pub(super) fn look(&self, now: Timestamp, look: impl FnOnce(&mut Vec<E>)) -> Result<(), CacheFileError> {
         if self.path.symlink_metadata().is_err() {
             return Ok(());
         }
-        self.transaction(now, look)
+        match self.transaction(now, look) {
+            Err(CacheFileError::Write { .. }) => Ok(()),
+            read => read,
+        }
     }
 
     /// Changes the entries that are valid at `now`.

@@ -4,6 +4,7 @@
 //! issuer       the issuer
 //! browser      the user's browser, which a test drives
 //! flows        the flows, and what can go wrong in them
+//! disks        caches on disks that are full or read-only, and of processes that are killed
 //! repeated     programs that call their plugin again after a failed login
 //! terminal     prompts
 //! commands     commands that log in as the plugin of a kubeconfig would
@@ -13,6 +14,8 @@
 mod browser;
 #[cfg(unix)]
 mod commands;
+#[cfg(target_os = "linux")]
+mod disks;
 mod flows;
 mod issuer;
 #[cfg(unix)]

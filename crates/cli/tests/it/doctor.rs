@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 
 use crate::cluster::{home_for, issuer, webhook};
-use crate::support::{ReceivedResponse, Request, Server};
+use crate::oidc::browser::{Desktop, callback, visit};
+use crate::oidc::issuer::{Issuer, Settings, query};
+use crate::support::{ReceivedResponse, Request, Server, plugin_kubeconfig};
 
 const CONFIG: &str = "/apis/config.concierge.pinniped.dev/v1alpha1/credentialissuers";
 const API_SERVICE: &str = "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.login.concierge.pinniped.dev";
@@ -124,4 +126,58 @@ fn a_missing_concierge_and_a_missing_permission_have_different_errors() {
     let server = Server::start(|_| ReceivedResponse::list(&[]));
     let run = home_for(&server).run(&["doctor"]);
     assert!(run.stderr.contains("this cluster has no CredentialIssuer"), "{run:?}");
+}
+
+/// Returns a desktop with a kubeconfig for `server` whose user logs in at `issuer`.
+fn desktop_for(server: &Server, issuer: &Issuer) -> Desktop {
+    let mut desktop = Desktop::with_browser("#!/bin/sh\necho \"$1\" >> \"$OPENED\"\n");
+    let config = plugin_kubeconfig(&server.url(), &server.ca_data(), &issuer.args(&[]));
+    let path = desktop.home.write("config", &config);
+    desktop.home.set("KUBECONFIG", path.to_str().unwrap());
+    desktop
+}
+
+#[test]
+fn a_user_who_logs_in_at_an_issuer_is_checked_with_one_login() {
+    let strategies = vec![
+        strategy("KubeClusterSigningCertificate", "Success", "FetchedKey", "k"),
+        strategy("ImpersonationProxy", "Error", "Disabled", "switched off"),
+    ];
+    let (issuer, server) = (Issuer::start(Settings::default()), cluster(strategies, true));
+    let desktop = desktop_for(&server, &issuer);
+    let command = ["doctor".to_owned()];
+    let running = desktop.start(&command);
+    let url = desktop.first_opened();
+    visit(&url, &issuer.authorize(&url));
+    let run = running.finish();
+    assert_eq!(run.code, 0, "{run:?}");
+    assert!(run.stdout.lines().all(|line| line.starts_with("ok ")), "{run:?}");
+    let seen = server.seen();
+    let tokens: Vec<&String> = seen.iter().map(|request| &request.headers["authorization"]).collect();
+    assert!(
+        tokens[0].starts_with("Bearer ey") && tokens.iter().all(|token| *token == tokens[0]),
+        "{tokens:?}"
+    );
+    // The next run needs no login, and its output has no token.
+    let next = desktop.home.run(&command);
+    assert_eq!((next.stdout.as_str(), next.stderr.as_str()), (run.stdout.as_str(), ""));
+    assert_eq!((issuer.granted().len(), desktop.opened().len()), (1, 1));
+}
+
+#[test]
+fn a_login_that_is_refused_is_reported_once() {
+    let (issuer, server) = (Issuer::start(Settings::default()), cluster(Vec::new(), true));
+    let desktop = desktop_for(&server, &issuer);
+    let running = desktop.start(&["doctor".to_owned()]);
+    let url = desktop.first_opened();
+    let state = query(url.split_once('?').unwrap().1)["state"].clone();
+    callback(&url, &format!("error=access_denied&state={state}"));
+    let run = running.finish();
+    let errors: Vec<&str> = run.stderr.lines().filter(|line| line.starts_with("Error: ")).collect();
+    let [plugin, doctor] = errors[..] else { panic!("{run:?}") };
+    assert!(plugin.ends_with("login failed with code \"access_denied\""), "{plugin}");
+    assert!(doctor.contains("getting credentials: exec: executable "), "{doctor}");
+    assert!(doctor.ends_with(" failed with exit code 1"), "{doctor}");
+    assert_eq!((run.code, run.stdout.as_str()), (1, ""), "{run:?}");
+    assert_eq!((server.seen().len(), desktop.opened().len()), (0, 1));
 }

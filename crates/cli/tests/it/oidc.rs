@@ -11,13 +11,13 @@
 //! sessions     caches, refresh, and many processes at once
 //! ```
 
-mod browser;
+pub(crate) mod browser;
 #[cfg(unix)]
 mod commands;
 #[cfg(target_os = "linux")]
 mod disks;
-mod flows;
-mod issuer;
+pub(crate) mod flows;
+pub(crate) mod issuer;
 #[cfg(unix)]
 mod repeated;
 mod sessions;

@@ -10,6 +10,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use crate::support::Home;
 
 mod api_server;
+mod oidc;
 mod running;
 
 use api_server::{ApiServer, Script};

@@ -354,3 +354,17 @@ users:
 "
     )
 }
+
+/// Returns a kubeconfig whose user logs in with the plugin of this program.
+pub(crate) fn plugin_kubeconfig(server: &str, ca_data: &str, args: &[String]) -> String {
+    json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u", "namespace": "ns"}}],
+        "clusters": [{"name": "c", "cluster": {"server": server, "certificate-authority-data": ca_data}}],
+        "users": [{"name": "u", "user": {"exec": {
+            "apiVersion": "client.authentication.k8s.io/v1beta1",
+            "command": env!("CARGO_BIN_EXE_pinniped"), "args": args, "provideClusterInfo": true,
+        }}}],
+    })
+    .to_string()
+}

@@ -190,6 +190,22 @@ users:
     }
 
     #[test]
+    fn a_user_who_logs_in_at_an_issuer_is_such_a_user() {
+        let works = strategy("ServiceAccountToken", "Success", "Listening", "ready");
+        for (type_, found) in [("service-account-token", 1), ("client-certificate", 0)] {
+            let config = Kubeconfig::from_yaml(&format!(
+                "users: [{{name: u, user: {{exec: {{command: pinniped, args: [login, oidc, --issuer=https://i, \
+                 --concierge-credential-type={type_}, --impersonation-delivery=wrapper]}}}}}}]"
+            ))
+            .unwrap();
+            let logins = logins_of(&config, "f");
+            assert_eq!(logins.len(), found, "{type_}: {logins:?}");
+            let all = Observed { logins, ..observed(json!(null), std::slice::from_ref(&works)) };
+            assert_eq!(problems(check(&all)), [], "{type_}");
+        }
+    }
+
+    #[test]
     fn a_cluster_with_token_logins_only_need_not_be_the_proxy() {
         let config = kubeconfig("", "");
         assert!(only_token_logins(&config, "direct"));

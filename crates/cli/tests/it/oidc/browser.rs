@@ -13,19 +13,19 @@ use super::issuer::{Issuer, query};
 use crate::support::{Home, Run};
 
 /// The time in which a program has to do something.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A desktop: a home directory, and a browser that records the addresses that it opens.
-pub(super) struct Desktop {
-    pub(super) home: Home,
+pub(crate) struct Desktop {
+    pub(crate) home: Home,
 }
 
 impl Desktop {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with_browser("#!/bin/sh\necho \"$1\" >> \"$OPENED\"\necho noise\n")
     }
 
-    pub(super) fn with_browser(script: &str) -> Self {
+    pub(crate) fn with_browser(script: &str) -> Self {
         let mut home = Home::new();
         std::fs::create_dir(home.path().join("bin")).unwrap();
         let path = home.write("bin/xdg-open", script);
@@ -36,34 +36,34 @@ impl Desktop {
         Self { home }
     }
 
-    pub(super) fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.home.path().join(name)
     }
 
     /// Returns the addresses that the browser opened.
-    pub(super) fn opened(&self) -> Vec<String> {
+    pub(crate) fn opened(&self) -> Vec<String> {
         let text = std::fs::read_to_string(self.file("opened")).unwrap_or_default();
         // The last line may be incomplete.
         text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')).map(str::to_owned).collect()
     }
 
     /// Waits for the first address that the browser opened.
-    pub(super) fn first_opened(&self) -> String {
+    pub(crate) fn first_opened(&self) -> String {
         self.opened_after(0)
     }
 
     /// Waits until the browser has opened more addresses than `count`, and returns the last.
-    pub(super) fn opened_after(&self, count: usize) -> String {
+    pub(crate) fn opened_after(&self, count: usize) -> String {
         wait_for("an opened page", || self.opened().into_iter().skip(count).next_back())
     }
 
     /// Starts the program.
-    pub(super) fn start(&self, args: &[String]) -> Running {
+    pub(crate) fn start(&self, args: &[String]) -> Running {
         self.spawn(self.home.command(args))
     }
 
     /// Starts a command in this desktop.
-    pub(super) fn spawn(&self, mut command: Command) -> Running {
+    pub(crate) fn spawn(&self, mut command: Command) -> Running {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let log = self.file(&format!("stderr-{}", COUNT.fetch_add(1, Ordering::Relaxed)));
         command.stdout(Stdio::piped()).stderr(File::create(&log).unwrap());
@@ -71,7 +71,7 @@ impl Desktop {
     }
 
     /// Runs a login in which the user logs in at once.
-    pub(super) fn log_in(&self, issuer: &Issuer, args: &[String]) -> Run {
+    pub(crate) fn log_in(&self, issuer: &Issuer, args: &[String]) -> Run {
         let before = self.opened().len();
         let running = self.start(args);
         let url = self.opened_after(before);
@@ -82,7 +82,7 @@ impl Desktop {
 }
 
 /// Waits for a value.
-pub(super) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if let Some(found) = look() {
@@ -94,32 +94,32 @@ pub(super) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T 
 }
 
 /// A running program.
-pub(super) struct Running {
+pub(crate) struct Running {
     child: Child,
     log: PathBuf,
 }
 
 impl Running {
-    pub(super) fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    pub(super) fn kill(mut self) {
+    pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    pub(super) fn messages(&self) -> String {
+    pub(crate) fn messages(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap()
     }
 
     /// Waits until the messages contain a text, and returns them.
-    pub(super) fn wait_for(&self, text: &str) -> String {
+    pub(crate) fn wait_for(&self, text: &str) -> String {
         wait_for(text, || Some(self.messages()).filter(|messages| messages.contains(text)))
     }
 
     /// Waits for the address of the login page in the messages.
-    pub(super) fn printed_address(&self) -> String {
+    pub(crate) fn printed_address(&self) -> String {
         wait_for("the address", || {
             let text = self.messages();
             let (_, rest) = text.split_once("Log in by visiting this link:\n\n    ")?;
@@ -127,7 +127,7 @@ impl Running {
         })
     }
 
-    pub(super) fn finish(self) -> Run {
+    pub(crate) fn finish(self) -> Run {
         let log = self.log;
         let output = self.child.wait_with_output().unwrap();
         Run {
@@ -139,12 +139,12 @@ impl Running {
 }
 
 /// Sends the program a signal.
-pub(super) fn interrupt(id: u32) {
+pub(crate) fn interrupt(id: u32) {
     kill(&["-INT", &id.to_string()]);
 }
 
 /// Sends a program and its children a signal, as Ctrl-C in a terminal does.
-pub(super) fn interrupt_group(id: u32) {
+pub(crate) fn interrupt_group(id: u32) {
     kill(&["-INT", "--", &format!("-{id}")]);
 }
 
@@ -153,13 +153,13 @@ fn kill(args: &[&str]) {
 }
 
 /// Brings a code to the callback listener of a login page, and returns the response.
-pub(super) fn visit(url: &str, code: &str) -> String {
+pub(crate) fn visit(url: &str, code: &str) -> String {
     let parameters = query(url.split_once('?').unwrap().1);
     callback(url, &format!("code={code}&state={}", parameters["state"]))
 }
 
 /// Brings any parameters to the callback listener of a login page, in the mode that it requests.
-pub(super) fn callback(url: &str, text: &str) -> String {
+pub(crate) fn callback(url: &str, text: &str) -> String {
     let parameters = query(url.split_once('?').unwrap().1);
     let redirect = parameters["redirect_uri"].strip_prefix("http://").unwrap();
     let (host, path) = redirect.split_at(redirect.find('/').unwrap());

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::browser::{Desktop, visit};
 use super::issuer::{Issuer, Settings};
-use crate::support::{ReceivedResponse, Server};
+use crate::support::{ReceivedResponse, Server, plugin_kubeconfig};
 
 /// Returns a Concierge that issues service account tokens for the subject of the ID token.
 fn concierge() -> Server {
@@ -35,16 +35,8 @@ fn kubectl_runs_with_the_identity_of_an_oidc_login() {
         "--impersonation-delivery=wrapper",
     ]);
     let mut desktop = Desktop::with_browser("#!/bin/sh\necho \"$1\" >> \"$OPENED\"\n");
-    let config = json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "c",
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        "clusters": [{"name": "c", "cluster": {"server": "https://not-used"}}],
-        "users": [{"name": "u", "user": {"exec": {
-            "apiVersion": "client.authentication.k8s.io/v1beta1",
-            "command": env!("CARGO_BIN_EXE_pinniped"), "args": args, "provideClusterInfo": true,
-        }}}],
-    });
-    let path = desktop.home.write("config", &config.to_string());
+    let config = plugin_kubeconfig(&concierge.url(), &concierge.ca_data(), &args);
+    let path = desktop.home.write("config", &config);
     let directory = desktop.home.path().to_str().unwrap().to_owned();
     desktop.home.set("KUBECONFIG", path.to_str().unwrap()).set("TMPDIR", &directory);
     // A script in the place of kubectl prints the kubeconfig that it gets.

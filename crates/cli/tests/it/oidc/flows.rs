@@ -13,7 +13,7 @@ const PREFIX: &str = "could not complete Pinniped login: ";
 
 /// Returns the token of a successful run.
 #[track_caller]
-pub(super) fn token(run: &Run) -> String {
+pub(crate) fn token(run: &Run) -> String {
     assert_eq!(run.code, 0, "{run:?}");
     assert_eq!(run.stdout.lines().count(), 1, "{run:?}");
     let credential: Value = serde_json::from_str(&run.stdout).unwrap();

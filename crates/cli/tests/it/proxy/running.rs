@@ -178,6 +178,11 @@ impl Running {
         Client { sender, _driver: driver }
     }
 
+    /// Sends a GET request and returns the complete response.
+    pub(super) async fn get(&self, path: &str) -> Response<String> {
+        self.send_request(Protocol::Http2, self.request(path).body(String::new()).unwrap()).await
+    }
+
     /// Sends one request on a new connection and returns the complete response.
     pub(super) async fn send_request(
         &self,
@@ -199,13 +204,8 @@ async fn spawn(
     more: &[&str],
 ) -> (Child, BufReader<tokio::process::ChildStderr>, String) {
     let config = home.write("kubeconfig.yaml", config);
-    let mut child = Command::new(env!("CARGO_BIN_EXE_pinniped"))
-        .args(["proxy", "--kubeconfig", config.to_str().unwrap()])
-        .args(more)
-        .env_clear()
-        .env("HOME", home.path())
-        .current_dir(home.path())
-        .stdin(Stdio::null())
+    let args = [&["proxy", "--kubeconfig", config.to_str().unwrap()], more].concat();
+    let mut child = Command::from(home.command(&args))
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .kill_on_drop(true)

@@ -15,6 +15,7 @@ pub mod impersonate;
 pub mod input;
 pub mod jwks;
 pub mod jwt;
+pub mod login_callback;
 pub mod request_info;
 pub mod spdy;
 pub mod status;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 /// The targets and their checks.
-const TARGETS: [(&str, fn(&[u8])); 12] = [
+const TARGETS: [(&str, fn(&[u8])); 13] = [
     ("authorization", crate::authorization::check),
     ("cel", crate::cel::check),
     ("certificate", crate::certificate::check),
@@ -13,6 +13,7 @@ const TARGETS: [(&str, fn(&[u8])); 12] = [
     ("impersonate", crate::impersonate::check),
     ("jwks", crate::jwks::check),
     ("jwt", crate::jwt::check),
+    ("login_callback", crate::login_callback::check),
     ("request_info", crate::request_info::check),
     ("spdy", crate::spdy::check),
     ("status", crate::status::check),

@@ -166,6 +166,18 @@ pub struct CredentialIssuerStatus {
     /// empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     pub conditions: Vec<Condition>,
+    /// The serving certificate of the impersonation proxy, while it has one. Not in upstream
+    /// Pinniped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serving_certificate: Option<ServingCertificateStatus>,
+}
+
+/// The observed serving certificate of the impersonation proxy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ServingCertificateStatus {
+    /// The time at which the certificate expires.
+    pub not_after: Time,
 }
 
 /// The observed state of one strategy for issuing credentials.

@@ -2,16 +2,22 @@
 //! Their content is decided in `pinniped_concierge_domain::credential_issuer`.
 //!
 //! Several controllers write to the same list. After a conflict the write is repeated on the
-//! current object, so each controller changes only its own entry.
+//! current object, so each controller changes only its own entry. Every write also brings the
+//! condition `Ready` up to date, which depends on all entries.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
 use kube::Api;
 use kube::runtime::reflector::Store;
-use pinniped_concierge_api::config::{CredentialIssuer, CredentialIssuerStrategy, StrategyType};
+use pinniped_concierge_api::config::{
+    CredentialIssuer, CredentialIssuerStatus, CredentialIssuerStrategy, ServingCertificateStatus,
+    StrategyType,
+};
 use pinniped_concierge_domain::credential_issuer::conditions::{self, ConditionReport, DroppedConditions};
+use pinniped_concierge_domain::credential_issuer::ready::{ObservedGenerations, ready};
 use pinniped_concierge_domain::credential_issuer::{MissingCredentialIssuer, strategies};
+use pinniped_kube_types::condition::wire_time;
 use pinniped_kube_types::suffix::GroupSuffix;
 use tokio::time::Instant;
 
@@ -31,15 +37,39 @@ pub struct CredentialIssuers {
     suffix: GroupSuffix,
     name: String,
     writer: Writer,
-    dropped: Arc<Mutex<DroppedConditions>>,
+    memory: Arc<Mutex<Memory>>,
+}
+
+/// The memory of this process about the object, which the status does not contain.
+#[derive(Debug, Default)]
+struct Memory {
+    dropped: DroppedConditions,
+    observed: ObservedGenerations,
 }
 
 /// A change of the list.
-enum Change<'a> {
+enum EntryChange<'a> {
     /// The list must contain this entry.
-    Entry(&'a CredentialIssuerStrategy),
+    Set(&'a CredentialIssuerStrategy),
     /// The list must not contain an entry of this type.
     Removal(&'a StrategyType),
+}
+
+impl EntryChange<'_> {
+    fn type_(&self) -> &StrategyType {
+        match self {
+            Self::Set(entry) => &entry.type_,
+            Self::Removal(type_) => type_,
+        }
+    }
+}
+
+/// A change of the status.
+struct Change<'a> {
+    entry: EntryChange<'a>,
+    conditions: ConditionReport,
+    /// The serving certificate of the proxy, if the change is that of its controller.
+    serving_certificate: Option<Option<ServingCertificateStatus>>,
 }
 
 /// Reasons why an entry was not written to the status.
@@ -88,7 +118,7 @@ impl CredentialIssuers {
             suffix: context.suffix.clone(),
             name: context.names.credential_issuer.clone(),
             writer: context.writer(),
-            dropped: Arc::default(),
+            memory: Arc::default(),
         }
     }
 
@@ -103,43 +133,56 @@ impl CredentialIssuers {
         MissingCredentialIssuer { group, name: self.name.clone() }
     }
 
-    /// Writes `entry` to the list unless it is unchanged.
+    /// Writes `entry` to the list unless it is unchanged. `generation` is that of the object from
+    /// which the entry was derived.
     ///
     /// # Errors
     ///
     /// Returns [`ReportError`] if the object is missing, this process is not the leader, or the API
     /// server refuses the write.
-    pub async fn report(&self, entry: &CredentialIssuerStrategy) -> Result<(), ReportError> {
-        self.report_with(entry, &ConditionReport::default()).await
-    }
-
-    /// Writes `entry` and conditions in one request.
-    ///
-    /// # Errors
-    ///
-    /// Returns the same errors as [`Self::report`].
-    pub async fn report_with(
+    pub async fn report(
         &self,
         entry: &CredentialIssuerStrategy,
-        conditions: &ConditionReport,
+        generation: Option<i64>,
     ) -> Result<(), ReportError> {
-        self.change(&Change::Entry(entry), conditions).await
+        let conditions = ConditionReport { generation, ..ConditionReport::default() };
+        let entry = EntryChange::Set(entry);
+        self.change(&Change { entry, conditions, serving_certificate: None }).await
     }
 
-    /// Removes the entry of this type from the list, if there is one.
+    /// Writes `entry`, conditions, and the expiry of the proxy's serving certificate in one
+    /// request.
     ///
     /// # Errors
     ///
     /// Returns the same errors as [`Self::report`].
-    pub async fn remove(&self, type_: &StrategyType) -> Result<(), ReportError> {
-        self.change(&Change::Removal(type_), &ConditionReport::default()).await
+    pub async fn report_proxy(
+        &self,
+        entry: &CredentialIssuerStrategy,
+        conditions: ConditionReport,
+        not_after: Option<Timestamp>,
+    ) -> Result<(), ReportError> {
+        let certificate = not_after.map(|time| ServingCertificateStatus { not_after: wire_time(time) });
+        let entry = EntryChange::Set(entry);
+        self.change(&Change { entry, conditions, serving_certificate: Some(certificate) }).await
     }
 
-    async fn change(&self, change: &Change<'_>, conditions: &ConditionReport) -> Result<(), ReportError> {
+    /// Reports that a strategy is not in use: its entry is removed, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// Returns the same errors as [`Self::report`].
+    pub async fn remove(&self, type_: &StrategyType, generation: Option<i64>) -> Result<(), ReportError> {
+        let conditions = ConditionReport { generation, ..ConditionReport::default() };
+        let entry = EntryChange::Removal(type_);
+        self.change(&Change { entry, conditions, serving_certificate: None }).await
+    }
+
+    async fn change(&self, change: &Change<'_>) -> Result<(), ReportError> {
         let Some(cached) = self.get() else { return Err(self.missing().into()) };
         let mut issuer = cached.as_ref().clone();
         for _ in 1..MAX_ATTEMPTS {
-            match self.write(issuer, change, conditions).await {
+            match self.write(issuer, change).await {
                 Err(error) if error.is_race() => {
                     tracing::debug!(%error, "status of the CredentialIssuer changed meanwhile, trying again");
                 }
@@ -147,39 +190,58 @@ impl CredentialIssuers {
             }
             issuer = self.api.get(&self.name).await.map_err(ReportError::Read)?;
         }
-        self.write(issuer, change, conditions).await.map_err(ReportError::Write)
+        self.write(issuer, change).await.map_err(ReportError::Write)
     }
 
-    async fn write(
-        &self,
-        mut issuer: CredentialIssuer,
-        change: &Change<'_>,
-        report: &ConditionReport,
-    ) -> Result<(), WriteError> {
+    async fn write(&self, mut issuer: CredentialIssuer, change: &Change<'_>) -> Result<(), WriteError> {
         let current = issuer.status.get_or_insert_default();
-        let merged = match change {
-            Change::Entry(entry) => strategies::merge(&current.strategies, (*entry).clone()),
-            Change::Removal(type_) => strategies::without(&current.strategies, type_),
+        let merged = match change.entry {
+            EntryChange::Set(entry) => strategies::merge(&current.strategies, entry.clone()),
+            EntryChange::Removal(type_) => strategies::without(&current.strategies, type_),
         };
-        let unchanged = merged.is_none();
+        let mut must_write = merged.is_some();
         if let Some(merged) = merged {
             current.strategies = merged;
         }
-        let conditions_changed = {
-            let dropped = self.dropped.lock().unwrap_or_else(PoisonError::into_inner);
-            let now = (Timestamp::now(), Instant::now().into_std());
-            conditions::apply(&mut current.conditions, report, &dropped, now)
+        let (type_, generation) = (change.entry.type_(), change.conditions.generation);
+        let ready = {
+            let memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+            let observed = memory.observed.with(type_, generation);
+            let ready = ready(&current.strategies, &current.conditions, &observed);
+            let now = Instant::now().into_std();
+            for report in [&change.conditions, &ready] {
+                let now = (Timestamp::now(), now);
+                must_write |= conditions::apply(&mut current.conditions, report, &memory.dropped, now);
+            }
+            let drops_additions = memory.dropped.is_recent(now);
+            must_write |= change.serving_certificate.as_ref().is_some_and(|certificate| {
+                set_serving_certificate(current, certificate.clone()) && !drops_additions
+            });
+            ready
         };
-        if unchanged && !conditions_changed {
-            return Ok(());
+        if must_write {
+            // A cached object comes from a list and may lack kind and API version.
+            let CredentialIssuer { kind, api_version, .. } = CredentialIssuer::new(&self.suffix, "");
+            let issuer = CredentialIssuer { kind, api_version, ..issuer };
+            let written = self.writer.replace_status(&self.api, &self.name, &issuer).await?;
+            let stored = written.status.as_ref().map_or(&[][..], |status| &status.conditions);
+            let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+            for report in [&change.conditions, &ready] {
+                memory.dropped.record(report, stored, Instant::now().into_std());
+            }
         }
-        // A cached object comes from a list and may lack kind and API version.
-        let CredentialIssuer { kind, api_version, .. } = CredentialIssuer::new(&self.suffix, "");
-        let issuer = CredentialIssuer { kind, api_version, ..issuer };
-        let written = self.writer.replace_status(&self.api, &self.name, &issuer).await?;
-        let stored = written.status.as_ref().map_or(&[][..], |status| &status.conditions);
-        let mut dropped = self.dropped.lock().unwrap_or_else(PoisonError::into_inner);
-        dropped.record(report, stored, Instant::now().into_std());
+        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        memory.observed.record(type_, generation);
         Ok(())
     }
+}
+
+/// Sets the expiry of the serving certificate, and returns whether it changed.
+fn set_serving_certificate(
+    status: &mut CredentialIssuerStatus,
+    certificate: Option<ServingCertificateStatus>,
+) -> bool {
+    let changed = status.serving_certificate != certificate;
+    status.serving_certificate = certificate;
+    changed
 }

@@ -173,9 +173,9 @@ impl Reconcile for CertAgentController {
     }
 
     async fn reconcile(&mut self) -> Result<Action, ReconcileError> {
-        if self.issuers.get().is_none() {
+        let Some(issuer) = self.issuers.get() else {
             return Err(ReconcileError::Failed(self.issuers.missing().to_string()));
-        }
+        };
         let deployment = &self.params.settings.deployment_name;
         let (client, namespace) = (&self.context.client, &self.context.namespace);
         let (observed, nodes_error) = self.caches.observe(client, namespace, deployment).await;
@@ -198,7 +198,9 @@ impl Reconcile for CertAgentController {
         let Conclusion { entry, recheck_after } =
             conclude(&deployment, key.as_ref().cloned(), Timestamp::now());
         self.log_change(&entry);
-        errors.extend(self.issuers.report(&entry).await.err().map(ReconcileError::from));
+        errors.extend(
+            self.issuers.report(&entry, issuer.metadata.generation).await.err().map(ReconcileError::from),
+        );
         ReconcileError::aggregate(errors).map_or(Ok(Action { recheck_after }), Err)
     }
 }

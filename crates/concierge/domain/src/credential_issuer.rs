@@ -1,11 +1,13 @@
 //! Decides the status of the `CredentialIssuer`.
 //!
 //! [`strategies`] builds and merges the entries of `status.strategies`. [`conditions`] has every
-//! condition of the `CredentialIssuer`: add a new one there.
+//! condition of the `CredentialIssuer`: add a new one there. [`ready`] decides the condition that
+//! summarizes the strategies.
 
 use pinniped_go_compat::json::quote;
 
 pub mod conditions;
+pub mod ready;
 pub mod strategies;
 
 /// The `CredentialIssuer` of this installation does not exist. The text is upstream's.

@@ -242,6 +242,7 @@ async fn upstreams_definitions_over_ours_keep_every_object_valid_and_drop_only_o
             "CredentialIssuer.spec.impersonationProxy.tls.validation",
             "CredentialIssuer.spec.serviceAccountTokens",
             "CredentialIssuer.status.conditions",
+            "CredentialIssuer.status.servingCertificate",
             "CredentialIssuer.status.strategies[].frontend.serviceAccountTokenInfo",
         ]
     );
@@ -363,7 +364,11 @@ async fn the_api_server_refuses_an_invalid_credential_issuer() {
 
 /// Returns the rows of `kubectl get`, split at runs of two or more spaces.
 async fn table(world: &World, resource: &str) -> Vec<Vec<String>> {
-    let text = world.kubectl().output(&["get", resource]).await.unwrap();
+    printed(world, &["get", resource]).await
+}
+
+async fn printed(world: &World, args: &[&str]) -> Vec<Vec<String>> {
+    let text = world.kubectl().output(args).await.unwrap();
     let cells =
         |line: &str| line.split("  ").map(str::trim).filter(|c| !c.is_empty()).map(str::to_owned).collect();
     text.lines().map(cells).collect()
@@ -388,12 +393,20 @@ async fn defaults_are_set_and_kubectl_shows_the_columns() {
     };
     let strategies =
         [strategy("KubeClusterSigningCertificate", "Error"), strategy("ImpersonationProxy", "Success")];
-    issuer["status"] = json!({"strategies": strategies});
+    let mut strategies = json!(strategies);
+    strategies[1]["frontend"] = json!({"type": "ImpersonationProxy",
+        "impersonationProxyInfo": {"endpoint": "https://proxy", "certificateAuthorityData": "Y2E="}});
+    issuer["status"] = json!({"strategies": strategies,
+        "servingCertificate": {"notAfter": "2126-11-21T10:00:00Z"}});
     let stored = store(&issuers, &issuer).await;
     assert_eq!(stored.data["spec"]["impersonationProxy"]["service"], json!({"type": "LoadBalancer"}));
     let rows = table(world, &format!("credentialissuers.config.concierge.{SUFFIX}")).await;
     assert_eq!(rows[0], ["NAME", "PROXYMODE", "DEFAULTSTRATEGY", "AGE"]);
     assert_eq!(rows[1][..3], ["x", "enabled", "ImpersonationProxy"]);
+    let resource = format!("credentialissuers.config.concierge.{SUFFIX}");
+    let wide = printed(world, &["get", &resource, "--output=wide"]).await;
+    assert_eq!(wide[0][4..], ["ENDPOINT", "CERTEXPIRES"]);
+    assert_eq!(wide[1][4..], ["https://proxy", "2126-11-21T10:00:00Z"]);
 
     let webhooks = dynamic(&client, SUFFIX, KINDS[0]);
     let mut webhook = object(KINDS[0], json!({"endpoint": "https://example.com/authenticate"}));

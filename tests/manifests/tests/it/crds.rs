@@ -28,11 +28,18 @@ const CREDENTIAL_ISSUER: &[&str] = &[
     "+ .properties.spec.properties.impersonationProxy.properties.tls.properties.validation = …",
     "+ .properties.spec.properties.serviceAccountTokens = …",
     "+ .properties.status.properties.conditions = …",
+    "+ .properties.status.properties.servingCertificate = …",
     "- .properties.status.properties.strategies.items.properties.frontend.properties.impersonationProxyInfo.properties.certificateAuthorityData.minLength = 1",
     "+ .properties.status.properties.strategies.items.properties.frontend.properties.serviceAccountTokenInfo = …",
     "+ .properties.status.properties.strategies.items.properties.frontend.properties.type.enum[\"ServiceAccountToken\"] = \"ServiceAccountToken\"",
     "+ .properties.status.properties.strategies.items.properties.type.enum[\"KubeCertificateSigningRequest\"] = \"KubeCertificateSigningRequest\"",
     "+ .properties.status.properties.strategies.items.properties.type.enum[\"ServiceAccountToken\"] = \"ServiceAccountToken\"",
+];
+
+/// Columns of the CredentialIssuer that `kubectl get` prints with `--output wide`.
+const COLUMNS: &[&str] = &[
+    r#"+ .spec.versions[v1alpha1].additionalPrinterColumns[CertExpires] = {"jsonPath":".status.servingCertificate.notAfter","name":"CertExpires","priority":1,"type":"string"}"#,
+    r#"+ .spec.versions[v1alpha1].additionalPrinterColumns[Endpoint] = {"jsonPath":".status.strategies[?(@.type == \"ImpersonationProxy\")].frontend.impersonationProxyInfo.endpoint","name":"Endpoint","priority":1,"type":"string"}"#,
 ];
 
 #[test]
@@ -48,9 +55,11 @@ fn definitions_differ_from_upstream_only_where_intended() {
                 _ => line,
             })
             .collect();
-        let own: &[&str] = if file.contains("credentialissuers") { CREDENTIAL_ISSUER } else { &[] };
+        let (own, columns): (&[&str], &[&str]) =
+            if file.contains("credentialissuers") { (CREDENTIAL_ISSUER, COLUMNS) } else { (&[], &[]) };
         let own: Vec<String> =
             own.iter().map(|line| line.replacen(" .", &format!(" {SCHEMA}."), 1)).collect();
+        let own: Vec<String> = own.into_iter().chain(columns.iter().map(|line| (*line).to_owned())).collect();
         let intended: Vec<&str> = EVERYWHERE.iter().copied().chain(own.iter().map(String::as_str)).collect();
         difference::assert_exactly(file, &found, &intended);
     }
@@ -113,6 +122,14 @@ fn additions_to_the_credential_issuer_are_all_optional_and_without_defaults() {
         status["properties"]["conditions"],
         without_wording(conditions),
         "as upstream's other conditions"
+    );
+    assert_eq!(
+        status["properties"]["servingCertificate"],
+        serde_json::json!({
+            "type": "object",
+            "required": ["notAfter"],
+            "properties": {"notAfter": {"type": "string", "format": "date-time"}}
+        })
     );
     let frontend = &status["properties"]["strategies"]["items"]["properties"]["frontend"]["properties"];
     assert_eq!(frontend["serviceAccountTokenInfo"], frontend["tokenCredentialRequestInfo"]);

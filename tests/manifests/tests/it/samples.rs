@@ -13,8 +13,8 @@ use pinniped_concierge_api::config::{
     CertificateSigningRequestsSpec, CredentialIssuer, CredentialIssuerFrontend, CredentialIssuerSpec,
     CredentialIssuerStatus, CredentialIssuerStrategy, FrontendType, ImpersonationProxyInfo,
     ImpersonationProxyServiceSpec, ImpersonationProxySpec, ImpersonationProxyTlsSpec,
-    ServiceAccountTokenInfo, ServiceAccountTokensSpec, StrategyReason, StrategyStatus, StrategyType,
-    TokenCredentialRequestApiInfo,
+    ServiceAccountTokenInfo, ServiceAccountTokensSpec, ServingCertificateStatus, StrategyReason,
+    StrategyStatus, StrategyType, TokenCredentialRequestApiInfo,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -265,6 +265,7 @@ fn credential_issuers_are_not_pruned() {
                 frontend: Some(frontend),
             }],
             conditions: vec![condition()],
+            serving_certificate: Some(ServingCertificateStatus { not_after: time() }),
         }),
     };
     assert_nothing_pruned(documents::CRDS[2], &object);

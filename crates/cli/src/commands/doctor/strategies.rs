@@ -5,7 +5,7 @@ use pinniped_concierge_api::config::{
     CredentialIssuerStrategy, StrategyReason, StrategyStatus, StrategyType,
 };
 use pinniped_concierge_domain::credential_issuer::conditions;
-use pinniped_kube_types::condition::Condition;
+use pinniped_kube_types::condition::{Condition, TYPE_READY};
 
 use super::finding::Finding;
 use super::observed::{Observed, ReadResult};
@@ -144,7 +144,9 @@ fn logs(observed: &Observed) -> String {
 
 fn issuer_conditions(observed: &Observed, findings: &mut Vec<Finding>) {
     let conditions = observed.issuer.status.as_ref().map_or(&[][..], |status| &status.conditions);
-    findings.extend(conditions.iter().map(|condition| {
+    // The strategies above already show why no strategy works.
+    let is_repetition = |condition: &Condition| condition.type_ == TYPE_READY && condition.status != "True";
+    findings.extend(conditions.iter().filter(|condition| !is_repetition(condition)).map(|condition| {
         let Condition { type_, status, message, .. } = condition;
         match status.as_str() {
             "True" => Finding::Fine(format!("{type_}: {message}")),

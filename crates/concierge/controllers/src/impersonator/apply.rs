@@ -138,7 +138,7 @@ impl ImpersonatorController {
             Conclusion::Report { entry, error } => {
                 let conditions = conditions::of_impersonation_proxy(&validation, sources.generation);
                 let mut errors: Vec<_> = error.iter().map(reconcile_error).collect();
-                errors.extend(self.report(&entry, &conditions, now).await.err());
+                errors.extend(self.report(&entry, conditions, now).await.err());
                 ReconcileError::aggregate(errors).map_or(Ok(()), Err)
             }
         }
@@ -197,13 +197,16 @@ impl ImpersonatorController {
     async fn report(
         &self,
         entry: &CredentialIssuerStrategy,
-        conditions: &ConditionReport,
+        conditions: ConditionReport,
         now: Timestamp,
     ) -> Result<(), ReconcileError> {
-        let Err(error) = self.issuers.report_with(entry, conditions).await else { return Ok(()) };
+        let loaded = self.loaded.serving.as_ref().and_then(|_| self.params.serving.current());
+        let not_after = loaded.map(|pair| pair.leaf().not_after);
+        let written = self.issuers.report_proxy(entry, conditions.clone(), not_after).await;
+        let Err(error) = written else { return Ok(()) };
         let replacement = refusal(&error).and_then(|refusal| conclude_refusal(entry, &refusal, now));
         let Some((entry, failure)) = replacement else { return Err(error.into()) };
-        self.issuers.report_with(&entry, conditions).await?;
+        self.issuers.report_proxy(&entry, conditions, not_after).await?;
         Err(reconcile_error(&failure))
     }
 

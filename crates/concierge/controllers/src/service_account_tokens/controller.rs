@@ -53,6 +53,8 @@ pub struct ServiceAccountTokenController {
     /// Whether it was logged that the installed definition does not have this strategy.
     unknown_type: bool,
     logged: Option<String>,
+    /// Generation of the observed `CredentialIssuer`.
+    generation: Option<i64>,
 }
 
 impl ServiceAccountTokenController {
@@ -73,6 +75,7 @@ impl ServiceAccountTokenController {
             schedule: Schedule::default(),
             unknown_type: false,
             logged: None,
+            generation: None,
         }
     }
 
@@ -136,6 +139,9 @@ impl ServiceAccountTokenController {
         self.schedule.disabled();
         if entry.is_none() || !self.context.leadership.is_leader() {
             self.schedule.idle();
+            if self.context.leadership.is_leader() {
+                self.write(EntryChange::None).await?;
+            }
             return Ok(Action::done());
         }
         let time = Timestamp::now();
@@ -161,14 +167,15 @@ impl ServiceAccountTokenController {
 
     async fn write(&mut self, change: EntryChange) -> Result<(), ReconcileError> {
         let written = match &change {
-            EntryChange::None => return Ok(()),
-            EntryChange::Remove => self.issuers.remove(&StrategyType::ServiceAccountToken).await,
+            EntryChange::None | EntryChange::Remove => {
+                self.issuers.remove(&StrategyType::ServiceAccountToken, self.generation).await
+            }
             EntryChange::Set(entry) => {
                 if self.logged.as_ref() != Some(&entry.message) {
                     tracing::info!(status = entry.status.as_str(), reason = entry.reason.as_str(), message = %entry.message, "service account tokens");
                     self.logged = Some(entry.message.clone());
                 }
-                self.issuers.report(entry).await
+                self.issuers.report(entry, self.generation).await
             }
         };
         match written {
@@ -180,7 +187,8 @@ impl ServiceAccountTokenController {
                          disabled: apply install-pinniped-concierge-crds.yaml"
                     );
                 }
-                Ok(())
+                let type_ = StrategyType::ServiceAccountToken;
+                Ok(self.issuers.remove(&type_, self.generation).await?)
             }
             Err(error) => Err(error.into()),
             Ok(()) => {
@@ -210,6 +218,7 @@ impl Reconcile for ServiceAccountTokenController {
             self.params.switch.set(None);
             return Ok(Action::done());
         };
+        self.generation = issuer.metadata.generation;
         let spec = issuer.spec.as_ref().and_then(|spec| spec.service_account_tokens.as_ref());
         let entry = entry_of(&issuer);
         match Settings::parse(spec, &self.context.namespace) {

@@ -198,9 +198,12 @@ fn written(control_plane: &ControlPlane, install: &Install) -> anyhow::Result<Ve
     Ok(writes)
 }
 
+/// Returns the conditions without `Ready`, which summarizes the strategies.
 async fn conditions(install: &Install) -> anyhow::Result<Vec<Condition>> {
     let issuer = install.issuers().get("concierge-config").await?;
-    Ok(issuer.status.map(|status| status.conditions).unwrap_or_default())
+    let mut conditions = issuer.status.map(|status| status.conditions).unwrap_or_default();
+    conditions.retain(|condition| condition.type_ != "Ready");
+    Ok(conditions)
 }
 
 fn bundle(strategy: &CredentialIssuerStrategy) -> anyhow::Result<Vec<u8>> {

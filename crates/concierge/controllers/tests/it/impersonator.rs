@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use anyhow::Context as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use pinniped_concierge_api::config::{
@@ -43,6 +44,39 @@ async fn serves(pod: &Pod, ca_pem: &[u8]) -> anyhow::Result<Certificate> {
         chain::verify_server(&leaf.der, &[], &roots, jiff::Timestamp::now()).ok().map(|()| leaf)
     })
     .await
+}
+
+/// Waits for the condition `Ready`, and returns the expiry of the serving certificate.
+async fn is_ready(install: &Install, wanted: (&str, &str, i64)) -> anyhow::Result<Option<Time>> {
+    wait::until_ok(PATIENCE, format!("Ready to be {wanted:?}"), async || {
+        let status = install.issuers().get("concierge-config").await?.status.context("no status")?;
+        let found = status.conditions.iter().find(|condition| condition.type_ == "Ready");
+        let found = found.context("no condition")?;
+        let generation = found.observed_generation.context("no generation")?;
+        let state = (found.status.as_str(), found.reason.as_str(), generation);
+        anyhow::ensure!(state == wanted, "{found:?}");
+        Ok(status.serving_certificate.map(|certificate| certificate.not_after))
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_condition_ready_follows_the_strategies_and_the_generation() -> anyhow::Result<()> {
+    let install = Install::new("ready", json!({"mode": "disabled"})).await?;
+    let pod = install.pod("pod-1");
+    assert_eq!(is_ready(&install, ("False", "NoWorkingStrategy", 1)).await?, None);
+    install.configure(to_none("proxy.example.com")).await?;
+    let expires = is_ready(&install, ("True", "Success", 2)).await?;
+    let serving = pod.serving.current().context("no certificate")?;
+    assert_eq!(expires.context("no expiry")?.0, serving.leaf().not_after);
+    // A change that concerns one strategy is observed by all controllers.
+    let patch = Patch::Merge(json!({"spec": {"serviceAccountTokens": {"mode": "disabled"}}}));
+    install.issuers().patch("concierge-config", &PatchParams::default(), &patch).await?;
+    is_ready(&install, ("True", "Success", 3)).await?;
+    install.configure(json!({"mode": "disabled"})).await?;
+    assert_eq!(is_ready(&install, ("False", "NoWorkingStrategy", 4)).await?, None);
+    pod.controllers.shutdown().await;
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,8 +4,9 @@
 //!
 //! To add a condition, add its type here, and a function that derives its [`ConditionChange`] from
 //! the observation of the controller that knows it. The controller of the impersonation proxy
-//! reports the conditions of [`of_impersonation_proxy`]; the other controllers report none.
-//! `pinniped doctor` shows every condition of the status.
+//! reports the conditions of [`of_impersonation_proxy`]; the other controllers report none. The
+//! condition `Ready` is derived from the strategies instead, see [`super::ready`]. `pinniped
+//! doctor` shows every condition of the status.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +26,7 @@ pub const INVALID: &str = "Invalid";
 pub const NOT_CHECKED: &str = "NotChecked";
 
 /// Maximum length of a message in bytes; the API server accepts twice as much.
-const MAX_MESSAGE_LENGTH: usize = 16 * 1024;
+pub(super) const MAX_MESSAGE_LENGTH: usize = 16 * 1024;
 
 /// Time after which a dropped condition is written again, because the definition may have been
 /// replaced.
@@ -102,9 +103,18 @@ impl DroppedConditions {
     }
 
     fn has(&self, wanted: &DesiredCondition, now: Instant) -> bool {
-        self.0.iter().any(|(dropped, since)| {
-            dropped == wanted && now.saturating_duration_since(*since) < DROPPED_RETRY_INTERVAL
-        })
+        self.recent(now).any(|dropped| dropped == wanted)
+    }
+
+    /// Returns whether a condition was dropped recently, so that the API server drops the other
+    /// additions to the status as well.
+    pub fn is_recent(&self, now: Instant) -> bool {
+        self.recent(now).next().is_some()
+    }
+
+    fn recent(&self, now: Instant) -> impl Iterator<Item = &DesiredCondition> {
+        let is_recent = move |since: Instant| now.saturating_duration_since(since) < DROPPED_RETRY_INTERVAL;
+        self.0.iter().filter(move |(_, since)| is_recent(*since)).map(|(dropped, _)| dropped)
     }
 }
 
@@ -202,7 +212,10 @@ mod tests {
         };
         let report = set(&["A", "B"], "True");
         assert!(must_write(&report, &dropped, Duration::ZERO));
+        assert!(!dropped.is_recent(start));
         dropped.record(&report, &[], start);
+        assert!(dropped.is_recent(start));
+        assert!(!dropped.is_recent(start + DROPPED_RETRY_INTERVAL));
         let just_before = DROPPED_RETRY_INTERVAL.checked_sub(Duration::from_secs(1)).unwrap();
         assert!(!must_write(&report, &dropped, just_before));
         assert!(must_write(&report, &dropped, DROPPED_RETRY_INTERVAL));

@@ -4,6 +4,7 @@
 
 use std::process::Command;
 
+use anyhow::Context as _;
 use pinniped_e2e::walkthrough::{CONCIERGE, EXTERNAL_NAME};
 use pinniped_test_support::certs::{Authority, Pair};
 use pinniped_test_support::kubectl::{self, CommandOutput};
@@ -37,7 +38,9 @@ async fn condition(installed: &Installed, status: &str, message: &str) -> anyhow
     wait::until_ok(SOON, format!("the condition to be {status} {message:?}"), async || {
         let issuer = installed.world().kubectl().output(&["get", ISSUER, "--output=json"]).await?;
         let issuer: Value = serde_json::from_str(&issuer)?;
-        let condition = &issuer["status"]["conditions"][0];
+        let conditions = issuer["status"]["conditions"].as_array().context("no conditions")?;
+        let condition = conditions.iter().find(|condition| condition["type"] == "ServingCertificateValid");
+        let condition = condition.context("no condition of this type")?;
         anyhow::ensure!(condition["status"] == *status && condition["message"] == *message, "{condition}");
         let strategy = &issuer["status"]["strategies"][1];
         anyhow::ensure!(strategy["reason"] == "Listening", "{strategy}");

@@ -105,6 +105,11 @@ fn the_condition_the_api_and_the_authenticators_are_reported() {
     assert_eq!(problems(condition("True")), []);
     assert_eq!(problems(condition("Unknown")), []);
     assert_eq!(problems(condition("False"))[0].0, "ServingCertificateValid is False: m");
+    let mut failing = good.clone();
+    let ready = json!([{"type": "Ready", "status": "False", "reason": "NoWorkingStrategy", "message": "m",
+        "lastTransitionTime": "2026-11-21T10:00:00Z"}]);
+    failing.issuer.status.as_mut().unwrap().conditions = serde_json::from_value(ready).unwrap();
+    assert_eq!(problems(check(&failing)), [], "the strategies are reported instead");
 
     let api = |result| check(&Observed { api_trouble: result, ..good.clone() });
     assert!(

@@ -1,9 +1,10 @@
 //! The commands, one file each: from parsed flags to the output on stdout, or an error text for
-//! `Error: `. [`attended_login`] is the login of several commands.
+//! `Error: `. [`interruptible_login`] runs the login of
+//! `login` and `kubectl`.
 
-pub mod attended_login;
 pub mod doctor;
 pub mod get_kubeconfig;
+pub mod interruptible_login;
 pub mod kubectl;
 pub mod login;
 mod plugin_response;

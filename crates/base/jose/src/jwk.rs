@@ -33,7 +33,7 @@ pub enum JwkError {
     /// The key is for encryption, or for signing only (`use`, `key_ops`).
     #[error("the key is not for the verification of signatures")]
     Purpose,
-    /// The key contains its private half, with which every reader of it can sign.
+    /// The key contains a private key, so every reader of the key set can sign with it.
     #[error("the key contains a private key")]
     Private,
     /// The algorithm of the key is not supported, or does not fit its type or curve.
@@ -74,7 +74,7 @@ impl fmt::Debug for PublicKey {
     }
 }
 
-/// All that distinguishes a key from others: its ID, its numbers, and its algorithms.
+/// The parts that distinguish a key from others: its ID, its parameters, and its algorithms.
 #[derive(PartialEq, Eq, Hash)]
 pub struct KeyIdentity<'k> {
     id: Option<&'k str>,

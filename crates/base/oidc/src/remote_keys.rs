@@ -1,7 +1,7 @@
 //! The keys of a provider, fetched and cached.
 //!
 //! A token whose key is known needs no request. Otherwise the keys are fetched again, because
-//! providers replace their keys at any time. Anybody can send tokens with unknown keys, therefore
+//! providers replace their keys at any time. Any client can send tokens with unknown keys, so
 //! concurrent callers share one request, and requests begin at least [`REFETCH_INTERVAL`] apart; a
 //! caller waits for the next one. Keys that the provider no longer publishes are withdrawn with the
 //! next successful request, and verify signatures for

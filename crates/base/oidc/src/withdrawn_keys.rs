@@ -35,7 +35,7 @@ pub(crate) struct WithdrawnKeys {
 #[derive(Debug)]
 struct WithdrawnKey {
     key: Arc<PublicKey>,
-    /// The time at which it stops to verify signatures.
+    /// The time at which it stops verifying signatures.
     end: Instant,
 }
 
@@ -92,7 +92,7 @@ mod tests {
         keys.verify(&Jws::parse(&token).unwrap(), &[Algorithm::Es256], now).is_ok()
     }
 
-    /// Returns keys with numbers that nobody checks before a signature is verified.
+    /// Returns keys with parameters that are not checked before a signature is verified.
     fn invented(ids: impl Iterator<Item = String>) -> KeySet {
         let key = |id: String| {
             let x = base64url(format!("{id:0>32}").split_at(id.len().saturating_sub(32)).1);

@@ -21,7 +21,7 @@ use std::io;
 use self::arguments::Arguments;
 use self::child::ChildError;
 use self::session_file::SessionFile;
-use super::attended_login::{AttendedLoginError, attend};
+use super::interruptible_login::{InterruptibleLoginError, run_login};
 use super::{StartError, block_on};
 use crate::environment::Environment;
 use crate::flags::{Delivery, Parsed};
@@ -51,7 +51,7 @@ pub enum KubectlError {
     Start(#[from] StartError),
     /// The login failed.
     #[error(transparent)]
-    Login(#[from] AttendedLoginError),
+    Login(#[from] InterruptibleLoginError),
     /// The child process failed.
     #[error(transparent)]
     Child(#[from] ChildError),
@@ -103,7 +103,7 @@ fn with_identity(
         Some(session) if session.wants_service_account_token() => session,
         _ => return Ok(None),
     };
-    let login = attend(session.login(MIN_LIFETIME))?;
+    let login = run_login(session.login(MIN_LIFETIME))?;
     let Some(identity) = &login.impersonate else { return Ok(None) };
     for entry in config.auth_infos.iter_mut().filter(|named| named.name == user) {
         if let Some(entry) = &mut entry.auth_info {

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use jiff::Timestamp;
 
-use super::attended_login::{AttendedLoginError, attend};
+use super::interruptible_login::{InterruptibleLoginError, run_login};
 use super::plugin_response::{ResponseError, respond};
 use crate::environment::{Environment, PINNIPED_RENEW_IN_BACKGROUND};
 use crate::flags::Parsed;
@@ -25,7 +25,7 @@ pub enum LoginCommandError {
     Session(#[from] SessionError),
     /// There is no credential.
     #[error(transparent)]
-    Login(#[from] AttendedLoginError),
+    Login(#[from] InterruptibleLoginError),
     /// kubectl may not get the credential.
     #[error(transparent)]
     Response(#[from] ResponseError),
@@ -42,7 +42,7 @@ pub(crate) fn run(
     if renewing {
         // The lock is held until the credential is stored.
         let Some(_only_renewal) = session.cache().and_then(ExecCache::renewal_lock) else { return Ok(()) };
-        attend(session.in_background().fresh())?;
+        run_login(session.in_background().fresh())?;
         return Ok(());
     }
     if let Some(hit) = session.cached(Timestamp::now()) {
@@ -52,7 +52,7 @@ pub(crate) fn run(
         }
         return Ok(respond(hit.login, &session, environment, printer)?);
     }
-    Ok(respond(attend(session.fresh())?, &session, environment, printer)?)
+    Ok(respond(run_login(session.fresh())?, &session, environment, printer)?)
 }
 
 /// Starts this program with the same arguments, to update the cache without output.

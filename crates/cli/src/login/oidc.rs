@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! options          the options, from flags and environment
-//! turn             one login at a time for each session, and one for each command
+//! turn             one login at a time for each session; no second one for a
+//!                  command whose login failed
 //! provider         discovery of the issuer, and verification of its tokens
 //! attempt          one attempt to log in, whose parts all flows share
 //!   secrets          state, nonce and PKCE verifier
@@ -30,6 +31,7 @@ mod audience;
 mod authorize_url;
 mod browser;
 mod browser_flow;
+// Public for the fuzz target `login_callback`.
 pub mod callback;
 mod device_flow;
 mod error;

@@ -193,9 +193,9 @@ fn invalid_options_are_refused() {
 #[test]
 fn an_unresponsive_cluster_is_retried_until_the_timeout() {
     let mut cluster = usual();
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let other = usual().start();
-    cluster.issuers = vec![issuer("i", &[proxy_strategy(&format!("https://{nobody}"), &other.ca_data())])];
+    cluster.issuers = vec![issuer("i", &[proxy_strategy(&format!("https://{unused}"), &other.ca_data())])];
     let server = cluster.start();
     let home = home_for(&server);
     run(&home, &["--static-token=t", "--timeout=3s"]).fails_with("context deadline exceeded");
@@ -210,6 +210,6 @@ fn an_unresponsive_cluster_is_retried_until_the_timeout() {
     let retry = next("  could not connect to cluster, retrying...  ");
     child.kill().unwrap();
     child.wait().unwrap();
-    let error = format!("Get \\\"https://{nobody}/\\\": dial tcp {nobody}: connect: connection refused");
+    let error = format!("Get \\\"https://{unused}/\\\": dial tcp {unused}: connect: connection refused");
     assert!(retry.contains(&format!("{{\"error\": \"{error}\", \"attempts\": 2, ")), "{retry}");
 }

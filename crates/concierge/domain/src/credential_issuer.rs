@@ -1,8 +1,8 @@
 //! Decides the status of the `CredentialIssuer`.
 //!
-//! [`strategies`] builds and merges the entries of `status.strategies`. [`conditions`] has every
-//! condition of the `CredentialIssuer`: add a new one there. [`ready`] decides the condition that
-//! summarizes the strategies.
+//! [`strategies`] builds and merges the entries of `status.strategies`. [`conditions`] has the
+//! conditions of the `CredentialIssuer`, except `Ready`: add a new one there. [`ready`] decides
+//! `Ready`, which summarizes the strategies.
 
 use pinniped_go_compat::json::quote;
 

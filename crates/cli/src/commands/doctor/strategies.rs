@@ -144,7 +144,7 @@ fn logs(observed: &Observed) -> String {
 
 fn issuer_conditions(observed: &Observed, findings: &mut Vec<Finding>) {
     let conditions = observed.issuer.status.as_ref().map_or(&[][..], |status| &status.conditions);
-    // The strategies above already show why no strategy works.
+    // If `Ready` is not true, the findings about the strategies have the reason.
     let is_repetition = |condition: &Condition| condition.type_ == TYPE_READY && condition.status != "True";
     findings.extend(conditions.iter().filter(|condition| !is_repetition(condition)).map(|condition| {
         let Condition { type_, status, message, .. } = condition;

@@ -65,7 +65,7 @@ pub(crate) static FLAGS: [FlagSpec; 37] = [
         "Port of the localhost listener (authorization code flow only)",
     ),
     FlagSpec::text("oidc-request-audience", "Exchange the token for one of this audience (RFC 8693)"),
-    scopes("oidc-scopes", "OIDC scopes to request; of the default, only those that the issuer lists"),
+    scopes("oidc-scopes", "OIDC scopes to request; without this flag, scopes that the issuer does not list are omitted"),
     FlagSpec::text("oidc-session-cache", "Path of the file that caches OIDC sessions"),
     FlagSpec::switch("oidc-skip-browser", "Do not open a browser, only print the URL"),
     FlagSpec::switch("oidc-skip-listen", "Do not listen on localhost").hidden(),
@@ -132,7 +132,8 @@ pub(super) struct OidcOptions {
     pub(super) flow: LoginFlow,
     pub(super) listen_port: u16,
     pub(super) scopes: Vec<String>,
-    /// Whether the scopes are the default, which the issuer may change.
+    /// Whether the scopes are the default. Those that an issuer other than a Supervisor does not
+    /// list are then removed.
     pub(super) has_default_scopes: bool,
     pub(super) skip_browser: bool,
     pub(super) skip_listen: bool,

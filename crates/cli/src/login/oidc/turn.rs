@@ -8,9 +8,9 @@
 //!
 //! The file of the lock has the last failure: its time, the program that called this one as its
 //! plugin, and its text. kubectl calls its plugin several times if the plugin fails. After a login
-//! that the user cancelled or that failed in the browser, the next calls of the same program fail
-//! with the same text for a short time, so that no second tab opens. A file that is not readable
-//! or not writable is ignored.
+//! that the user cancelled, or that failed with anything but a wrong password, the next calls of
+//! the same program fail with the same text for [`SAME_COMMAND`], so that no second tab opens. A
+//! file that is not readable or not writable is ignored.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};

@@ -6,7 +6,8 @@
 //! the observation of the controller that knows it. The controller of the impersonation proxy
 //! reports the conditions of [`of_impersonation_proxy`]; the other controllers report none. The
 //! condition `Ready` is derived from the strategies instead, see [`super::ready`]. `pinniped
-//! doctor` shows every condition of the status.
+//! doctor` shows every condition of the status, except `Ready` if it is not true, because it shows
+//! the strategies.
 
 use std::time::{Duration, Instant};
 

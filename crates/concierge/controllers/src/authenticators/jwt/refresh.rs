@@ -1,9 +1,10 @@
 //! Fetches the keys of ready JWTAuthenticators from time to time.
 //!
-//! A key that the issuer withdrew stops being accepted some time later, also if no token with an
-//! unknown key arrives, and an issuer that does not respond is noticed before a login needs a new
-//! key. The keys remain in use until newer ones have arrived. This is a controller of its own,
-//! because a slow issuer must not delay the changes of other authenticators.
+//! A key that the issuer withdrew stops being accepted [`pinniped_oidc::WITHDRAWN_KEY_LIFETIME`]
+//! after the next fetch, also if no token with an unknown key arrives. An issuer that does not
+//! respond is noticed before a login needs a new key. The keys remain in use until newer ones have
+//! arrived. This is a controller of its own, because a slow issuer must not delay the changes of
+//! other authenticators.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! A login in which the user may take part, and which the user can cancel with Ctrl-C. The commands
-//! that log in for one run use it; `pinniped proxy`, which logs in repeatedly, does not.
+//! Runs one login on this thread, which the user can cancel with Ctrl-C. `pinniped login` and
+//! `pinniped kubectl` use it; `pinniped proxy`, which logs in repeatedly, does not.
 
 use super::{StartError, block_on};
 use crate::login::Login;
@@ -7,7 +7,7 @@ use crate::login::session::LoginError;
 
 /// There is no credential.
 #[derive(Debug, thiserror::Error)]
-pub enum AttendedLoginError {
+pub enum InterruptibleLoginError {
     /// The runtime could not be started.
     #[error(transparent)]
     Start(#[from] StartError),
@@ -24,14 +24,14 @@ pub enum AttendedLoginError {
 /// # Errors
 ///
 /// Returns the reason why there is no credential.
-pub(super) fn attend(
+pub(super) fn run_login(
     login: impl Future<Output = Result<Login, LoginError>>,
-) -> Result<Login, AttendedLoginError> {
+) -> Result<Login, InterruptibleLoginError> {
     block_on(async {
         tokio::select! {
             done = Box::pin(login) => Ok(done?),
             // Dropping the login restores the terminal, and lets other processes log in.
-            Ok(()) = tokio::signal::ctrl_c() => Err(AttendedLoginError::Interrupted),
+            Ok(()) = tokio::signal::ctrl_c() => Err(InterruptibleLoginError::Interrupted),
         }
     })
 }

@@ -3,8 +3,14 @@
 //! stdout contains only the output of a command; messages for users go to stderr. Log lines have
 //! the format of upstream: local time, source location, message and key-value pairs, separated by
 //! two spaces.
+//!
+//! Much of the text is from servers and kubeconfigs: the description of an error, a user code, a
+//! name in a certificate. [`printable`] is applied here, where the text reaches a terminal, so that
+//! no caller needs to: everything on stderr, and stdout if it is a terminal. Programs that read
+//! stdout receive the exact bytes.
 
-use std::io::{self, Write};
+use std::borrow::Cow;
+use std::io::{self, IsTerminal as _, Write};
 use std::panic::Location;
 
 use jiff::tz::TimeZone;
@@ -49,7 +55,12 @@ impl Printer {
     /// Returns the error of stdout, except if the reader has closed the pipe.
     pub fn product(self, bytes: &[u8]) -> io::Result<()> {
         let mut stdout = io::stdout().lock();
-        match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
+        let written = if stdout.is_terminal() {
+            stdout.write_all(printable(&String::from_utf8_lossy(bytes)).as_bytes())
+        } else {
+            stdout.write_all(bytes)
+        };
+        match written.and_then(|()| stdout.flush()) {
             Err(err) if err.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             other => other,
         }
@@ -57,8 +68,7 @@ impl Printer {
 
     /// Writes a line to stderr at any level.
     pub fn line(self, text: &str) {
-        // If stderr fails, the error cannot be reported.
-        let _ = writeln!(io::stderr().lock(), "{text}");
+        message(&format!("{text}\n"));
     }
 
     /// Logs a problem that does not prevent the result.
@@ -84,6 +94,34 @@ impl Printer {
             self.line(&log_line(&Timestamp::now().to_zoned(TimeZone::system()), place, message, pairs));
         }
     }
+}
+
+/// Writes to stderr, for example a prompt. All messages go through here.
+pub(crate) fn message(text: &str) {
+    let mut stderr = io::stderr().lock();
+    // If stderr fails, the error cannot be reported.
+    let _ = stderr.write_all(printable(text).as_bytes()).and_then(|()| stderr.flush());
+}
+
+/// Returns text that a terminal displays and does not interpret: U+FFFD replaces control characters
+/// (C0 and C1, DEL) and the characters that change the order of a text (bidirectional embeddings,
+/// overrides and isolates). Line feeds and tabs stay.
+pub(crate) fn printable(text: &str) -> Cow<'_, str> {
+    let is_interpreted = |c: char| match c {
+        '\n' | '\t' => false,
+        '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
+        c => c.is_control(),
+    };
+    if text.contains(is_interpreted) {
+        text.chars().map(|c| if is_interpreted(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
+    } else {
+        Cow::Borrowed(text)
+    }
+}
+
+/// Returns the same text as [`printable`] in one line: spaces replace line feeds and tabs.
+pub(crate) fn printable_line(text: &str) -> String {
+    printable(text).replace(['\n', '\t'], " ")
 }
 
 fn log_line(now: &Zoned, place: &Location<'_>, message: &str, pairs: &[(&str, Value)]) -> String {
@@ -120,5 +158,24 @@ mod tests {
             )
         );
         assert!(log_line(&now, place, "no pairs", &[]).ends_with("  no pairs"));
+    }
+
+    #[test]
+    fn a_terminal_does_not_interpret_printable_text() {
+        for (text, expected) in [
+            ("", ""),
+            ("pinny\n\tcafé ‰ 日本 \u{1f9ad} █▀▄ שלום\n", "pinny\n\tcafé ‰ 日本 \u{1f9ad} █▀▄ שלום\n"),
+            // Clear the screen, overwrite the line, ring the bell, delete.
+            ("a\u{1b}[2J\r\nb\u{7}\u{8}\0\u{7f}", "a\u{fffd}[2J\u{fffd}\nb\u{fffd}\u{fffd}\u{fffd}\u{fffd}"),
+            // The control sequence introducer and the operating system command as one character.
+            ("\u{9b}31m\u{9d}0;title\u{85}", "\u{fffd}31m\u{fffd}0;title\u{fffd}"),
+            ("\u{202a}\u{202b}\u{202c}\u{202d}\u{202e}x", "\u{fffd}\u{fffd}\u{fffd}\u{fffd}\u{fffd}x"),
+            ("\u{2066}\u{2067}\u{2068}\u{2069}x", "\u{fffd}\u{fffd}\u{fffd}\u{fffd}x"),
+            ("\u{2029}\u{202f}\u{2065}\u{206a}", "\u{2029}\u{202f}\u{2065}\u{206a}"),
+        ] {
+            assert_eq!(printable(text), expected, "{text:?}");
+        }
+        assert!(matches!(printable("unchanged\n"), Cow::Borrowed(_)));
+        assert_eq!(printable_line("a\nb\tc\u{1b}d"), "a b c\u{fffd}d");
     }
 }

@@ -87,11 +87,6 @@ const CLI_PASSWORD: &str = "cli_password";
 /// The flow of an identity provider with a browser.
 const BROWSER_AUTHCODE: &str = "browser_authcode";
 
-/// Returns text of the provider for a message: a terminal does not interpret it.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && c != '\n' { char::REPLACEMENT_CHARACTER } else { c }).collect()
-}
-
 /// A login at an issuer, which can be repeated.
 #[derive(Clone, Debug)]
 pub struct OidcLogin {

@@ -13,6 +13,7 @@ mod messages;
 mod oidc;
 mod oidc_issuer;
 mod proxy;
+mod server_texts;
 mod service_account_tokens;
 mod support;
 mod whoami;

@@ -332,6 +332,17 @@ fn finish(mut command: Command) -> Run {
     }
 }
 
+/// Opens a terminal: the side of the user, and the side of the programs.
+#[cfg(unix)]
+pub(crate) fn pseudo_terminal() -> (std::fs::File, std::fs::File) {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    grantpt(&master).unwrap();
+    unlockpt(&master).unwrap();
+    let path = PathBuf::from(ptsname(&master, Vec::new()).unwrap().into_string().unwrap());
+    (master.into(), std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap())
+}
+
 /// Returns an administrator's kubeconfig for `server` with a bearer token.
 pub(crate) fn admin_kubeconfig(server: &str, cluster_extra: &str) -> String {
     format!(

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use crate::printer::printable_line;
+
 /// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Finding {
@@ -38,28 +40,23 @@ pub(super) fn problems(findings: &[Finding]) -> usize {
     findings.iter().filter(|finding| matches!(finding, Finding::Problem { .. })).count()
 }
 
-/// Prints one line for each finding, and one for each remedy.
+/// Prints one line for each finding, and one for each remedy. Much of the text is from servers and
+/// kubeconfigs, and must not start a line.
 pub(super) fn render(findings: &[Finding]) -> String {
     let mut text = String::new();
     for finding in findings {
         // Writing to a String cannot fail.
         let _ = match finding {
-            Finding::Fine(what) => writeln!(text, "ok       {}", printable(what)),
+            Finding::Fine(what) => writeln!(text, "ok       {}", printable_line(what)),
             Finding::Problem { what, remedy } => {
-                writeln!(text, "problem  {}\n         -> {}", printable(what), printable(remedy))
+                writeln!(text, "problem  {}\n         -> {}", printable_line(what), printable_line(remedy))
             }
             Finding::Unseen { what, why } => {
-                writeln!(text, "unseen   {}: {}", printable(what), printable(why))
+                writeln!(text, "unseen   {}: {}", printable_line(what), printable_line(why))
             }
         };
     }
     text
-}
-
-/// Escapes control characters: much of the output comes from others and must not start lines or
-/// move the cursor.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 #[cfg(test)]
@@ -70,7 +67,7 @@ mod tests {
     fn findings_cannot_contain_line_breaks_or_control_characters() {
         let findings =
             [Finding::Fine("a\nb".into()), Finding::problem("c\x1b[2J", "d"), Finding::unseen("e", "f")];
-        assert_eq!(render(&findings), "ok       a b\nproblem  c [2J\n         -> d\nunseen   e: f\n");
+        assert_eq!(render(&findings), "ok       a b\nproblem  c\u{fffd}[2J\n         -> d\nunseen   e: f\n");
         assert_eq!(problems(&findings), 1);
     }
 }

@@ -13,6 +13,7 @@ use super::callback::{Callback, CallbackListener, Redeem, Redeemed};
 use super::options::CALLBACK_PATH;
 use super::terminal::{self, PromptError};
 use crate::login::session_cache::Tokens;
+use crate::printer::message;
 
 /// The port of the redirect URI if there is no listener: the browser then shows an error, with the
 /// code in its address.
@@ -104,7 +105,7 @@ pub(super) async fn log_in(attempt: &Attempt<'_>) -> Result<Tokens, BrowserFlowE
         if opened && options.skip_print_login_url {
             std::future::pending::<()>().await;
         }
-        terminal::print(&format!("Log in by visiting this link:\n\n    {url}\n\n"));
+        message(&format!("Log in by visiting this link:\n\n    {url}\n\n"));
         if !opened {
             attempt.suggest_device_flow();
         }
@@ -158,7 +159,7 @@ struct Prompt {
 
 impl Drop for Prompt {
     fn drop(&mut self) {
-        terminal::print(if self.answered { "\n" } else { "[...]\n\n" });
+        message(if self.answered { "\n" } else { "[...]\n\n" });
     }
 }
 

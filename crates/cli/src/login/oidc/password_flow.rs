@@ -16,7 +16,6 @@ use pinniped_secret::SecretString;
 use super::attempt::{Attempt, RedeemError};
 use super::callback::login_failed;
 use super::options::CALLBACK_PATH;
-use super::printable;
 use super::terminal::{self, PromptError};
 use crate::environment::{PINNIPED_PASSWORD, PINNIPED_USERNAME};
 use crate::login::session_cache::Tokens;
@@ -114,12 +113,12 @@ fn code(
     };
     let (place, query) = location.split_once('?').unwrap_or((&location, ""));
     if place != redirect_uri {
-        return Err(PasswordFlowError::Location(printable(&location)));
+        return Err(PasswordFlowError::Location(location));
     }
     let query = query.split('#').next().unwrap_or_default();
     let value = |name| first_query_value(query, name).unwrap_or_default();
     if !is_state(&value("state")) {
-        return Err(PasswordFlowError::State(printable(&location)));
+        return Err(PasswordFlowError::State(location));
     }
     match value("code") {
         code if code.is_empty() => {

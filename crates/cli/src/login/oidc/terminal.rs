@@ -3,10 +3,12 @@
 //! A pending prompt ends when its future is dropped: the echo is restored, and input that arrives
 //! later stays in the terminal.
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _};
 
 use pinniped_secret::SecretString;
 use zeroize::Zeroizing;
+
+use crate::printer::message;
 
 /// The maximum length of a line in bytes.
 const MAX_LINE: usize = 64 * 1024;
@@ -41,13 +43,6 @@ pub(super) fn shows_messages() -> bool {
     io::stderr().is_terminal()
 }
 
-/// Writes a part of a line.
-pub(super) fn print(text: &str) {
-    let mut stderr = io::stderr().lock();
-    // If stderr fails, the error cannot be reported.
-    let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
-}
-
 /// Prompts for a line and returns it without surrounding white space.
 pub(super) async fn read_line(prompt: &str) -> Result<String, PromptError> {
     let line = prompt_for(prompt).await?;
@@ -64,7 +59,7 @@ pub(super) async fn read_secret(prompt: &str) -> Result<SecretString, PromptErro
         prompt_for(prompt).await?
     };
     // The terminal did not show the end of the line.
-    print("\n");
+    message("\n");
     Ok(text(&line)?.trim_end_matches(['\r', '\n']).into())
 }
 
@@ -76,7 +71,7 @@ async fn prompt_for(prompt: &str) -> Result<Zeroizing<Vec<u8>>, PromptError> {
     if !is_terminal() {
         return Err(PromptError::NoTerminal);
     }
-    print(prompt);
+    message(prompt);
     platform::line().await
 }
 
@@ -178,7 +173,7 @@ mod platform {
 
     impl Hidden {
         pub(super) fn start() -> io::Result<Self> {
-            super::print("(the input is visible) ");
+            super::message("(the input is visible) ");
             Ok(Self)
         }
     }

@@ -104,8 +104,3 @@ fn an_identity_provider_that_does_not_exist_is_an_error() {
         assert_eq!(select(flags, found.as_ref()), Err(error));
     }
 }
-
-#[test]
-fn text_of_the_provider_cannot_control_the_terminal() {
-    assert_eq!(printable("a\u{1b}[2J\r\nb\u{9b}é"), "a\u{fffd}[2J\u{fffd}\nb\u{fffd}é");
-}

@@ -10,7 +10,6 @@ use zeroize::Zeroizing;
 use pinniped_http_client::https::SendError;
 use pinniped_oidc::{AccessTokenHashError, NonceError, VerifyError};
 
-use super::printable;
 use super::provider::{Provider, SignedResponseError};
 use super::token_endpoint::TokenResponse;
 use crate::login::session_cache::{AccessToken, IdToken, RefreshToken, Tokens};
@@ -121,7 +120,7 @@ async fn user_info(
     if found.status != http::StatusCode::OK {
         return Err(UserInfoError::Status {
             status: found.status_line(),
-            body: printable(&String::from_utf8_lossy(&found.body)),
+            body: String::from_utf8_lossy(&found.body).into_owned(),
         });
     }
     let media_type = found.content_type().split(';').next().unwrap_or_default().trim();
@@ -138,7 +137,7 @@ fn merge(claims: &mut Map<String, Value>, info: Map<String, Value>) -> Result<()
     let (userinfo, id_token) = (text(&info, "sub"), text(claims, "sub"));
     // Otherwise the response may belong to another access token (OpenID Connect Core §5.3.2).
     if userinfo.is_empty() || userinfo != id_token {
-        return Err(UserInfoError::Subject { userinfo: printable(userinfo), id_token: printable(id_token) });
+        return Err(UserInfoError::Subject { userinfo: userinfo.to_owned(), id_token: id_token.to_owned() });
     }
     claims.extend(info.into_iter().filter(|(name, _)| name != "iss"));
     Ok(())

@@ -26,6 +26,8 @@ pub(crate) struct Settings {
     pub(crate) claims: Value,
     /// The responses of the token endpoint to a device code, before the tokens.
     pub(crate) device: Option<Vec<&'static str>>,
+    /// The code that the user enters on the other device.
+    pub(crate) user_code: &'static str,
     /// The response to the next refresh.
     pub(crate) refresh_error: Option<&'static str>,
 }
@@ -42,6 +44,7 @@ impl Default for Settings {
             userinfo: None,
             claims: json!({}),
             device: None,
+            user_code: "ABCD-EFGH",
             refresh_error: None,
         }
     }
@@ -154,7 +157,7 @@ fn respond(request: &Request, state: &mut State, signer: &Signer) -> ReceivedRes
                 },
             );
             ReceivedResponse::json(&json!({
-                "device_code": "device-code", "user_code": "ABCD-EFGH", "interval": 1, "expires_in": 60,
+                "device_code": "device-code", "user_code": state.settings.user_code, "interval": 1, "expires_in": 60,
                 "verification_uri": format!("{issuer}/activate"),
             }))
         }

@@ -1,16 +1,16 @@
 //! Prompts on a terminal.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
 
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, tcgetattr};
 use serde_json::json;
 
 use super::browser::{Desktop, callback, interrupt, visit, wait_for};
 use super::issuer::{Issuer, Settings, query};
+use crate::support::pseudo_terminal;
 
 /// A terminal, and a program that reads from it.
 struct Terminal {
@@ -23,15 +23,11 @@ struct Terminal {
 
 impl Terminal {
     fn start(desktop: &Desktop, args: &[String]) -> Self {
-        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
-        grantpt(&master).unwrap();
-        unlockpt(&master).unwrap();
-        let path = PathBuf::from(ptsname(&master, Vec::new()).unwrap().into_string().unwrap());
-        let slave = OpenOptions::new().read(true).write(true).open(path).unwrap();
+        let (master, slave) = pseudo_terminal();
         let log = desktop.file("log");
         let mut command = desktop.home.command(args);
         command.stdin(slave.try_clone().unwrap()).stdout(Stdio::piped()).stderr(File::create(&log).unwrap());
-        Self { master: master.into(), slave, child: command.spawn().unwrap(), log }
+        Self { master, slave, child: command.spawn().unwrap(), log }
     }
 
     fn messages(&self) -> String {

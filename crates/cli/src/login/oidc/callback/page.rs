@@ -7,6 +7,8 @@ use aws_lc_rs::digest::{SHA256, digest};
 
 use pinniped_go_compat::base64 as gobase64;
 
+use crate::printer::printable;
+
 const STYLE: &str = "\
 :root{color-scheme:light dark;--back:#f6f7f9;--card:#fff;--text:#1c2024;--dim:#5a626b;--line:#d9dde2;--good:#1a7f37;--bad:#b42318}\
 @media(prefers-color-scheme:dark){:root{--back:#14171a;--card:#1d2125;--text:#eceff2;--dim:#a5adb6;--line:#353b41;--good:#57c274;--bad:#ff8a80}}\
@@ -63,10 +65,10 @@ fn document(title: &str, class: &str, content: &str) -> String {
     )
 }
 
-/// Returns text for an element of HTML.
+/// Returns text for an element of HTML. As in a terminal, it cannot change the order of other text.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
+    for c in printable(text).chars() {
         match c {
             '&' => out.push_str("&amp;"),
             '<' => out.push_str("&lt;"),
@@ -90,6 +92,7 @@ mod tests {
             assert!(!page.contains("<script>") && !page.contains("alert('"), "{page}");
             assert!(page.contains("&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;&amp;&quot;"), "{page}");
         }
+        assert!(failure("a\u{202e}b\u{1b}", "").contains("a\u{fffd}b\u{fffd}"));
     }
 
     #[test]

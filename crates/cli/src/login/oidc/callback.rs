@@ -32,6 +32,7 @@ use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout_at};
 use url::Url;
 
 pub(super) use self::request::login_failed;
@@ -39,8 +40,8 @@ use self::request::{CallbackParams, CallbackRequest};
 use self::response::{Body, ResponseParams, empty, not_found, origin};
 use crate::printer::Printer;
 
-/// The time in which a request has to arrive.
-const HEADER_LIMIT: Duration = Duration::from_secs(10);
+/// The time in which the request of a connection has to arrive, head and body together.
+const REQUEST_LIMIT: Duration = Duration::from_secs(10);
 /// The time in which responses that have begun are completed after the login.
 const GRACE: Duration = Duration::from_millis(100);
 /// The maximum number of open connections; browsers open some in advance.
@@ -180,13 +181,14 @@ impl<'a, R: Redeem> Callback<'a, R> {
 
     /// Serves a connection until it is closed.
     pub async fn serve_connection(&self, stream: impl AsyncRead + AsyncWrite + Unpin) {
+        let deadline = Instant::now() + REQUEST_LIMIT;
         let service = service_fn(move |request: Request<Incoming>| async move {
-            Ok::<_, Infallible>(self.respond(request).await)
+            Ok::<_, Infallible>(self.respond(request, deadline).await)
         });
         // One request on each connection, so that an idle one does not use the grace period.
         let served = http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(HEADER_LIMIT)
+            .header_read_timeout(REQUEST_LIMIT)
             .keep_alive(false)
             // A tab that is closed before it has its page does not cancel the redemption of the
             // code, which cannot be repeated.
@@ -216,11 +218,17 @@ impl<'a, R: Redeem> Callback<'a, R> {
         }
     }
 
-    async fn respond(&self, request: Request<Incoming>) -> Response<Body> {
+    async fn respond(&self, request: Request<Incoming>, deadline: Instant) -> Response<Body> {
         if request.uri().path() != self.path {
             return not_found();
         }
-        match request::read(request).await {
+        // A client that does not complete its request neither ends the login nor keeps its
+        // connection, of which there are few.
+        let Ok(request) = timeout_at(deadline, request::read(request)).await else {
+            self.printer.debug("Pinniped: Got incomplete request on callback listener", &[]);
+            return empty(StatusCode::REQUEST_TIMEOUT);
+        };
+        match request {
             CallbackRequest::PreflightWithoutOrigin => {
                 self.printer.debug("Pinniped: Got OPTIONS request without origin header", &[]);
                 empty(StatusCode::BAD_REQUEST)

@@ -207,3 +207,82 @@ async fn a_port_in_use_is_an_error() {
     let error = CallbackListener::bind(first.address.port()).await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
 }
+
+/// The head of a request whose body is longer than what arrives.
+const LONG_FORM: &str = "POST /callback HTTP/1.1\r\nHost: a\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 1000\r\n\r\n";
+
+/// Serves one connection, over which a part of a request arrives every four seconds. Returns what
+/// the client has received when the connection is closed.
+async fn serve_slow_client<R: Redeem>(callback: &Callback<'_, R>, parts: &[&str]) -> String {
+    let (mut client, server) = tokio::io::duplex(64 * 1024);
+    let (mut receive, mut send) = tokio::io::split(&mut client);
+    let send = async {
+        for part in parts {
+            // The connection may be closed.
+            let _ = send.write_all(part.as_bytes()).await;
+            tokio::time::sleep(Duration::from_secs(4)).await;
+        }
+        std::future::pending::<()>().await;
+    };
+    let receive = async {
+        let mut response = String::new();
+        receive.read_to_string(&mut response).await.unwrap();
+        response
+    };
+    let exchange = async {
+        tokio::select! {
+            ((), response) = async { tokio::join!(callback.serve_connection(server), receive) } => response,
+            () = send => String::new(),
+        }
+    };
+    tokio::time::timeout(REQUEST_LIMIT * 10, exchange).await.expect("the connection stays open")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_not_complete_in_ten_seconds_does_not_end_the_login() {
+    let (head, rest) = LONG_FORM.split_at(30);
+    for (parts, status) in [
+        // No body, a slow body, a slow head with a slow body, a slow head.
+        (&[LONG_FORM][..], "HTTP/1.1 408 "),
+        (&[LONG_FORM, "state=right", "&code=good", "&a=", "b", "c"], "HTTP/1.1 408 "),
+        (&[head, rest, "state=right", "&code=good", "&a=", "b"], "HTTP/1.1 408 "),
+        (&["GET ", "/call", "back", "?state", "=right", "&code"], ""),
+    ] {
+        let codes = Codes::default();
+        let issuer = Url::parse("https://issuer.example.com").unwrap();
+        let printer = Printer::new(Level::Warning);
+        let callback = Callback::new(&codes, &issuer, "client", false, "/callback", printer);
+        let begin = Instant::now();
+        let response = serve_slow_client(&callback, parts).await;
+        assert!(response.starts_with(status), "{parts:?}: {response}");
+        assert_eq!(begin.elapsed().as_secs(), REQUEST_LIMIT.as_secs(), "{parts:?}");
+        assert_eq!(codes.redeemed.load(Ordering::SeqCst), 0);
+
+        // The browser brings the code.
+        let response = serve_slow_client(&callback, &[&get("/callback?state=right&code=good")]).await;
+        assert!(response.starts_with("HTTP/1.1 200 "), "{response}");
+        assert_eq!(callback.result().await, Ok("tokens".to_owned()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_redemption_may_take_longer_than_a_request() {
+    struct Slow;
+    impl Redeem for Slow {
+        type Value = ();
+
+        fn is_state(&self, _: &str) -> bool {
+            true
+        }
+
+        async fn redeem(&self, _: &str) -> Result<Redeemed<()>, String> {
+            tokio::time::sleep(REQUEST_LIMIT * 3).await;
+            Ok(Redeemed { user: String::new(), value: () })
+        }
+    }
+    let issuer = Url::parse("https://issuer.example.com").unwrap();
+    let callback = Callback::new(&Slow, &issuer, "client", true, "/callback", Printer::new(Level::Warning));
+    let response = serve_slow_client(&callback, &[&post("state=right&code=good")]).await;
+    assert!(response.starts_with("HTTP/1.1 200 "), "{response}");
+    assert_eq!(callback.result().await, Ok(()));
+}

@@ -1,21 +1,25 @@
 //! The flow of a Supervisor without a browser: username and password are sent to its authorization
 //! endpoint, which returns the code.
 //!
-//! It is only for Supervisors: other issuers would not expect a password in a header, and might log
-//! it.
+//! Only a Supervisor receives them: an issuer whose discovery document has the member that other
+//! issuers do not have, and only at its own address. Other issuers would not expect a password in a
+//! header, and might log it. All addresses are https, and redirects are not followed.
 
 use http::HeaderValue;
 use http::header::{HeaderName, LOCATION};
 use serde_json::json;
 use url::Url;
 
+use pinniped_go_compat::json::quote;
 use pinniped_go_compat::url::first_query_value;
 use pinniped_http_client::https::{FullResponse, SendError};
 use pinniped_secret::SecretString;
 
+use super::CLI_PASSWORD;
 use super::attempt::{Attempt, RedeemError};
 use super::callback::login_failed;
-use super::options::CALLBACK_PATH;
+use super::options::{CALLBACK_PATH, OidcOptions};
+use super::provider::Provider;
 use super::terminal::{self, PromptError};
 use crate::environment::{PINNIPED_PASSWORD, PINNIPED_USERNAME};
 use crate::login::session_cache::Tokens;
@@ -23,6 +27,30 @@ use crate::login::session_cache::Tokens;
 /// The password brought no tokens.
 #[derive(Debug, thiserror::Error)]
 pub enum PasswordFlowError {
+    /// The issuer is not a Supervisor.
+    #[error(
+        "the flow '{CLI_PASSWORD}' from '{flow_source}' sends username and password to the issuer, but OIDC issuer {} \
+         does not offer Pinniped-style IDP discovery, so it does not appear to be a Pinniped Supervisor",
+        quote(.issuer)
+    )]
+    NoSupervisor {
+        /// The issuer.
+        issuer: String,
+        /// The flag or environment variable that requested the flow.
+        flow_source: &'static str,
+    },
+    /// The authorization endpoint belongs to another server.
+    #[error(
+        "the flow '{CLI_PASSWORD}' sends username and password to the issuer only, but the authorization endpoint {} \
+         of OIDC issuer {} is at another address",
+        quote(.endpoint), quote(.issuer)
+    )]
+    ForeignEndpoint {
+        /// The endpoint.
+        endpoint: String,
+        /// The issuer.
+        issuer: String,
+    },
     /// There is no username.
     #[error("error prompting for username")]
     Username(#[source] PromptError),
@@ -57,6 +85,7 @@ pub enum PasswordFlowError {
 
 /// Logs in.
 pub(super) async fn log_in(attempt: &Attempt<'_>) -> Result<Tokens, PasswordFlowError> {
+    check_receiver(attempt.provider, attempt.options)?;
     let (username, password) = credentials(attempt).await?;
     // The Supervisor requires the address, although nothing listens there.
     let redirect_uri = format!("http://127.0.0.1:{}{CALLBACK_PATH}", attempt.options.listen_port);
@@ -68,6 +97,20 @@ pub(super) async fn log_in(attempt: &Attempt<'_>) -> Result<Tokens, PasswordFlow
     let response = attempt.provider.client.get_redirect(&url, &headers).await?;
     let code = code(&response, &redirect_uri, |state| attempt.secrets.is_state(state))?;
     Ok(attempt.redeem(&code, &redirect_uri).await?)
+}
+
+/// Returns an error unless the issuer is a Supervisor that has the authorization endpoint itself.
+fn check_receiver(provider: &Provider, options: &OidcOptions) -> Result<(), PasswordFlowError> {
+    let issuer = || options.issuer.clone();
+    if !provider.is_supervisor() {
+        let flow_source = options.upstream.flow_source;
+        return Err(PasswordFlowError::NoSupervisor { issuer: issuer(), flow_source });
+    }
+    if provider.authorization_url.origin() != provider.issuer.origin() {
+        let endpoint = provider.authorization_url.to_string();
+        return Err(PasswordFlowError::ForeignEndpoint { endpoint, issuer: issuer() });
+    }
+    Ok(())
 }
 
 fn header(part: &'static str, text: &str) -> Result<HeaderValue, PasswordFlowError> {

@@ -158,7 +158,8 @@ impl Provider {
         let keys = https_url("discovered JWKS URL from issuer", &found.jwks_uri)?;
         let issuer_client = IssuerClient::new(client.clone(), connect(Redirects::Return)?, printer);
         Ok(Self {
-            identity_providers: upstreams(&options.issuer, extension.supervisor, &issuer_client).await?,
+            identity_providers: upstreams(&issuer, &options.issuer, extension.supervisor, &issuer_client)
+                .await?,
             token_endpoint: TokenEndpoint::new(
                 issuer_client.clone(),
                 token_url.clone(),
@@ -208,8 +209,10 @@ impl Provider {
     }
 }
 
-/// Returns the identity providers, if the issuer is a Supervisor.
+/// Returns the identity providers, if the issuer is a Supervisor. Both forms of the issuer are the
+/// same address.
 async fn upstreams(
+    issuer_url: &Url,
     issuer: &str,
     supervisor: Option<SupervisorDiscovery>,
     client: &IssuerClient,
@@ -218,8 +221,10 @@ async fn upstreams(
     if endpoint.is_empty() {
         return Ok(None);
     }
-    // The issuer is https, so that this address is, too.
-    if !endpoint.starts_with(issuer) {
+    // The issuer is https, so that this address is, too. An address that begins with the issuer may
+    // have a longer host or port.
+    let is_elsewhere = |url: Url| url.origin() != issuer_url.origin();
+    if !endpoint.starts_with(issuer) || Url::parse(&endpoint).is_ok_and(is_elsewhere) {
         return Err(ProviderError::ForeignIdentityProviders(issuer.to_owned()));
     }
     Ok(Some(identity_providers(&endpoint, async |url| client.get(&url, &[]).await).await?))

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::browser::{Desktop, callback, interrupt, visit};
 use super::issuer::{Issuer, Settings, query};
-use crate::support::{ReceivedResponse, Run, Server};
+use crate::support::{ReceivedResponse, Request, Run, Server};
 
 const PREFIX: &str = "could not complete Pinniped login: ";
 
@@ -298,6 +298,67 @@ fn a_supervisor_takes_a_password_without_a_browser() {
 }
 
 #[test]
+fn a_password_is_sent_to_no_other_server_than_a_supervisor() {
+    const FLOW: &str = "--upstream-identity-provider-flow=cli_password";
+    let elsewhere = Server::start(|_| ReceivedResponse::text(200, ""));
+    let issuer = Issuer::start(Settings::default());
+    let mut desktop = Desktop::new();
+    desktop.home.set("PINNIPED_USERNAME", "pinny").set("PINNIPED_PASSWORD", "sécret");
+    let passwords = |server: &Server| {
+        let has_password = |request: &Request| request.headers.contains_key("pinniped-password");
+        server.seen().iter().filter(|request| has_password(request)).count()
+    };
+
+    // An issuer that is not a Supervisor.
+    let not_a_supervisor = |source: &str| {
+        format!(
+            "{PREFIX}the flow 'cli_password' from '{source}' sends username and password to the issuer, but OIDC issuer \"{}\" does not offer Pinniped-style IDP discovery, so it does not appear to be a Pinniped Supervisor",
+            issuer.server.url()
+        )
+    };
+    desktop
+        .home
+        .run(&issuer.args(&[FLOW]))
+        .fails_with(&not_a_supervisor("--upstream-identity-provider-flow"));
+    let mut by_variable = desktop.home.command(&issuer.args(&[]));
+    by_variable.env("PINNIPED_UPSTREAM_IDENTITY_PROVIDER_FLOW", "cli_password");
+    desktop
+        .spawn(by_variable)
+        .finish()
+        .fails_with(&not_a_supervisor("PINNIPED_UPSTREAM_IDENTITY_PROVIDER_FLOW"));
+    assert_eq!(passwords(&issuer.server), 0);
+
+    // A Supervisor with the authorization endpoint of another server.
+    issuer.change(|settings| {
+        settings.identity_providers =
+            Some(json!([{"name": "some-ldap", "type": "ldap", "flows": ["cli_password"]}]));
+        settings.authorization_endpoint = Some(format!("{}/authorize", elsewhere.url()));
+    });
+    desktop.home.run(&issuer.args(&[FLOW])).fails_with(&format!(
+        "{PREFIX}the flow 'cli_password' sends username and password to the issuer only, but the authorization endpoint \"{}/authorize\" of OIDC issuer \"{}\" is at another address",
+        elsewhere.url(),
+        issuer.server.url()
+    ));
+
+    // A Supervisor that redirects to another server.
+    let redirect = format!("{}/callback?code=c", elsewhere.url());
+    issuer.change(|settings| {
+        settings.authorization_endpoint = None;
+        settings.password_redirect = Some(redirect.clone());
+    });
+    desktop.home.run(&issuer.args(&[FLOW])).fails_with(&format!(
+        "{PREFIX}error getting authorization: redirected to the wrong location: {redirect}"
+    ));
+    assert_eq!((passwords(&issuer.server), elsewhere.seen().len()), (1, 0));
+    assert!(desktop.opened().is_empty());
+
+    // Its own callback.
+    issuer.change(|settings| settings.password_redirect = None);
+    token(&desktop.home.run(&issuer.args(&[FLOW])));
+    assert_eq!((passwords(&issuer.server), elsewhere.seen().len()), (2, 0));
+}
+
+#[test]
 fn the_device_flow_needs_no_browser_here() {
     let issuer = Issuer::start(Settings {
         device: Some(vec!["authorization_pending", "slow_down"]),
@@ -368,17 +429,21 @@ fn an_issuer_that_cannot_be_used_is_reported() {
     run(&insecure.url(), &insecure.ca_data()).fails_with(&format!(
         "{PREFIX}discovered authorize URL from issuer must be an https URL, but had scheme \"http\" instead"
     ));
-    let elsewhere = Server::start(|request| {
-        let address = format!("https://{}", request.headers["host"]);
-        ReceivedResponse::json(&json!({
-            "issuer": address, "authorization_endpoint": "https://a", "token_endpoint": "https://t", "jwks_uri": "https://k",
-            "discovery.supervisor.pinniped.dev/v1alpha1": {"pinniped_identity_providers_endpoint": "https://elsewhere/idps"},
-        }))
-    });
-    run(&elsewhere.url(), &elsewhere.ca_data()).fails_with(&format!(
-        "{PREFIX}the Pinniped IDP discovery document must always be hosted by the issuer: \"{}\"",
-        elsewhere.url()
-    ));
+    // The second address begins with that of the issuer: ADDRESS:PORT and ADDRESS:PORT@elsewhere.
+    for endpoint in ["https://elsewhere/idps", "ISSUER@elsewhere/idps"] {
+        let foreign = Server::start(move |request| {
+            let address = format!("https://{}", request.headers["host"]);
+            let endpoint = endpoint.replace("ISSUER", &address);
+            ReceivedResponse::json(&json!({
+                "issuer": address, "authorization_endpoint": "https://a", "token_endpoint": "https://t", "jwks_uri": "https://k",
+                "discovery.supervisor.pinniped.dev/v1alpha1": {"pinniped_identity_providers_endpoint": endpoint},
+            }))
+        });
+        run(&foreign.url(), &foreign.ca_data()).fails_with(&format!(
+            "{PREFIX}the Pinniped IDP discovery document must always be hosted by the issuer: \"{}\"",
+            foreign.url()
+        ));
+    }
     let other = Server::start(|_| ReceivedResponse::text(404, ""));
     let ca = Server::start(|_| ReceivedResponse::text(404, "")).ca_data();
     let error = run(&other.url(), &ca).last_error().unwrap().to_owned();

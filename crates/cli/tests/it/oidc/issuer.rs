@@ -15,6 +15,10 @@ use crate::support::{ReceivedResponse, Request, Server};
 pub(crate) struct Settings {
     /// Whether the issuer is a Supervisor, with these identity providers.
     pub(crate) identity_providers: Option<Value>,
+    /// The authorization endpoint, if it is not that of the issuer.
+    pub(crate) authorization_endpoint: Option<String>,
+    /// The address to which the login with a password redirects, if it is not the callback.
+    pub(crate) password_redirect: Option<String>,
     pub(crate) form_post: bool,
     pub(crate) basic_only: bool,
     pub(crate) id_lifetime: i64,
@@ -36,6 +40,8 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             identity_providers: None,
+            authorization_endpoint: None,
+            password_redirect: None,
             form_post: false,
             basic_only: false,
             id_lifetime: 3600,
@@ -174,6 +180,9 @@ fn discovery(issuer: &str, settings: &Settings) -> Value {
         "id_token_signing_alg_values_supported": ["RS256", "ES256"],
         "scopes_supported": ["openid", "username", "groups"],
     });
+    if let Some(endpoint) = &settings.authorization_endpoint {
+        document["authorization_endpoint"] = json!(endpoint);
+    }
     if settings.form_post {
         document["response_modes_supported"] = json!(["query", "form_post"]);
     }
@@ -199,6 +208,9 @@ fn password_login(request: &Request, query: &HashMap<String, String>, state: &mu
         return ReceivedResponse::redirect(&format!(
             "{redirect}?error=access_denied&error_description=Username%2FPassword+not+accepted&state={login}"
         ));
+    }
+    if let Some(elsewhere) = &state.settings.password_redirect {
+        return ReceivedResponse::redirect(elsewhere);
     }
     let authorization = Authorization {
         nonce: query["nonce"].clone(),

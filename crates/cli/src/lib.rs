@@ -12,6 +12,7 @@
 //! | [`concierge`] | the exchange of a token for a credential |
 //! | [`login`] | login sessions, the OIDC login, and the caches |
 //! | [`supervisor`] | the discovery of a Pinniped Supervisor |
+//! | `default_scopes` | the default scopes that another issuer has |
 //! | [`printer`] | all output to stdout and stderr |
 //!
 //! The program has no state except for its cache files, and starts no thread unless it needs the
@@ -23,6 +24,7 @@
 pub mod admin;
 pub mod commands;
 pub mod concierge;
+mod default_scopes;
 pub mod environment;
 mod exec_plugin;
 pub mod flags;

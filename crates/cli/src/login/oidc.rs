@@ -248,7 +248,7 @@ impl Login {
             return Err(OidcError::NeedsUser);
         }
         let flow = select_flow(&options, provider.identity_providers.as_ref())?;
-        let attempt = Attempt { options: &options, provider, secrets: LoginSecrets::generate()?, printer };
+        let attempt = Attempt::new(&options, provider, LoginSecrets::generate()?, printer);
         if let Some(turn) = turn {
             turn.involve_user();
         }

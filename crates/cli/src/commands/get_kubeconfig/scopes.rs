@@ -1,16 +1,12 @@
 //! The scopes of the OIDC login, which depend on the scopes that the issuer lists in its discovery
 //! document.
-//!
-//! Many providers refuse the whole login for one scope that they do not have (`invalid_scope`). The
-//! default scopes are those of a Supervisor, so that most of them are removed for other issuers.
 
 use serde_json::json;
 
 use super::options::OidcOptions;
+use crate::default_scopes;
 use crate::printer::Printer;
 
-/// The scope without which there is no ID token. Every issuer has it, listed or not.
-const OPENID: &str = "openid";
 /// The scopes of a Supervisor that its older versions do not have.
 const NEWER_SUPERVISORS: [&str; 2] = ["username", "groups"];
 
@@ -32,17 +28,11 @@ pub(super) fn of_supervisor(oidc: &mut OidcOptions, supported: &[String], printe
 }
 
 /// Removes the default scopes that another issuer does not list. Requested scopes stay.
-///
-/// `offline_access` is removed, too: issuers that do not list it refuse it (Google, GitLab), and
-/// usually issue refresh tokens without it. An issuer that lists no scopes gets `openid` alone.
 pub(super) fn of_other_issuer(oidc: &mut OidcOptions, supported: &[String], printer: Printer) {
     if !oidc.has_default_scopes {
         return;
     }
-    let (kept, removed) = oidc.scopes.drain(..).partition::<Vec<_>, _>(|scope| {
-        scope == OPENID || supported.iter().any(|supported| supported == scope)
-    });
-    oidc.scopes = kept;
+    let removed = default_scopes::remove_unlisted(&mut oidc.scopes, supported);
     if !removed.is_empty() {
         printer.info(
             "removed default scopes of --oidc-scopes because the issuer does not list them",
@@ -74,24 +64,8 @@ mod tests {
     }
 
     #[test]
-    fn default_scopes_are_those_that_the_issuer_lists() {
-        for (supported, expected) in [
-            // Keycloak, Microsoft Entra ID
-            (&["openid", "acr", "profile", "email", "offline_access"][..], "offline_access,openid"),
-            // Google, GitLab
-            (&["openid", "email", "profile"], "openid"),
-            // Okta, Dex
-            (&["openid", "email", "profile", "groups", "offline_access"], "offline_access,openid,groups"),
-            (&[], "openid"),
-            (&["offline_access"], "offline_access,openid"),
-            (&["OPENID", "Groups"], "openid"),
-        ] {
-            assert_eq!(scopes(&[], of_other_issuer, supported), expected, "{supported:?}");
-        }
-    }
-
-    #[test]
     fn requested_scopes_are_unchanged() {
+        assert_eq!(scopes(&[], of_other_issuer, &["groups"]), "openid,groups");
         for (flags, expected) in [
             (&["--oidc-scopes=z,openid,offline_access"][..], "z,openid,offline_access"),
             (&["--oidc-scopes=groups,openid,groups"], "groups,openid,groups"),

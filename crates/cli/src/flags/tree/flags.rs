@@ -125,7 +125,10 @@ pub(super) static LOGIN_OIDC: [FlagSpec; 27] = [
         "Port of the localhost listener (authorization code flow only)",
     ),
     FlagSpec::text("request-audience", "Exchange the token for one of this audience (RFC 8693)"),
-    scopes("scopes", "OIDC scopes to request"),
+    scopes(
+        "scopes",
+        "OIDC scopes to request; without this flag, scopes that an issuer other than a Supervisor does not list are omitted",
+    ),
     FlagSpec::text("session-cache", "Path of the file that caches OIDC sessions").or(Default::SessionCache),
     FlagSpec::switch("skip-browser", "Do not open a browser, only print the URL"),
     FlagSpec::switch("skip-listen", "Do not listen on localhost").hidden(),

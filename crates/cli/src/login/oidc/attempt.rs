@@ -1,5 +1,7 @@
 //! One attempt to log in, whose parts all flows share.
 
+use serde_json::json;
+
 use super::authorize_url::AuthorizeParams;
 use super::options::OidcOptions;
 use super::provider::Provider;
@@ -25,18 +27,42 @@ pub enum RedeemError {
 pub(super) struct Attempt<'a> {
     pub(super) options: &'a OidcOptions,
     pub(super) provider: &'a Provider,
+    /// The scopes to request from this issuer.
+    scopes: Vec<String>,
     pub(super) secrets: LoginSecrets,
     pub(super) printer: Printer,
 }
 
-impl Attempt<'_> {
+impl<'a> Attempt<'a> {
+    /// Begins an attempt with these secrets.
+    pub(super) fn new(
+        options: &'a OidcOptions,
+        provider: &'a Provider,
+        secrets: LoginSecrets,
+        printer: Printer,
+    ) -> Self {
+        let (scopes, omitted) = options.scopes_at(provider.is_supervisor(), &provider.scopes_supported);
+        if !omitted.is_empty() {
+            printer.debug(
+                "Pinniped: Omitted default scopes because the issuer does not list them",
+                &[("scopes", json!(omitted))],
+            );
+        }
+        Self { options, provider, scopes, secrets, printer }
+    }
+
+    /// Returns the scopes to request.
+    pub(super) fn scopes(&self) -> &[String] {
+        &self.scopes
+    }
+
     /// Returns the parameters of the authorization request.
     pub(super) fn authorize_params(&self) -> AuthorizeParams<'_> {
         let upstream = &self.options.upstream;
         AuthorizeParams {
             endpoint: self.provider.authorization_url.as_str(),
             client_id: &self.options.client_id,
-            scopes: &self.options.scopes,
+            scopes: &self.scopes,
             secrets: &self.secrets,
             upstream: (!upstream.name.is_empty())
                 .then_some((upstream.name.as_str(), upstream.type_.as_str())),

@@ -119,7 +119,7 @@ pub(super) async fn log_in(attempt: &Attempt<'_>) -> Result<Tokens, DeviceFlowEr
 
 async fn request(attempt: &Attempt<'_>, endpoint: &Url) -> Result<DeviceCode, DeviceFlowError> {
     let options = attempt.options;
-    let (challenge, scope) = (attempt.secrets.challenge(), options.scopes.join(" "));
+    let (challenge, scope) = (attempt.secrets.challenge(), attempt.scopes().join(" "));
     // Providers that require PKCE for the client require it here, too. Others ignore it.
     let mut form = vec![
         ("client_id", options.client_id.as_str()),

@@ -11,6 +11,7 @@ use pinniped_pki::tls::Roots;
 use pinniped_secret::SecretString;
 
 use super::browser::Browser;
+use crate::default_scopes;
 use crate::environment::{
     Environment, PINNIPED_PASSWORD, PINNIPED_SKIP_PRINT_LOGIN_URL, PINNIPED_UPSTREAM_IDENTITY_PROVIDER_FLOW,
     PINNIPED_USERNAME,
@@ -64,8 +65,11 @@ pub(super) struct OidcOptions {
     pub(super) issuer: String,
     pub(super) client_id: String,
     pub(super) client_secret: SecretString,
-    /// Sorted, as in upstream's requests and session keys, and each once.
+    /// The scopes of the flag or its default, sorted as in upstream's requests and session keys,
+    /// and each once. [`OidcOptions::scopes_at`] returns those of the request.
     pub(super) scopes: Vec<String>,
+    /// Whether the scopes are the default.
+    pub(super) has_default_scopes: bool,
     pub(super) listen_port: u16,
     pub(super) skip_browser: bool,
     pub(super) skip_listen: bool,
@@ -106,6 +110,7 @@ impl OidcOptions {
             client_id: parsed.string_or("client-id", DEFAULT_CLIENT_ID),
             client_secret: parsed.string("client-secret").into(),
             scopes,
+            has_default_scopes: parsed.value("scopes").is_none(),
             listen_port: match parsed.value("listen-port") {
                 Some(Value::Uint16(port)) => *port,
                 _ => 0,
@@ -132,7 +137,19 @@ impl OidcOptions {
         })
     }
 
-    /// Returns the key of the session in the cache.
+    /// Returns the scopes to request from an issuer that lists these, and the default scopes that
+    /// are omitted. A Supervisor gets all default scopes, as from upstream.
+    pub(super) fn scopes_at(&self, is_supervisor: bool, supported: &[String]) -> (Vec<String>, Vec<String>) {
+        let mut scopes = self.scopes.clone();
+        let omitted = match self.has_default_scopes && !is_supervisor {
+            true => default_scopes::remove_unlisted(&mut scopes, supported),
+            false => Vec::new(),
+        };
+        (scopes, omitted)
+    }
+
+    /// Returns the key of the session in the cache. It has the scopes before the issuer is known,
+    /// because a cached session is used without a request.
     pub(super) fn session_key(&self) -> SessionKey {
         SessionKey {
             issuer: self.issuer.clone(),
@@ -231,6 +248,26 @@ mod tests {
             (key.redirect_uri.as_str(), key.upstream_provider_name.as_str()),
             ("http://localhost:0/callback", "n")
         );
+    }
+
+    #[test]
+    fn only_default_scopes_depend_on_the_issuer_and_the_session_key_does_not() {
+        let supported = ["openid", "groups"].map(str::to_owned);
+        let default = options(&[], &[HOME]).unwrap();
+        let all = ["groups", "offline_access", "openid", "pinniped:request-audience", "username"];
+        assert_eq!(
+            default.scopes_at(false, &supported),
+            (
+                ["groups", "openid"].map(str::to_owned).to_vec(),
+                ["offline_access", "pinniped:request-audience", "username"].map(str::to_owned).to_vec()
+            )
+        );
+        assert_eq!(default.scopes_at(true, &supported), (all.map(str::to_owned).to_vec(), Vec::new()));
+        // The same scopes, but requested.
+        let requested = options(&[&format!("--scopes={}", all.join(","))], &[HOME]).unwrap();
+        assert_eq!(requested.scopes_at(false, &supported), (all.map(str::to_owned).to_vec(), Vec::new()));
+        assert_eq!(default.session_key(), requested.session_key());
+        assert_eq!(default.session_key().scopes, all);
     }
 
     #[test]

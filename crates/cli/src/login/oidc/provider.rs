@@ -128,6 +128,8 @@ pub(super) struct Provider {
     pub(super) device_authorization_url: Option<Url>,
     /// Whether the issuer can return to the callback listener with a form.
     pub(super) supports_form_post: bool,
+    /// The scopes that the issuer lists; none if it does not list them.
+    pub(super) scopes_supported: Vec<String>,
     /// The identity providers of a Supervisor; `None` for other issuers.
     pub(super) identity_providers: Option<IdentityProviders>,
     keys: RemoteKeySet,
@@ -183,6 +185,7 @@ impl Provider {
                 algorithms: found.algorithms(),
                 not_before_leeway: NOT_BEFORE_LEEWAY,
             },
+            scopes_supported: found.scopes_supported,
             issuer,
         })
     }

@@ -45,7 +45,8 @@ fn the_browser_brings_a_code_that_becomes_a_token() {
     assert_eq!(run.stderr, format!("noise\nLog in by visiting this link:\n\n    {url}\n\n"));
     assert_eq!(issuer.granted(), ["authorization_code"]);
     let parameters = query(url.split_once('?').unwrap().1);
-    assert_eq!(parameters["scope"], "groups offline_access openid pinniped:request-audience username");
+    // Those of the default scopes that the issuer lists.
+    assert_eq!(parameters["scope"], "groups openid username");
     assert_eq!(parameters["access_type"], "offline");
     assert!(!parameters.contains_key("response_mode") && !parameters.contains_key("pinniped_idp_name"));
 }
@@ -84,6 +85,43 @@ fn a_supervisor_gets_a_form_and_returns_the_text_of_upstream() {
     let sessions = std::fs::read_to_string(desktop.file(".config/pinniped/sessions.yaml")).unwrap();
     assert!(sessions.contains("    upstream_provider_name: some-idp\n"), "{sessions}");
     assert!(sessions.contains("    redirect_uri: http://localhost:0/callback\n"), "{sessions}");
+}
+
+#[test]
+fn scopes_are_those_of_the_flag_or_default_scopes_that_the_issuer_has() {
+    const ALL: &str = "groups offline_access openid pinniped:request-audience username";
+    let providers = json!([{"name": "some-idp", "type": "oidc", "flows": ["browser_authcode"]}]);
+    for (identity_providers, flag, expected) in [
+        (None, None, "groups openid username"),
+        (None, Some("--scopes=username,groups,offline_access,openid,pinniped:request-audience"), ALL),
+        (None, Some("--scopes=openid,email"), "email openid"),
+        // A Supervisor gets what upstream sends, also scopes that it does not list.
+        (Some(providers), None, ALL),
+    ] {
+        let issuer = Issuer::start(Settings { identity_providers, ..Settings::default() });
+        let desktop = Desktop::new();
+        let args = issuer.args(flag.as_slice());
+        let running = desktop.start(&args);
+        let url = desktop.first_opened();
+        assert_eq!(query(url.split_once('?').unwrap().1)["scope"], expected, "{flag:?}");
+        visit(&url, &issuer.authorize(&url));
+        token(&running.finish());
+        // The session is found by the scopes of the flag or its default, as upstream finds it.
+        let sessions = std::fs::read_to_string(desktop.file(".config/pinniped/sessions.yaml")).unwrap();
+        let key = if expected.contains("email") { expected } else { ALL };
+        let list = key.split(' ').map(|scope| format!("    - {scope}\n")).collect::<String>();
+        assert!(sessions.contains(&format!("    scopes:\n{list}")), "{sessions}");
+        let requests = issuer.server.seen().len();
+        std::fs::remove_file(desktop.file(".config/pinniped/credentials.yaml")).unwrap();
+        token(&desktop.home.run(&args));
+        assert_eq!(issuer.server.seen().len(), requests);
+    }
+    // The device flow.
+    let issuer = Issuer::start(Settings { device: Some(Vec::new()), ..Settings::default() });
+    token(&Desktop::new().home.run(&issuer.args(&["--flow=device"])));
+    let seen = issuer.server.seen();
+    let form = query(&seen.iter().find(|request| request.path == "/device").unwrap().body);
+    assert_eq!(form["scope"], "groups openid username");
 }
 
 #[test]

@@ -36,7 +36,7 @@ fn the_browser_brings_a_code_that_becomes_a_token() {
     assert_eq!(running.printed_address(), url);
     let response = visit(&url, &issuer.authorize(&url));
     assert!(response.contains("content-type: text/html"), "{response}");
-    assert!(response.contains("pinny") && response.contains("You are logged in"), "{response}");
+    assert!(response.contains("pinny") && response.contains("You are signed in"), "{response}");
     let run = running.finish();
     assert_eq!(claims(&token(&run))["preferred_username"], "pinny");
     let credential: Value = serde_json::from_str(&run.stdout).unwrap();

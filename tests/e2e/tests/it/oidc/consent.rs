@@ -20,7 +20,7 @@ async fn a_person_consents_to_the_scopes_and_is_logged_in() {
             browser.screenshot("oidc-provider-consent").await?;
             login.provider.consent(browser).await?;
             login.provider.await_departure(browser).await?;
-            anyhow::ensure!(browser.text().await?.starts_with("You are logged in"));
+            anyhow::ensure!(browser.text().await?.starts_with("You are signed in"));
             Ok(())
         })
         .await;

@@ -19,7 +19,7 @@ async fn the_demo_with_oidc_logs_in_with_a_browser_and_uses_the_group() {
         "jwtauthenticator.authentication.concierge.pinniped.dev/oidc-provider created",
         "pinniped get kubeconfig",
         "(it logs in as pinny with a password)",
-        "(the browser shows \"You are logged in\")",
+        "(the browser shows \"You are signed in\")",
         "User \"pinny\" cannot list resource \"pods\"",
         "clusterrolebinding.rbac.authorization.k8s.io/oidc-provider-developers created",
         "frontend",

@@ -5,14 +5,14 @@ use pinniped_test_support::identity_provider::{CLIENT_ID, Kind, PINNY, RYAN};
 use super::environment::{DISCOVERY, Stage, stage};
 
 const LISTING: [&str; 3] = ["get", "pods", "-A"];
-/// The heading of the page of `pinniped` after a login.
-const LOGGED_IN: &str = "You are logged in";
+/// The heading of the page of `pinniped` after the provider has authenticated the user.
+const SIGNED_IN: &str = "You are signed in";
 
 /// Checks the page that the browser shows after a login.
 async fn shows_the_login(stage: &Stage) -> anyhow::Result<()> {
     let browser = stage.browser();
     let text = browser.text().await?;
-    anyhow::ensure!(text.starts_with(LOGGED_IN), "the page shows {text}");
+    anyhow::ensure!(text.starts_with(SIGNED_IN), "the page shows {text}");
     for part in [stage.login.provider.issuer().as_str(), CLIENT_ID, "close this tab"] {
         anyhow::ensure!(text.contains(part), "{part} is not in {text}");
     }

@@ -1,4 +1,7 @@
-//! The page that the browser shows after the login.
+//! The page that the browser shows after the user has signed in at the issuer.
+//!
+//! It does not say that the login is complete: after it, the cluster may refuse the token. The
+//! terminal shows the result.
 //!
 //! It needs no script and no other resource, and follows the color scheme of the browser. Text from
 //! the provider or from the request is escaped.
@@ -27,16 +30,17 @@ pub(super) fn policy() -> String {
     format!("default-src 'none'; style-src 'sha256-{hash}'; frame-ancestors 'none'")
 }
 
-/// Returns the page after a login.
+/// Returns the page after the issuer has authenticated the user.
 pub(super) fn success(user: &str, issuer: &str, client_id: &str) -> String {
     let user =
         if user.is_empty() { String::new() } else { format!("<dt>User</dt><dd>{}</dd>", escape(user)) };
     document(
-        "You are logged in",
+        "You are signed in",
         "",
         &format!(
             "<dl>{user}<dt>Provider</dt><dd>{}</dd><dt>Client</dt><dd>{}</dd></dl>\
-             <p>You can close this tab and return to your terminal.</p>",
+             <p>Your provider has confirmed who you are. Return to your terminal, which shows whether the cluster \
+             accepts this login. You can close this tab.</p>",
             escape(issuer),
             escape(client_id)
         ),
@@ -103,6 +107,8 @@ mod tests {
         {
             assert!(page.contains(part), "{part}");
         }
+        // The cluster has not accepted the token yet.
+        assert!(page.contains("<h1>You are signed in</h1>") && !page.contains("logged in"), "{page}");
         assert!(!page.contains("src=") && !page.contains("href=") && !page.contains("url("), "{page}");
         assert!(!success("", "i", "c").contains("<dt>User"));
         assert!(STYLE.is_ascii() && !STYLE.contains('<'));

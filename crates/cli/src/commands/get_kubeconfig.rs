@@ -164,7 +164,8 @@ async fn generate(
         jwt::fill_in(&mut options, &found.authenticator, &admin, &suffix, printer).await?;
         (options.concierge.endpoint.clone(), options.concierge.ca_bundle.clone())
     };
-    if !options.oidc.issuer.is_empty() {
+    // The token of a workload needs no login at the issuer, which may not be reachable from here.
+    if !options.oidc.issuer.is_empty() && options.workload_token.source.is_none() {
         supervisor::fill_in(&mut options, dialer.clone(), printer).await?;
     }
     let plugin = plugin::plugin(&options, environment)?;

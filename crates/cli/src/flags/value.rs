@@ -32,6 +32,8 @@ pub enum Kind {
     Identity,
     /// A flow of the OIDC login.
     LoginFlow,
+    /// A source of a workload's token.
+    WorkloadTokenSource,
     /// The path of a PEM file, which is read immediately; repeatable.
     CaBundle,
 }
@@ -50,6 +52,7 @@ impl Kind {
             Self::Delivery => "delivery",
             Self::Identity => "digest",
             Self::LoginFlow => "flow",
+            Self::WorkloadTokenSource => "source",
             Self::CaBundle => "path",
         }
     }
@@ -78,6 +81,8 @@ pub enum Value {
     Identity(IdentityDigest),
     /// [`Kind::LoginFlow`].
     LoginFlow(LoginFlow),
+    /// [`Kind::WorkloadTokenSource`].
+    WorkloadTokenSource(WorkloadTokenSource),
     /// [`Kind::CaBundle`]: the files' bytes joined with a newline.
     CaBundle(Vec<u8>),
 }
@@ -133,6 +138,12 @@ pub enum ValueError {
     /// [`Kind::LoginFlow`].
     #[error("invalid flow {}, valid flows are browser and device", quote(.0))]
     LoginFlow(String),
+    /// [`Kind::WorkloadTokenSource`].
+    #[error(
+        "invalid source {}, valid sources are file, env, github-actions, gitlab and kubernetes",
+        quote(.0)
+    )]
+    WorkloadTokenSource(String),
     /// [`Kind::CaBundle`]: the file cannot be read.
     #[error("could not read CA bundle path: open {path}")]
     CaBundleFile {
@@ -172,6 +183,7 @@ impl Value {
             Kind::Delivery => Value::Delivery(Delivery::parse(text)?),
             Kind::Identity => Value::Identity(text.parse()?),
             Kind::LoginFlow => Value::LoginFlow(LoginFlow::parse(text)?),
+            Kind::WorkloadTokenSource => Value::WorkloadTokenSource(WorkloadTokenSource::parse(text)?),
             Kind::CaBundle => {
                 let mut all = match previous {
                     Some(Value::CaBundle(earlier)) => earlier.clone(),
@@ -298,6 +310,51 @@ impl LoginFlow {
         match self {
             Self::Browser => "browser",
             Self::Device => "device",
+        }
+    }
+}
+
+/// The source of the token of a workload, such as a CI job or a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkloadTokenSource {
+    /// A file.
+    File,
+    /// An environment variable.
+    Env,
+    /// The token service of GitHub Actions.
+    GithubActions,
+    /// An environment variable that a job of GitLab defines.
+    Gitlab,
+    /// The file with the token of a pod.
+    Kubernetes,
+}
+
+impl WorkloadTokenSource {
+    const ALL: [Self; 5] = [Self::File, Self::Env, Self::GithubActions, Self::Gitlab, Self::Kubernetes];
+
+    fn parse(text: &str) -> Result<Self, ValueError> {
+        let mut all = Self::ALL.into_iter();
+        all.find(|source| source.as_str() == text)
+            .ok_or_else(|| ValueError::WorkloadTokenSource(text.to_owned()))
+    }
+
+    /// Returns the value of the flag.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Env => "env",
+            Self::GithubActions => "github-actions",
+            Self::Gitlab => "gitlab",
+            Self::Kubernetes => "kubernetes",
+        }
+    }
+
+    /// Returns the flag of `login token` without which the source is not complete.
+    pub fn required_flag(self) -> Option<&'static str> {
+        match self {
+            Self::File => Some("token-file"),
+            Self::Env => Some("token-env"),
+            Self::GithubActions | Self::Gitlab | Self::Kubernetes => None,
         }
     }
 }
@@ -450,10 +507,17 @@ mod tests {
     }
 
     #[test]
-    fn deliveries_and_credential_types_are_exact() {
+    fn deliveries_sources_and_credential_types_are_exact() {
         for delivery in Delivery::ALL {
             assert_eq!(Delivery::parse(delivery.as_str()).unwrap(), delivery);
         }
+        for source in WorkloadTokenSource::ALL {
+            assert_eq!(WorkloadTokenSource::parse(source.as_str()).unwrap(), source);
+        }
+        assert_eq!(
+            WorkloadTokenSource::parse("GitLab").unwrap_err().to_string(),
+            "invalid source \"GitLab\", valid sources are file, env, github-actions, gitlab and kubernetes"
+        );
         let error = Delivery::parse("Wrapper").unwrap_err().to_string();
         assert!(error.starts_with("invalid delivery \"Wrapper\", "), "{error}");
         assert_eq!(

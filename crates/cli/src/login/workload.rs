@@ -23,7 +23,7 @@ use pinniped_pki::tls::{Profile, Roots, TlsError};
 use pinniped_secret::SecretString;
 
 use crate::environment::Environment;
-use crate::flags::Parsed;
+use crate::flags::{Parsed, Value, WorkloadTokenSource};
 use crate::https;
 
 /// The path of a pod's token; a projected token with an audience of its own has another path.
@@ -39,12 +39,9 @@ const REQUEST_LIMIT: Duration = Duration::from_secs(30);
 /// There is no token.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkloadError {
-    /// The source is unknown.
-    #[error(
-        "invalid --from {}, valid sources are file, env, github-actions, gitlab and kubernetes",
-        quote(.0)
-    )]
-    Source(String),
+    /// The source is missing.
+    #[error("--from must be set")]
+    NoSource,
     /// A flag is missing.
     #[error("--from {from} needs --{flag}")]
     Flag {
@@ -110,20 +107,28 @@ impl WorkloadToken {
     pub(super) fn from_flags(parsed: &Parsed, environment: &Environment) -> Result<Self, WorkloadError> {
         let file = || parsed.string("token-file");
         let variable = || parsed.string("token-env");
-        match parsed.string("from").as_str() {
-            "file" if file().is_empty() => Err(WorkloadError::Flag { from: "file", flag: "token-file" }),
-            "file" => read_file(&file()),
-            "kubernetes" if file().is_empty() => read_file(POD_TOKEN),
-            "kubernetes" => read_file(&file()),
-            "env" if variable().is_empty() => Err(WorkloadError::Flag { from: "env", flag: "token-env" }),
-            "env" => read_variable(&variable(), environment, ""),
-            "gitlab" if variable().is_empty() => read_variable(
+        let Some(Value::WorkloadTokenSource(source)) = parsed.value("from") else {
+            return Err(WorkloadError::NoSource);
+        };
+        if let Some(flag) = source.required_flag()
+            && parsed.string(flag).is_empty()
+        {
+            return Err(WorkloadError::Flag { from: source.as_str(), flag });
+        }
+        match source {
+            WorkloadTokenSource::File => read_file(&file()),
+            WorkloadTokenSource::Kubernetes if file().is_empty() => read_file(POD_TOKEN),
+            WorkloadTokenSource::Kubernetes => read_file(&file()),
+            WorkloadTokenSource::Env => read_variable(&variable(), environment, ""),
+            WorkloadTokenSource::Gitlab if variable().is_empty() => read_variable(
                 GITLAB_VARIABLE,
                 environment,
                 ": define it with `id_tokens` in the job, or name another one with --token-env",
             ),
-            "gitlab" => read_variable(&variable(), environment, ": define it with `id_tokens` in the job"),
-            "github-actions" => {
+            WorkloadTokenSource::Gitlab => {
+                read_variable(&variable(), environment, ": define it with `id_tokens` in the job")
+            }
+            WorkloadTokenSource::GithubActions => {
                 let read = |name: &str| {
                     let advice = ": the workflow needs `permissions: {id-token: write}`";
                     let missing = || WorkloadError::NotSet { name: name.to_owned(), advice };
@@ -135,7 +140,6 @@ impl WorkloadToken {
                     audience: parsed.string("audience"),
                 })
             }
-            other => Err(WorkloadError::Source(other.to_owned())),
         }
     }
 
@@ -286,11 +290,7 @@ mod tests {
     #[test]
     fn a_missing_source_is_reported_with_its_remedy() {
         for (flags, error) in [
-            (
-                &["--from=x"][..],
-                "invalid --from \"x\", valid sources are file, env, github-actions, gitlab and kubernetes",
-            ),
-            (&["--from=file"], "--from file needs --token-file"),
+            (&["--from=file"][..], "--from file needs --token-file"),
             (&["--from=env"], "--from env needs --token-env"),
             (&["--from=env", "--token-env=T"], "variable \"T\" is not set"),
             (

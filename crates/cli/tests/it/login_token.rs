@@ -30,6 +30,9 @@ fn a_token_without_a_concierge_is_the_credential() {
         ),
     );
     home.run(&["login", "token"]).fails_with("required flag(s) \"from\" not set");
+    home.run(&["login", "token", "--from=x"]).fails_with(
+        "invalid argument \"x\" for \"--from\" flag: invalid source \"x\", valid sources are file, env, github-actions, gitlab and kubernetes",
+    );
 }
 
 #[test]

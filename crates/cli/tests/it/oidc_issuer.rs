@@ -102,6 +102,32 @@ fn a_jwt_authenticator_results_in_an_oidc_login() {
 }
 
 #[test]
+fn a_workload_gets_the_audience_and_sends_no_request_to_the_issuer() {
+    let cluster = Cluster {
+        issuers: vec![issuer("test-issuer", &[api_strategy()])],
+        // Neither the issuer nor its CA exists.
+        jwts: vec![jwt(
+            "github-actions",
+            "https://127.0.0.1:1",
+            &json!({"certificateAuthorityDataSource": {"kind": "Secret", "name": "x", "key": "k"}}),
+        )],
+        ..Cluster::default()
+    };
+    let server = cluster.start();
+    let home = home_for(&server);
+    let args = exec_args(&run(&home, &["--skip-validation", "--workload-token-from=github-actions"]));
+    assert_eq!(args[..3], ["login", "token", "--enable-concierge"]);
+    assert_eq!(
+        args[4..6],
+        ["--concierge-authenticator-name=github-actions", "--concierge-authenticator-type=jwt",]
+    );
+    assert_eq!(args[8..], ["--from=github-actions", "--audience=test-audience"]);
+    run(&home, &["--workload-token-from=nowhere"]).fails_with(
+        "invalid argument \"nowhere\" for \"--workload-token-from\" flag: invalid source \"nowhere\", valid sources are file, env, github-actions, gitlab and kubernetes",
+    );
+}
+
+#[test]
 fn a_supervisor_determines_scopes_provider_and_flow() {
     let oidc = Server::start(|request| {
         let address = format!("https://{}", request.headers["host"]);

@@ -139,7 +139,8 @@ pub(super) async fn fill_in(
         oidc.request_audience = jwt.spec.audience.clone();
         printer.info("discovered OIDC audience", &[("audience", json!(oidc.request_audience))]);
     }
-    if oidc.ca_bundle.is_empty() {
+    // Workloads send no request to the issuer.
+    if oidc.ca_bundle.is_empty() && options.workload_token.source.is_none() {
         let source = CaSource { jwt, admin, suffix, printer };
         oidc.ca_bundle = source.find().await?;
     }

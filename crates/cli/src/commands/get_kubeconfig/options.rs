@@ -8,13 +8,13 @@ use crate::flags::tree::{
     DEFAULT_CLIENT_ID, DEFAULT_INSTALL_HINT, DEFAULT_NAME_SUFFIX, DEFAULT_SCOPES, DEFAULT_SUFFIX,
 };
 use crate::flags::value::Kind;
-use crate::flags::{ConciergeMode, Delivery, FlagSpec, LoginFlow, Parsed, Value};
+use crate::flags::{ConciergeMode, Delivery, FlagSpec, LoginFlow, Parsed, Value, WorkloadTokenSource};
 
 /// The default timeout of the whole command: ten minutes.
 const DEFAULT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(600);
 
 /// The flags, sorted by name.
-pub(crate) static FLAGS: [FlagSpec; 37] = [
+pub(crate) static FLAGS: [FlagSpec; 41] = [
     suffix("concierge-api-group-suffix"),
     FlagSpec::text("concierge-authenticator-name", "Name of the authenticator (default: discovered)"),
     FlagSpec::text(
@@ -87,6 +87,23 @@ pub(crate) static FLAGS: [FlagSpec; 37] = [
         "upstream-identity-provider-type",
         "Type of the Supervisor's identity provider: 'oidc', 'ldap', 'activedirectory' or 'github'",
     ),
+    FlagSpec::text(
+        "workload-token-audience",
+        "Audience of the token, for --workload-token-from github-actions (default: discovered)",
+    ),
+    FlagSpec::text(
+        "workload-token-env",
+        "Name of the environment variable that holds the token, for --workload-token-from env and gitlab",
+    ),
+    FlagSpec::text(
+        "workload-token-file",
+        "File that holds the token, for --workload-token-from file and kubernetes",
+    ),
+    FlagSpec::new(
+        "workload-token-from",
+        Kind::WorkloadTokenSource,
+        "Log in with the token of a workload instead of an OIDC login; its source: 'file', 'env', 'github-actions', 'gitlab' or 'kubernetes'",
+    ),
 ];
 
 /// All options. An empty text means "not given" if the discovery can determine the value.
@@ -97,6 +114,7 @@ pub(super) struct Options {
     pub(super) no_concierge: bool,
     pub(super) concierge: ConciergeOptions,
     pub(super) oidc: OidcOptions,
+    pub(super) workload_token: WorkloadTokenOptions,
     pub(super) kubeconfig: Option<String>,
     pub(super) kubeconfig_context: String,
     pub(super) skip_validation: bool,
@@ -145,6 +163,18 @@ pub(super) struct OidcOptions {
     pub(super) idp_name: String,
     pub(super) idp_type: String,
     pub(super) idp_flow: String,
+}
+
+/// The token of the workload that uses the kubeconfig.
+#[derive(Clone, Debug)]
+pub(super) struct WorkloadTokenOptions {
+    /// `None` if users log in.
+    pub(super) source: Option<WorkloadTokenSource>,
+    pub(super) audience: String,
+    /// The name of the environment variable.
+    pub(super) env: String,
+    /// The path of the file.
+    pub(super) file: String,
 }
 
 impl Options {
@@ -200,6 +230,15 @@ impl Options {
                 idp_name: parsed.string("upstream-identity-provider-name"),
                 idp_type: parsed.string("upstream-identity-provider-type"),
                 idp_flow: parsed.string("upstream-identity-provider-flow"),
+            },
+            workload_token: WorkloadTokenOptions {
+                source: match parsed.value("workload-token-from") {
+                    Some(Value::WorkloadTokenSource(source)) => Some(*source),
+                    _ => None,
+                },
+                audience: parsed.string("workload-token-audience"),
+                env: parsed.string("workload-token-env"),
+                file: parsed.string("workload-token-file"),
             },
             kubeconfig: parsed.given("kubeconfig").map(str::to_owned),
             kubeconfig_context: parsed.string("kubeconfig-context"),

@@ -1,9 +1,9 @@
 //! The exec plugin entry: the login command and its arguments, in order.
 
-use super::options::Options;
+use super::options::{Options, WorkloadTokenOptions};
 use crate::environment::Environment;
 use crate::flags::value::SERVICE_ACCOUNT_TOKEN;
-use crate::flags::{ConciergeMode, LoginFlow};
+use crate::flags::{ConciergeMode, LoginFlow, WorkloadTokenSource};
 use crate::kubeconfig::generated::ExecPlugin;
 use pinniped_go_compat::base64 as gobase64;
 
@@ -19,6 +19,20 @@ pub enum PluginError {
     /// The token is given twice.
     #[error("only one of --static-token and --static-token-env can be specified")]
     TwoTokens,
+    /// There is a static token and the token of a workload.
+    #[error("only one of --static-token, --static-token-env and --workload-token-from can be specified")]
+    StaticAndWorkload,
+    /// The token of a workload has no source.
+    #[error("--{0} needs --workload-token-from")]
+    NoSource(&'static str),
+    /// The source of a workload's token is not complete.
+    #[error("--workload-token-from {source_name} needs --workload-{flag}")]
+    IncompleteSource {
+        /// The source.
+        source_name: &'static str,
+        /// The flag of `login token`.
+        flag: &'static str,
+    },
     /// The issuer is missing.
     #[error("could not autodiscover --oidc-issuer and none was provided")]
     NoIssuer,
@@ -37,6 +51,7 @@ pub(super) fn plugin(options: &Options, environment: &Environment) -> Result<Exe
         ("", None) => return Err(PluginError::NoExecutable),
         (path, _) => path.to_owned(),
     };
+    check_source(&options.workload_token)?;
     let mut args = vec!["login".to_owned()];
     let mut concierge = Vec::new();
     if !options.no_concierge {
@@ -60,16 +75,59 @@ pub(super) fn plugin(options: &Options, environment: &Environment) -> Result<Exe
         if !options.static_token.is_empty() && !options.static_token_env.is_empty() {
             return Err(PluginError::TwoTokens);
         }
+        if options.workload_token.source.is_some() {
+            return Err(PluginError::StaticAndWorkload);
+        }
         args.push("static".to_owned());
         args.extend(concierge);
         push_set(&mut args, "--token", &options.static_token);
         push_set(&mut args, "--token-env", &options.static_token_env);
+    } else if let Some(source) = options.workload_token.source {
+        args.push("token".to_owned());
+        args.extend(concierge);
+        push_workload_token(&mut args, source, options)?;
     } else {
         args.push("oidc".to_owned());
         args.extend(concierge);
         push_oidc(&mut args, options)?;
     }
     Ok(ExecPlugin { command, args, install_hint: options.install_hint.clone() })
+}
+
+/// Returns an error for options of a workload's token that no source uses.
+fn check_source(token: &WorkloadTokenOptions) -> Result<(), PluginError> {
+    let given = [
+        ("workload-token-audience", &token.audience),
+        ("workload-token-env", &token.env),
+        ("workload-token-file", &token.file),
+    ];
+    match given.into_iter().find(|(_, value)| !value.is_empty()) {
+        Some((flag, _)) if token.source.is_none() => Err(PluginError::NoSource(flag)),
+        _ => Ok(()),
+    }
+}
+
+fn push_workload_token(
+    args: &mut Vec<String>,
+    source: WorkloadTokenSource,
+    options: &Options,
+) -> Result<(), PluginError> {
+    let token = &options.workload_token;
+    // The authenticator accepts one audience, which was discovered.
+    let audience = match (token.audience.as_str(), source) {
+        ("", WorkloadTokenSource::GithubActions) => &options.oidc.request_audience,
+        _ => &token.audience,
+    };
+    let values = [("audience", audience), ("token-env", &token.env), ("token-file", &token.file)];
+    let is_missing = |flag| values.iter().any(|(name, value)| *name == flag && value.is_empty());
+    if let Some(flag) = source.required_flag().filter(|flag| is_missing(*flag)) {
+        return Err(PluginError::IncompleteSource { source_name: source.as_str(), flag });
+    }
+    args.push(format!("--from={}", source.as_str()));
+    for (flag, value) in values {
+        push_set(args, &format!("--{flag}"), value);
+    }
+    Ok(())
 }
 
 fn push_oidc(args: &mut Vec<String>, options: &Options) -> Result<(), PluginError> {
@@ -122,8 +180,9 @@ fn push_set(args: &mut Vec<String>, flag: &str, value: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flags::parse;
     use crate::flags::parse::ParseResult;
-    use crate::flags::{parse, tree::ROOT};
+    use crate::flags::tree::{Action, ROOT};
 
     fn args(line: &str) -> Result<Vec<String>, String> {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
@@ -183,11 +242,48 @@ mod tests {
     }
 
     #[test]
+    fn the_token_of_a_workload_becomes_a_login_token_command() {
+        for (flags, expected) in [
+            (
+                "--workload-token-from github-actions --workload-token-audience a",
+                &["--from=github-actions", "--audience=a"][..],
+            ),
+            // The audience of the authenticator, as the discovery sets it.
+            (
+                "--workload-token-from github-actions --oidc-request-audience a",
+                &["--from=github-actions", "--audience=a"],
+            ),
+            ("--workload-token-from github-actions", &["--from=github-actions"]),
+            ("--workload-token-from gitlab --oidc-request-audience a", &["--from=gitlab"]),
+            ("--workload-token-from gitlab --workload-token-env T", &["--from=gitlab", "--token-env=T"]),
+            ("--workload-token-from env --workload-token-env T", &["--from=env", "--token-env=T"]),
+            ("--workload-token-from file --workload-token-file /t", &["--from=file", "--token-file=/t"]),
+            ("--workload-token-from kubernetes", &["--from=kubernetes"]),
+        ] {
+            let args = args(&format!("get kubeconfig --no-concierge --credential-cache= {flags}")).unwrap();
+            assert_eq!(args[..3], ["login", "token", "--credential-cache="], "{flags}");
+            assert_eq!(args[3..], *expected, "{flags}");
+            let ParseResult::Run(parsed) = parse(&ROOT, &args) else { panic!("{args:?}") };
+            assert_eq!(parsed.action, Action::LoginToken);
+        }
+    }
+
+    #[test]
     fn contradictory_options_are_refused() {
         for (flags, error) in [
             (
                 "--static-token a --static-token-env b",
                 "only one of --static-token and --static-token-env can be specified",
+            ),
+            (
+                "--static-token a --workload-token-from gitlab",
+                "only one of --static-token, --static-token-env and --workload-token-from can be specified",
+            ),
+            ("--workload-token-env T", "--workload-token-env needs --workload-token-from"),
+            ("--workload-token-from env", "--workload-token-from env needs --workload-token-env"),
+            (
+                "--workload-token-from file --workload-token-env T",
+                "--workload-token-from file needs --workload-token-file",
             ),
             ("", "could not autodiscover --oidc-issuer and none was provided"),
             (

@@ -80,8 +80,12 @@ pub(super) static LOGIN_TOKEN: [FlagSpec; 14] = [
         .or(Default::CredentialCache),
     FlagSpec::switch("enable-concierge", "Exchange the token for a cluster credential at the Concierge"),
     expected_identity(),
-    FlagSpec::text("from", "Source of the token: 'file', 'env', 'github-actions', 'gitlab' or 'kubernetes'")
-        .required(),
+    FlagSpec::new(
+        "from",
+        Kind::WorkloadTokenSource,
+        "Source of the token: 'file', 'env', 'github-actions', 'gitlab' or 'kubernetes'",
+    )
+    .required(),
     login_delivery(),
     FlagSpec::text(
         "token-env",

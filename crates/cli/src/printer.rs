@@ -5,7 +5,7 @@
 //! two spaces.
 //!
 //! Much of the text is from servers and kubeconfigs: the description of an error, a user code, a
-//! name in a certificate. [`printable`] is applied here, where the text reaches a terminal, so that
+//! name in a certificate. `printable` is applied here, where the text reaches a terminal, so that
 //! no caller needs to: everything on stderr, and stdout if it is a terminal. Programs that read
 //! stdout receive the exact bytes.
 
@@ -68,7 +68,7 @@ impl Printer {
 
     /// Writes a line to stderr at any level.
     pub fn line(self, text: &str) {
-        message(&format!("{text}\n"));
+        print_message(&format!("{text}\n"));
     }
 
     /// Logs a problem that does not prevent the result.
@@ -97,7 +97,7 @@ impl Printer {
 }
 
 /// Writes to stderr, for example a prompt. All messages go through here.
-pub(crate) fn message(text: &str) {
+pub(crate) fn print_message(text: &str) {
     let mut stderr = io::stderr().lock();
     // If stderr fails, the error cannot be reported.
     let _ = stderr.write_all(printable(text).as_bytes()).and_then(|()| stderr.flush());

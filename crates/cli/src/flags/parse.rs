@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_replace_then_append() {
+    fn the_first_use_of_a_list_flag_replaces_the_default_and_later_uses_append() {
         let parsed = run("get kubeconfig --oidc-scopes a,b --oidc-scopes c");
         assert_eq!(
             parsed.value("oidc-scopes"),

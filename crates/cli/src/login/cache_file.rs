@@ -26,9 +26,9 @@ use super::private_files::{Folder, Private};
 const API_VERSION: &str = "config.supervisor.pinniped.dev/v1alpha1";
 
 /// The maximum time to wait for another process that holds the lock.
-const LOCK_PATIENCE: Duration = Duration::from_secs(10);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 /// The polling interval for the lock.
-const LOCK_POLL: Duration = Duration::from_millis(10);
+const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// The maximum size of the file in bytes.
 const MAX_SIZE: u64 = 16 << 20;
 
@@ -147,13 +147,13 @@ impl<E: CacheEntry> CacheFile<E> {
     /// Reads through a transaction, if the file exists: without a file there is no entry, and no
     /// file should be created. A change that cannot be stored, such as the time of the last use on
     /// a full disk, is no error.
-    pub(super) fn look(&self, now: Timestamp, look: impl FnOnce(&mut Vec<E>)) -> Result<(), CacheFileError> {
+    pub(super) fn read(&self, now: Timestamp, with: impl FnOnce(&mut Vec<E>)) -> Result<(), CacheFileError> {
         if self.path.symlink_metadata().is_err() {
             return Ok(());
         }
-        match self.transaction(now, look) {
+        match self.transaction(now, with) {
             Err(CacheFileError::Write { .. }) => Ok(()),
-            read => read,
+            result => result,
         }
     }
 
@@ -203,7 +203,7 @@ impl<E: CacheEntry> CacheFile<E> {
 
 #[expect(clippy::disallowed_methods, reason = "advisory locks cannot be waited for with a time limit")]
 fn acquire(lock: &File) -> io::Result<()> {
-    let deadline = Instant::now() + LOCK_PATIENCE;
+    let deadline = Instant::now() + LOCK_TIMEOUT;
     loop {
         match lock.try_lock() {
             Ok(()) => return Ok(()),
@@ -211,7 +211,7 @@ fn acquire(lock: &File) -> io::Result<()> {
             Err(TryLockError::WouldBlock) if Instant::now() >= deadline => {
                 return Err(io::ErrorKind::TimedOut.into());
             }
-            Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_POLL),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_POLL_INTERVAL),
         }
     }
 }

@@ -118,7 +118,7 @@ impl ExecCache {
     /// last use.
     pub fn get(&self, key: &str, now: Timestamp) -> Option<Hit> {
         let mut hit = None;
-        let looked = self.file.look(now, |entries| {
+        let read = self.file.read(now, |entries| {
             if let Some(entry) = entries.iter_mut().find(|entry| entry.key == key) {
                 entry.last_used_timestamp = Some(Time(now));
                 hit = entry
@@ -127,7 +127,7 @@ impl ExecCache {
                     .map(|credential| Login { credential, impersonate: entry.impersonate.clone() });
             }
         });
-        looked.ok()?;
+        read.ok()?;
         let login = hit?;
         Some(Hit { renewal_due: login.expires()?.duration_since(now) <= RENEW_BEFORE, login })
     }

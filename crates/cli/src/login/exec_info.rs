@@ -19,7 +19,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_v1beta1_with_a_cluster_counts() {
+    fn only_v1beta1_with_a_cluster_adds_cluster_information() {
         let info = |version: &str, spec: &str| {
             format!(
                 r#"{{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/{version}","spec":{spec}}}"#

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! options          the options, from flags and environment
-//! turn             one login at a time for each session; no second one for a
+//! login_lock       one login at a time for each session; no second one for a
 //!                  command whose login failed
 //! provider         discovery of the issuer, and verification of its tokens
 //! attempt          one attempt to log in, whose parts all flows share
@@ -36,6 +36,7 @@ pub mod callback;
 mod device_flow;
 mod error;
 mod issuer_client;
+mod login_lock;
 mod options;
 mod password_flow;
 mod provider;
@@ -44,7 +45,6 @@ mod secrets;
 mod terminal;
 mod token_endpoint;
 mod tokens;
-mod turn;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,12 +58,12 @@ use pinniped_go_compat::json::{self as gojson, quote};
 
 use self::attempt::Attempt;
 pub use self::error::OidcError;
+use self::login_lock::{LockRequest, LockResult, LoginLock};
 use self::options::OidcOptions;
 pub use self::options::OidcOptionsError;
 use self::provider::Provider;
 use self::secrets::LoginSecrets;
 use self::tokens::{TokensError, validate};
-use self::turn::{Turn, Waited, Waiter};
 use super::cache_file::CacheFileError;
 use super::session_cache::{IdToken, RefreshToken, SessionKey, Tokens};
 use crate::environment::Environment;
@@ -142,7 +142,7 @@ struct Login {
     /// The issuer, as soon as it has been discovered.
     provider: Option<Provider>,
     /// Whether a problem of the session cache has been reported.
-    reported: bool,
+    cache_problem_reported: bool,
 }
 
 impl Login {
@@ -153,7 +153,7 @@ impl Login {
             options: Arc::clone(&login.options),
             printer: login.printer,
             provider: None,
-            reported: false,
+            cache_problem_reported: false,
         }
     }
 
@@ -186,46 +186,46 @@ impl Login {
     }
 
     async fn tokens(&mut self) -> Result<Tokens, OidcError> {
-        let since = Timestamp::now();
-        let seen = self.cached().await;
-        if let Some(tokens) = &seen
+        let begin = Timestamp::now();
+        let cached_before = self.cached().await;
+        if let Some(tokens) = &cached_before
             && let Some(type_) = self.usable(tokens, MIN_ID_LIFETIME)
         {
             self.log_cached(type_);
             return Ok(tokens.clone());
         }
-        let mut turn = match self.turn(since).await {
-            Some(Waited::Failed(text)) => return Err(OidcError::Shared(text)),
-            Some(Waited::Repeated(text)) => return Err(OidcError::Repeated(text)),
-            Some(Waited::Busy) => return Err(OidcError::NeedsUser),
-            Some(Waited::Turn(turn)) => Some(turn),
+        let mut lock = match self.lock(begin).await {
+            Some(LockResult::SharedFailure(text)) => return Err(OidcError::Shared(text)),
+            Some(LockResult::RepeatedFailure(text)) => return Err(OidcError::Repeated(text)),
+            Some(LockResult::HeldByOther) => return Err(OidcError::NeedsUser),
+            Some(LockResult::Acquired(lock)) => Some(lock),
             None => None,
         };
         // Another process may have logged in meanwhile.
-        let cached = if turn.is_some() { self.cached().await } else { seen.clone() };
+        let cached = if lock.is_some() { self.cached().await } else { cached_before.clone() };
         if let Some(tokens) = &cached {
-            let min = if cached == seen { MIN_ID_LIFETIME } else { MIN_SHARED_LIFETIME };
+            let min = if cached == cached_before { MIN_ID_LIFETIME } else { MIN_SHARED_LIFETIME };
             if let Some(type_) = self.usable(tokens, min) {
                 self.log_cached(type_);
                 return Ok(tokens.clone());
             }
         }
         let refresh = cached.and_then(|tokens| tokens.refresh.filter(|refresh| !refresh.token.is_empty()));
-        // The other limit would drop the turn, as if the user had cancelled the login.
-        let fresh = tokio::time::timeout_at(self.deadline, self.fresh_tokens(refresh, turn.as_mut()));
+        // The other limit would drop the lock, as if the user had cancelled the login.
+        let fresh = tokio::time::timeout_at(self.deadline, self.fresh_tokens(refresh, lock.as_mut()));
         let result = fresh.await.unwrap_or(Err(OidcError::Timeout));
-        match (&result, turn) {
-            (Ok(tokens), turn) => {
+        match (&result, lock) {
+            (Ok(tokens), lock) => {
                 self.store(tokens).await;
-                if let Some(turn) = turn {
-                    turn.succeed();
+                if let Some(lock) = lock {
+                    lock.succeed();
                 }
             }
             (Err(OidcError::NeedsUser), _) | (Err(_), None) => {}
-            (Err(error), Some(turn)) => {
+            (Err(error), Some(lock)) => {
                 // The next call of the same command asks for a password that was wrong.
                 let correctable = matches!(error, OidcError::Password(_));
-                turn.fail(&chain(error).to_string(), correctable, Timestamp::now());
+                lock.fail(&chain(error).to_string(), correctable, Timestamp::now());
             }
         }
         result
@@ -234,7 +234,7 @@ impl Login {
     async fn fresh_tokens(
         &mut self,
         refresh: Option<RefreshToken>,
-        turn: Option<&mut Turn>,
+        lock: Option<&mut LoginLock>,
     ) -> Result<Tokens, OidcError> {
         let options = Arc::clone(&self.options);
         let printer = self.printer;
@@ -249,8 +249,8 @@ impl Login {
         }
         let flow = select_flow(&options, provider.identity_providers.as_ref())?;
         let attempt = Attempt::new(&options, provider, LoginSecrets::generate()?, printer);
-        if let Some(turn) = turn {
-            turn.involve_user();
+        if let Some(lock) = lock {
+            lock.involve_user();
         }
         Ok(match flow {
             Flow::Browser => Box::pin(browser_flow::log_in(&attempt)).await?,
@@ -267,13 +267,13 @@ impl Login {
         Ok(self.provider.insert(provider))
     }
 
-    /// Waits for the turn of this process. Without a session cache, each process logs in.
-    async fn turn(&self, since: Timestamp) -> Option<Waited> {
+    /// Requests the lock of this session. Without a session cache, each process logs in.
+    async fn lock(&self, time: Timestamp) -> Option<LockResult> {
         let cache = self.options.session_cache.as_ref()?;
         let caller = self.options.caller.as_deref();
-        let waiter = Waiter { since, caller, waits: self.options.interactive };
-        match Turn::wait(cache, &self.key, waiter, Timestamp::now, self.printer).await {
-            Ok(waited) => Some(waited),
+        let request = LockRequest { time, caller, may_wait: self.options.interactive };
+        match LoginLock::acquire(cache, &self.key, request, Timestamp::now, self.printer).await {
+            Ok(result) => Some(result),
             Err(error) => {
                 // The cache reports the problem when the tokens are stored.
                 self.debug_cache(&format!("could not lock the login of this session: {error}"));
@@ -309,8 +309,8 @@ impl Login {
         let text = chain(error).to_string();
         if self.options.debug_session_cache {
             self.debug_cache(&text);
-        } else if self.options.interactive && !self.reported {
-            self.reported = true;
+        } else if self.options.interactive && !self.cache_problem_reported {
+            self.cache_problem_reported = true;
             self.printer.line(&format!("The login cannot be remembered: {text}"));
         }
     }

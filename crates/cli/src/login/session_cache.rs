@@ -188,7 +188,7 @@ impl SessionCache {
     /// Returns the error that prevented the read; callers log in.
     pub fn get(&self, key: &SessionKey, now: Timestamp) -> Result<Option<Tokens>, CacheFileError> {
         let mut found = None;
-        self.file.look(now, |entries| {
+        self.file.read(now, |entries| {
             if let Some(entry) = entries.iter_mut().find(|entry| entry.key == *key) {
                 entry.last_used_timestamp = Some(Time(now));
                 found = Some(entry.tokens.clone());
@@ -217,13 +217,13 @@ impl SessionCache {
         })
     }
 
-    /// Opens the file whose lock the process holds that logs in with this key. Other keys have
-    /// other files.
+    /// Opens the file whose lock the process that logs in with this key holds. Each key has a file
+    /// of its own.
     ///
     /// # Errors
     ///
     /// Returns the failed call.
-    pub fn turn_file(&self, key: &SessionKey) -> io::Result<File> {
+    pub fn login_lock_file(&self, key: &SessionKey) -> io::Result<File> {
         self.file.lock_file(&format!(".{}.lock", key.digest()))
     }
 }

@@ -8,7 +8,7 @@ use crate::cluster::{
 use crate::support::{ReceivedResponse, Server};
 
 #[test]
-fn the_impersonation_proxy_is_chosen_by_mode_and_first_wins() {
+fn the_mode_selects_the_first_strategy_with_an_impersonation_proxy() {
     let mut cluster = usual();
     let proxies = [
         api_strategy(),

@@ -7,7 +7,7 @@ use crate::cluster::{CONFIG, JWT, WEBHOOK, exec_args, home_for, issuer, proxy_st
 use crate::support::{Home, admin_kubeconfig};
 
 #[test]
-fn a_static_token_through_the_clusters_own_api() {
+fn a_static_token_is_exchanged_through_the_clusters_own_api() {
     let server = usual().start();
     let home = home_for(&server);
     let result = run(&home, &["--static-token=test-token"]);

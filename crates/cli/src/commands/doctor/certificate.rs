@@ -16,7 +16,7 @@ use super::finding::Finding;
 use super::observed::{EndpointProbe, Observed, ObservedSecret, ReadResult};
 
 /// An expiration within this time is reported.
-const SOON: SignedDuration = SignedDuration::from_hours(7 * 24);
+const EXPIRY_WARNING: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 /// Checks the Secret.
 pub(super) fn check_secret(observed: &Observed) -> Vec<Finding> {
@@ -166,7 +166,7 @@ fn check_presented(
     } else if now > leaf.not_after {
         findings
             .push(Finding::problem(format!("the certificate at {url} expired at {}", leaf.not_after), RENEW));
-    } else if leaf.not_after.duration_since(now) <= SOON {
+    } else if leaf.not_after.duration_since(now) <= EXPIRY_WARNING {
         findings
             .push(Finding::problem(format!("the certificate at {url} expires at {}", leaf.not_after), RENEW));
     }

@@ -190,7 +190,7 @@ users:
     }
 
     #[test]
-    fn a_user_who_logs_in_at_an_issuer_is_such_a_user() {
+    fn users_that_log_in_at_an_issuer_for_a_service_account_token_are_found() {
         let works = strategy("ServiceAccountToken", "Success", "Listening", "ready");
         for (type_, found) in [("service-account-token", 1), ("client-certificate", 0)] {
             let config = Kubeconfig::from_yaml(&format!(

@@ -20,9 +20,9 @@ use crate::login::session::{LoginError, Session};
 use crate::printer::Printer;
 
 /// A cached login is used if its remaining lifetime exceeds that of the current one by this time.
-const LONGER: SignedDuration = SignedDuration::from_secs(30);
+const MIN_GAIN: SignedDuration = SignedDuration::from_secs(30);
 /// After a failed login, requests get its error for this time before the next attempt.
-const PAUSE: Duration = Duration::from_secs(5);
+const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
 /// There is no identity for requests.
 #[derive(Debug, thiserror::Error)]
@@ -57,7 +57,7 @@ pub(super) struct Logins {
     source: Box<dyn LogIn>,
     current: Mutex<Arc<Identity>>,
     /// Allows one login at a time.
-    turn: Semaphore,
+    attempts: Semaphore,
     failure: Mutex<Option<(Instant, Arc<RenewalError>)>>,
     due: Notify,
     printer: Printer,
@@ -66,11 +66,11 @@ pub(super) struct Logins {
 impl Logins {
     /// Makes the first login.
     pub(super) async fn begin(source: Box<dyn LogIn>, printer: Printer) -> Result<Self, Arc<RenewalError>> {
-        let identity = log_in(source.as_ref(), Some(LONGER)).await?;
+        let identity = log_in(source.as_ref(), Some(MIN_GAIN)).await?;
         Ok(Self {
             source,
             current: Mutex::new(Arc::new(identity)),
-            turn: Semaphore::new(1),
+            attempts: Semaphore::new(1),
             failure: Mutex::default(),
             due: Notify::new(),
             printer,
@@ -85,7 +85,7 @@ impl Logins {
     /// Returns an identity that is expected to be valid at the API server.
     ///
     /// # Errors
-    /// Returns the error of the login; requests share it for [`PAUSE`].
+    /// Returns the error of the login; requests share it for [`RETRY_PAUSE`].
     pub(super) async fn identity(&self) -> Result<Arc<Identity>, Arc<RenewalError>> {
         let identity = self.now();
         match identity.state(Timestamp::now()) {
@@ -123,19 +123,19 @@ impl Logins {
     async fn renew(&self, seen: &Arc<Identity>) -> Result<Arc<Identity>, Arc<RenewalError>> {
         // The semaphore is never closed. If it were, a login without the permit would only be
         // redundant.
-        let _turn = self.turn.acquire().await.ok();
+        let _permit = self.attempts.acquire().await.ok();
         let current = self.now();
         if !Arc::ptr_eq(&current, seen) {
             return Ok(current);
         }
         if let Some((when, error)) = &*lock(&self.failure)
-            && when.elapsed() < PAUSE
+            && when.elapsed() < RETRY_PAUSE
         {
             return Err(Arc::clone(error));
         }
         let now = Timestamp::now();
         let left = seen.ends().map_or(SignedDuration::ZERO, |end| end.duration_since(now));
-        let good_for = (!seen.is_refused()).then(|| left.max(SignedDuration::ZERO) + LONGER);
+        let good_for = (!seen.is_refused()).then(|| left.max(SignedDuration::ZERO) + MIN_GAIN);
         match log_in(self.source.as_ref(), good_for).await {
             Ok(identity) => {
                 let identity = Arc::new(identity);
@@ -237,7 +237,7 @@ mod tests {
         tokio::time::timeout(Duration::from_secs(20), replaced).await.unwrap();
         assert_eq!(
             *lock(&script.asked),
-            [Some(LONGER), None],
+            [Some(MIN_GAIN), None],
             "a refused one is not looked for in the cache"
         );
         ended.cancel();
@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(lock(&script.asked).len(), 2);
         // The pause has elapsed.
         lock(&script.logins).push_back(good_for("b", 300));
-        *lock(&logins.failure) = Some((Instant::now() - PAUSE, Arc::new(refused().into())));
+        *lock(&logins.failure) = Some((Instant::now() - RETRY_PAUSE, Arc::new(refused().into())));
         assert_eq!(token(&logins.identity().await.unwrap()), "Bearer b");
     }
 }

@@ -30,7 +30,7 @@ const MORE_DIRECTORIES: [&str; 1] = [r"C:\Windows\System32"];
 
 /// The time for which the end of the program is awaited. A program that still runs after it counts
 /// as successful, because some programs run for as long as the browser does.
-const PATIENCE: Duration = Duration::from_secs(3);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// No browser was opened.
 #[derive(Debug, thiserror::Error)]
@@ -92,7 +92,7 @@ impl Browser {
         #[cfg(unix)]
         command.process_group(0);
         let mut child = command.spawn().map_err(failed)?;
-        match tokio::time::timeout(PATIENCE, child.wait()).await {
+        match tokio::time::timeout(EXIT_TIMEOUT, child.wait()).await {
             Err(_runs) => Ok(()),
             Ok(Ok(status)) if status.success() => Ok(()),
             Ok(Ok(status)) => Err(BrowserError::Failed { program, status }),

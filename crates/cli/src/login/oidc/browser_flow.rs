@@ -13,12 +13,12 @@ use super::callback::{Callback, CallbackListener, Redeem, Redeemed};
 use super::options::CALLBACK_PATH;
 use super::terminal::{self, PromptError};
 use crate::login::session_cache::Tokens;
-use crate::printer::message;
+use crate::printer::print_message;
 
 /// The port of the redirect URI if there is no listener: the browser then shows an error, with the
 /// code in its address.
-const NO_LISTENER: &str = "http://127.0.0.1:0/callback";
-const PASTE: &str = "    Optionally, paste your authorization code: ";
+const REDIRECT_WITHOUT_LISTENER: &str = "http://127.0.0.1:0/callback";
+const PASTE_PROMPT: &str = "    Optionally, paste your authorization code: ";
 
 /// The browser brought no tokens.
 #[derive(Debug, thiserror::Error)]
@@ -80,7 +80,7 @@ pub(super) async fn log_in(attempt: &Attempt<'_>) -> Result<Tokens, BrowserFlowE
     }
     let redirect_uri = match &listener {
         Some(listener) => listener.redirect_uri(CALLBACK_PATH),
-        None => NO_LISTENER.to_owned(),
+        None => REDIRECT_WITHOUT_LISTENER.to_owned(),
     };
     let url = attempt.authorize_params().url(&redirect_uri, attempt.provider.supports_form_post);
 
@@ -105,7 +105,7 @@ pub(super) async fn log_in(attempt: &Attempt<'_>) -> Result<Tokens, BrowserFlowE
         if opened && options.skip_print_login_url {
             std::future::pending::<()>().await;
         }
-        message(&format!("Log in by visiting this link:\n\n    {url}\n\n"));
+        print_message(&format!("Log in by visiting this link:\n\n    {url}\n\n"));
         if !opened {
             attempt.suggest_device_flow();
         }
@@ -159,7 +159,7 @@ struct Prompt {
 
 impl Drop for Prompt {
     fn drop(&mut self) {
-        message(if self.answered { "\n" } else { "[...]\n\n" });
+        print_message(if self.answered { "\n" } else { "[...]\n\n" });
     }
 }
 
@@ -170,7 +170,7 @@ async fn paste(attempt: &Attempt<'_>, redirect_uri: &str) -> Result<Tokens, Brow
         return std::future::pending().await;
     }
     let mut prompt = Prompt { answered: false };
-    let line = terminal::read_line(PASTE).await?;
+    let line = terminal::read_line(PASTE_PROMPT).await?;
     prompt.answered = true;
     redeem(attempt, &line, redirect_uri).await
 }

@@ -43,17 +43,17 @@ use crate::printer::Printer;
 /// The time in which the request of a connection has to arrive, head and body together.
 const REQUEST_LIMIT: Duration = Duration::from_secs(10);
 /// The time in which responses that have begun are completed after the login.
-const GRACE: Duration = Duration::from_millis(100);
+const SHUTDOWN_GRACE: Duration = Duration::from_millis(100);
 /// The maximum number of open connections; browsers open some in advance.
 const MAX_CONNECTIONS: usize = 32;
 /// The advice for a failure that another attempt may repair.
-const TRY_AGAIN: &str = "Close this tab, and run your command again to start over.";
+const ADVICE_TRY_AGAIN: &str = "Close this tab, and run your command again to start over.";
 /// The advice for a wrong state.
-const OTHER_LOGIN: &str = "This page belongs to another login, which may have ended or may be in another tab. \
-                           Close this tab, and run your command again to start over.";
+const ADVICE_WRONG_STATE: &str = "This page belongs to another login, which may have ended or may be in \
+                                  another tab. Close this tab, and run your command again to start over.";
 /// The advice for an error of the provider.
-const PROVIDER: &str = "Your identity provider refused the login. Run your command again to start over; \
-                        if the message stays the same, show it to your administrator.";
+const ADVICE_REFUSED: &str = "Your identity provider refused the login. Run your command again to start over; \
+                              if the message stays the same, show it to your administrator.";
 
 /// The result of a login attempt.
 #[derive(Debug)]
@@ -121,7 +121,8 @@ impl CallbackListener {
         };
         drop(self.listener);
         // The response of the result is among them.
-        let _ = tokio::time::timeout(GRACE, async { while connections.next().await.is_some() {} }).await;
+        let _ =
+            tokio::time::timeout(SHUTDOWN_GRACE, async { while connections.next().await.is_some() {} }).await;
         result
     }
 }
@@ -133,10 +134,10 @@ pub struct Callback<'a, R: Redeem> {
     path: &'static str,
     printer: Printer,
     /// Allows one redemption at a time.
-    turn: Semaphore,
+    redemptions: Semaphore,
     state: Mutex<State<R::Value>>,
     /// Has a permit as soon as there is a result.
-    finished: Semaphore,
+    result_ready: Semaphore,
 }
 
 enum State<T> {
@@ -173,9 +174,9 @@ impl<'a, R: Redeem> Callback<'a, R> {
             params,
             path,
             printer,
-            turn: Semaphore::new(1),
+            redemptions: Semaphore::new(1),
             state: Mutex::new(State::Waiting),
-            finished: Semaphore::new(0),
+            result_ready: Semaphore::new(0),
         }
     }
 
@@ -206,7 +207,7 @@ impl<'a, R: Redeem> Callback<'a, R> {
     pub async fn result(&self) -> Result<R::Value, String> {
         loop {
             // The semaphore is never closed.
-            if let Ok(permit) = self.finished.acquire().await {
+            if let Ok(permit) = self.result_ready.acquire().await {
                 permit.forget();
             }
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -246,7 +247,7 @@ impl<'a, R: Redeem> Callback<'a, R> {
                 empty(StatusCode::METHOD_NOT_ALLOWED)
             }
             CallbackRequest::InvalidForm(error) => self
-                .fail(StatusCode::BAD_REQUEST, format!("invalid form: {error}"), TRY_AGAIN)
+                .fail(StatusCode::BAD_REQUEST, format!("invalid form: {error}"), ADVICE_TRY_AGAIN)
                 .response(&self.params),
             CallbackRequest::Callback(params) => self.callback(params).await.response(&self.params),
         }
@@ -255,13 +256,13 @@ impl<'a, R: Redeem> Callback<'a, R> {
     async fn callback(&self, params: CallbackParams) -> Page {
         if !self.redeem.is_state(&params.state) {
             let error = "missing or invalid state parameter".to_owned();
-            return self.fail(StatusCode::FORBIDDEN, error, OTHER_LOGIN);
+            return self.fail(StatusCode::FORBIDDEN, error, ADVICE_WRONG_STATE);
         }
         if let Some(error) = params.error {
-            return self.fail(StatusCode::BAD_REQUEST, error, PROVIDER);
+            return self.fail(StatusCode::BAD_REQUEST, error, ADVICE_REFUSED);
         }
         // The semaphore is never closed.
-        let _turn = self.turn.acquire().await.ok();
+        let _permit = self.redemptions.acquire().await.ok();
         if let Some(page) = self.decided() {
             return page;
         }
@@ -269,7 +270,7 @@ impl<'a, R: Redeem> Callback<'a, R> {
             Ok(redeemed) => self.decide(Page::Success { user: redeemed.user }, Ok(redeemed.value)),
             Err(error) => {
                 let error = format!("could not complete authorization code exchange: {error}");
-                self.fail(StatusCode::BAD_REQUEST, error, TRY_AGAIN)
+                self.fail(StatusCode::BAD_REQUEST, error, ADVICE_TRY_AGAIN)
             }
         }
     }
@@ -295,7 +296,7 @@ impl<'a, R: Redeem> Callback<'a, R> {
             return earlier.clone();
         }
         *state = State::Decided(page.clone(), Some(result));
-        self.finished.add_permits(1);
+        self.result_ready.add_permits(1);
         page
     }
 }

@@ -16,17 +16,17 @@ use super::attempt::{Attempt, RedeemError};
 use super::token_endpoint::{TokenEndpointError, TokenResponse};
 use super::{qr_code, terminal};
 use crate::login::session_cache::Tokens;
-use crate::printer::message;
+use crate::printer::print_message;
 
 const GRANT_TYPE: &str = "urn:ietf:params:oauth:grant-type:device_code";
 /// The polling interval if the provider has none.
-const INTERVAL: Duration = Duration::from_secs(5);
+const DEFAULT_INTERVAL: Duration = Duration::from_secs(5);
 /// The increment of the interval for a provider that is polled too often.
-const SLOWER: Duration = Duration::from_secs(5);
+const SLOW_DOWN_STEP: Duration = Duration::from_secs(5);
 /// The longest polling interval: longer ones would make the user wait after the login.
-const LONGEST_INTERVAL: Duration = Duration::from_secs(60);
+const MAX_INTERVAL: Duration = Duration::from_secs(60);
 /// The longest validity of a code.
-const LONGEST_VALIDITY: Duration = Duration::from_secs(90 * 60);
+const MAX_VALIDITY: Duration = Duration::from_secs(90 * 60);
 
 /// No device brought tokens.
 #[derive(Debug, thiserror::Error)]
@@ -92,10 +92,10 @@ pub(super) async fn log_in(attempt: &Attempt<'_>) -> Result<Tokens, DeviceFlowEr
         return Err(DeviceFlowError::Unsupported(options.issuer.clone()));
     };
     let device = request(attempt, endpoint).await?;
-    message(&instructions(&device, terminal::shows_messages()));
+    print_message(&instructions(&device, terminal::shows_messages()));
 
-    let deadline = Instant::now() + duration(device.expires_in.as_ref(), LONGEST_VALIDITY, LONGEST_VALIDITY);
-    let mut interval = duration(device.interval.as_ref(), INTERVAL, LONGEST_INTERVAL);
+    let deadline = Instant::now() + duration(device.expires_in.as_ref(), MAX_VALIDITY, MAX_VALIDITY);
+    let mut interval = duration(device.interval.as_ref(), DEFAULT_INTERVAL, MAX_INTERVAL);
     let form = [
         ("code_verifier", attempt.secrets.verifier()),
         ("device_code", device.device_code.expose()),
@@ -110,8 +110,8 @@ pub(super) async fn log_in(attempt: &Attempt<'_>) -> Result<Tokens, DeviceFlowEr
         match poll(attempt.provider.token_endpoint.request_with_form(&form).await) {
             Poll::Tokens(response) => return Ok(attempt.validate(*response, None).await?),
             Poll::Pending => {}
-            Poll::Slower => interval = (interval + SLOWER).min(LONGEST_INTERVAL),
-            Poll::Unreachable => interval = (interval * 2).min(LONGEST_INTERVAL),
+            Poll::SlowDown => interval = (interval + SLOW_DOWN_STEP).min(MAX_INTERVAL),
+            Poll::Unreachable => interval = (interval * 2).min(MAX_INTERVAL),
             Poll::Failed(error) => return Err(error),
         }
     }
@@ -167,7 +167,7 @@ fn duration(value: Option<&Value>, default: Duration, longest: Duration) -> Dura
 enum Poll {
     Tokens(Box<TokenResponse>),
     Pending,
-    Slower,
+    SlowDown,
     /// There was no response.
     Unreachable,
     Failed(DeviceFlowError),
@@ -179,7 +179,7 @@ fn poll(response: Result<TokenResponse, TokenEndpointError>) -> Poll {
         Err(TokenEndpointError::Send(_)) => Poll::Unreachable,
         Err(TokenEndpointError::Refused { code, description, uri }) => match code.as_str() {
             "authorization_pending" => Poll::Pending,
-            "slow_down" => Poll::Slower,
+            "slow_down" => Poll::SlowDown,
             "access_denied" => Poll::Failed(DeviceFlowError::Denied),
             "expired_token" => Poll::Failed(DeviceFlowError::Expired),
             _ => {
@@ -249,9 +249,9 @@ mod tests {
             (json!(1_000_000), 60),
             (json!("x"), 5),
         ] {
-            assert_eq!(duration(Some(&value), INTERVAL, LONGEST_INTERVAL), seconds(expected), "{value}");
+            assert_eq!(duration(Some(&value), DEFAULT_INTERVAL, MAX_INTERVAL), seconds(expected), "{value}");
         }
-        assert_eq!(duration(None, INTERVAL, LONGEST_INTERVAL), INTERVAL);
+        assert_eq!(duration(None, DEFAULT_INTERVAL, MAX_INTERVAL), DEFAULT_INTERVAL);
     }
 
     #[test]
@@ -264,7 +264,7 @@ mod tests {
             })
         };
         assert!(matches!(poll(refused("authorization_pending")), Poll::Pending));
-        assert!(matches!(poll(refused("slow_down")), Poll::Slower));
+        assert!(matches!(poll(refused("slow_down")), Poll::SlowDown));
         assert!(matches!(poll(refused("access_denied")), Poll::Failed(DeviceFlowError::Denied)));
         assert!(matches!(poll(refused("expired_token")), Poll::Failed(DeviceFlowError::Expired)));
         assert!(matches!(poll(refused("invalid_client")), Poll::Failed(DeviceFlowError::Redeem(_))));

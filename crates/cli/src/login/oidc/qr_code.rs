@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_code_fits_into_a_terminal() {
+    fn a_qr_code_fits_into_a_terminal() {
         for length in [20, MAX_LENGTH] {
             let address = format!("https://i/{}", "a".repeat(length - "https://i/".len()));
             let text = render(&address).unwrap();

@@ -8,7 +8,7 @@ use std::io::{self, IsTerminal as _};
 use pinniped_secret::SecretString;
 use zeroize::Zeroizing;
 
-use crate::printer::message;
+use crate::printer::print_message;
 
 /// The maximum length of a line in bytes.
 const MAX_LINE: usize = 64 * 1024;
@@ -59,7 +59,7 @@ pub(super) async fn read_secret(prompt: &str) -> Result<SecretString, PromptErro
         prompt_for(prompt).await?
     };
     // The terminal did not show the end of the line.
-    message("\n");
+    print_message("\n");
     Ok(text(&line)?.trim_end_matches(['\r', '\n']).into())
 }
 
@@ -71,7 +71,7 @@ async fn prompt_for(prompt: &str) -> Result<Zeroizing<Vec<u8>>, PromptError> {
     if !is_terminal() {
         return Err(PromptError::NoTerminal);
     }
-    message(prompt);
+    print_message(prompt);
     platform::line().await
 }
 
@@ -90,7 +90,7 @@ mod platform {
     use super::{MAX_LINE, PromptError};
 
     /// The interval at which a pending read checks whether it is still needed: 100 ms.
-    const CHECK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+    const CHECK_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
     /// Hides the input until it is dropped.
     pub(super) struct Hidden(Termios);
@@ -137,7 +137,7 @@ mod platform {
         let mut part = Zeroizing::new([0; 4096]);
         while !stopped.load(Ordering::Relaxed) {
             let mut ready = [PollFd::new(&stdin, PollFlags::IN)];
-            match poll(&mut ready, Some(&CHECK)) {
+            match poll(&mut ready, Some(&CHECK_INTERVAL)) {
                 Ok(0) | Err(Errno::INTR) => continue,
                 Ok(_) => {}
                 Err(error) => return Err(io::Error::from(error).into()),
@@ -173,7 +173,7 @@ mod platform {
 
     impl Hidden {
         pub(super) fn start() -> io::Result<Self> {
-            super::message("(the input is visible) ");
+            super::print_message("(the input is visible) ");
             Ok(Self)
         }
     }

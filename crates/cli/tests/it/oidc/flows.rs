@@ -435,7 +435,7 @@ fn the_device_flow_needs_no_browser_here() {
 }
 
 #[test]
-fn an_ssh_session_is_told_about_the_device_flow() {
+fn an_ssh_session_suggests_the_device_flow() {
     let issuer = Issuer::start(Settings { device: Some(Vec::new()), ..Settings::default() });
     let mut desktop = Desktop::new();
     desktop.home.set("SSH_CONNECTION", "10.0.0.1 1 10.0.0.2 22");

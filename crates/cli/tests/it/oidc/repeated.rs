@@ -40,7 +40,7 @@ fn errors(run: &Run) -> Vec<&str> {
 }
 
 /// Returns the file that belongs to the session.
-fn turn_file(desktop: &Desktop) -> PathBuf {
+fn login_lock_file(desktop: &Desktop) -> PathBuf {
     let entries = std::fs::read_dir(desktop.file(".config/pinniped")).unwrap();
     let mut paths = entries.map(|entry| entry.unwrap().path());
     paths
@@ -61,7 +61,7 @@ fn a_command_whose_login_failed_opens_no_second_tab() {
     assert_eq!(errors(&run), [REFUSED.to_owned(), format!("{REFUSED}{ONCE}")], "{run:?}");
     assert_eq!(desktop.opened().len(), 1);
     // The file has the reason and the caller, and nothing of the login itself.
-    let content = std::fs::read_to_string(turn_file(&desktop)).unwrap();
+    let content = std::fs::read_to_string(login_lock_file(&desktop)).unwrap();
     assert!(content.ends_with("login failed with code \"access_denied\""), "{content}");
     for name in ["state", "nonce", "code_challenge"] {
         assert!(!content.contains(&query(url.split_once('?').unwrap().1)[name]), "{content}");
@@ -105,7 +105,7 @@ fn a_record_that_is_not_usable_does_not_prevent_a_login() {
     let running = start_caller(&desktop, &args);
     refuse(&desktop.first_opened());
     running.finish();
-    let file = turn_file(&desktop);
+    let file = login_lock_file(&desktop);
     let future = "2999-01-01T00:00:00Z\n1\nrefused";
     for content in [Some("garbage"), Some(future), None] {
         match content {

@@ -122,7 +122,7 @@ fn forty_processes_make_one_login_in_one_tab() {
 }
 
 #[test]
-fn a_killed_process_frees_its_turn_and_a_failure_is_shared() {
+fn a_killed_process_releases_its_lock_and_a_failure_is_shared() {
     let issuer = Issuer::start(Settings::default());
     let desktop = Desktop::new();
     let args = issuer.args(&[NO_CREDENTIAL_CACHE]);

@@ -101,7 +101,7 @@ fn a_failed_login_is_reported_and_a_certificate_needs_no_identity() {
 }
 
 #[test]
-fn the_mode_is_never_selected_automatically() {
+fn service_account_tokens_are_never_selected_automatically() {
     let world = World::start();
     let result = run(&home_for(&world.server), &["--static-token=t"]);
     assert_eq!(result.last_error(), Some("could not autodiscover --concierge-mode"), "{result:?}");

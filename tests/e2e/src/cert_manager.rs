@@ -29,8 +29,8 @@ pub const NAMESPACE: &str = "cert-manager";
 
 const WEBHOOK: &str = "cert-manager-webhook";
 /// Each program has one replica.
-const ALONE: &str = "--leader-elect=false";
-const SOON: Duration = Duration::from_secs(120);
+const NO_LEADER_ELECTION: &str = "--leader-elect=false";
+const TIME_LIMIT: Duration = Duration::from_secs(120);
 
 /// A running cert-manager.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ impl CertManager {
         let probe = json!({"apiVersion": "cert-manager.io/v1", "kind": "ClusterIssuer",
             "metadata": {"name": "probe"}, "spec": {"selfSigned": {}}});
         let args = ["apply", "--dry-run=server", "--filename", "-"];
-        wait::until_ok(SOON, "cert-manager to admit an issuer", async || {
+        wait::until_ok(TIME_LIMIT, "cert-manager to admit an issuer", async || {
             kubectl(environment, &args, Some(&probe.to_string())).await
         })
         .await
@@ -95,11 +95,11 @@ impl CertManager {
 
 fn controller_flags() -> Vec<String> {
     let metrics = "--metrics-listen-address=127.0.0.1:0".to_owned();
-    vec![metrics, format!("--cluster-resource-namespace={NAMESPACE}"), ALONE.to_owned()]
+    vec![metrics, format!("--cluster-resource-namespace={NAMESPACE}"), NO_LEADER_ELECTION.to_owned()]
 }
 
 fn cainjector_flags() -> Vec<String> {
-    vec!["--namespace=".to_owned(), ALONE.to_owned()]
+    vec!["--namespace=".to_owned(), NO_LEADER_ELECTION.to_owned()]
 }
 
 fn webhook_flags(port: u16, healthz: u16) -> Vec<String> {

@@ -31,7 +31,7 @@ const NAMESPACE: &str = "projectcontour";
 pub(crate) const HTTP_PROXIES: &str = "customresourcedefinition/httpproxies.projectcontour.io";
 /// The address of Envoy's listeners.
 const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-const SOON: Duration = Duration::from_secs(120);
+const TIME_LIMIT: Duration = Duration::from_secs(120);
 
 /// The locations of the programs.
 #[derive(Clone, Debug)]
@@ -167,7 +167,7 @@ fn serve_flags(ports: &Ports) -> Vec<String> {
 async fn await_ready(environment: &dyn Environment, ports: &Ports) -> anyhow::Result<()> {
     let server = format!("http://{ADDRESS}:{}", ports.statistics);
     let args = ["get", "--raw", "/ready", "--server", &server, "--kubeconfig", "/dev/null"];
-    wait::until_ok(SOON, "Envoy to be ready", async || kubectl(environment, &args, None).await)
+    wait::until_ok(TIME_LIMIT, "Envoy to be ready", async || kubectl(environment, &args, None).await)
         .await
         .map(drop)
         .map_err(|error| error.context(log_tails(environment)))

@@ -25,10 +25,10 @@ const ATTACK: Duration = Duration::from_secs(15);
 /// idle machine. Only such a run checks the time of the lists, because other tests distort it.
 const ATTACK_ENV: &str = "PINNIPED_ATTACK_SECONDS";
 /// Limit for nine of ten lists; the others may coincide with other work of the machine.
-const PATIENCE: Duration = Duration::from_secs(1);
+const USUAL_LIMIT: Duration = Duration::from_secs(1);
 /// Time limit of each list.
-const SOON: Duration = Duration::from_secs(30);
-const PAUSE: Duration = Duration::from_millis(250);
+const TIME_LIMIT: Duration = Duration::from_secs(30);
+const LIST_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The durations of the lists.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl Lists {
     pub fn are_quick(&self) -> anyhow::Result<()> {
         let alone = std::env::var_os(ATTACK_ENV).is_some();
         ensure!(
-            !alone || self.most() < PATIENCE,
+            !alone || self.most() < USUAL_LIMIT,
             "{:?}: one of ten lists took {:?}",
             self.attack,
             self.most()
@@ -88,10 +88,10 @@ pub async fn under_attack(attack: Attack, server: SocketAddr, pair: &Pair) -> an
         took.push(requested.elapsed());
         let requested = Instant::now();
         let fresh = async { User::connect(server, pair).await?.list().await };
-        let fresh = tokio::time::timeout(SOON, fresh).await.context("no response").flatten();
+        let fresh = tokio::time::timeout(TIME_LIMIT, fresh).await.context("no response").flatten();
         fresh.with_context(|| format!("{attack:?}, over a new connection"))?;
         took.push(requested.elapsed());
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(LIST_INTERVAL).await;
     }
     took.sort_unstable();
     Ok(Lists { attack, connections: attackers.opened(), took })
@@ -117,7 +117,7 @@ impl User {
         let request = Request::get(format!("https://{EXTERNAL_NAME}{CONFIG_MAPS}")).body(Empty::new())?;
         let mut sender = self.sender.clone();
         sender.ready().await?;
-        let response = tokio::time::timeout(SOON, sender.send_request(request)).await??;
+        let response = tokio::time::timeout(TIME_LIMIT, sender.send_request(request)).await??;
         ensure!(response.status() == 200, "{response:?}");
         response.into_body().collect().await?;
         Ok(())

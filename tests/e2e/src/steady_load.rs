@@ -32,13 +32,13 @@ use tokio_util::sync::CancellationToken;
 /// Number of connections at the same time; every other one uses HTTP/2.
 const CONNECTIONS: u32 = 20;
 /// Number of connections that stay open for the whole run.
-const STAYING: u32 = 8;
+const PERMANENT_CONNECTIONS: u32 = 8;
 /// Number of requests on each of the other connections.
-const EACH: usize = 8;
+const REQUESTS_PER_CONNECTION: usize = 8;
 /// Time limit of a request, including its handshake.
-const PATIENCE: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of recorded problems; the first ones are sufficient.
-const PROBLEMS: usize = 10;
+const MAX_PROBLEMS: usize = 10;
 
 /// The target of the load.
 #[derive(Clone, Debug)]
@@ -88,7 +88,11 @@ impl Done {
     pub fn check(&self, least: usize) -> anyhow::Result<()> {
         ensure!(self.failed == 0, "{} failed, beginning with {:#?}", self.failed, self.problems);
         ensure!(self.requests >= least, "there were only {} requests instead of {least}", self.requests);
-        ensure!(self.handshakes >= least / (4 * EACH), "there were only {} handshakes", self.handshakes);
+        ensure!(
+            self.handshakes >= least / (4 * REQUESTS_PER_CONNECTION),
+            "there were only {} handshakes",
+            self.handshakes
+        );
         Ok(())
     }
 }
@@ -181,12 +185,12 @@ async fn work(target: Arc<Target>, lane: u32, end: CancellationToken, tally: Tal
         if end.run_until_cancelled(ticks.tick()).await.is_none() {
             return;
         }
-        if lane >= STAYING && turn.is_multiple_of(EACH) {
+        if lane >= PERMANENT_CONNECTIONS && turn.is_multiple_of(REQUESTS_PER_CONNECTION) {
             connection = None;
         }
         let began = Instant::now();
         let requested =
-            tokio::time::timeout(PATIENCE, send_request(&target, lane, &mut connection, &tally)).await;
+            tokio::time::timeout(REQUEST_TIMEOUT, send_request(&target, lane, &mut connection, &tally)).await;
         let output = requested.context("no response in time").and_then(|output| output);
         let mut done = tally.lock();
         done.slowest = done.slowest.max(began.elapsed());
@@ -194,7 +198,7 @@ async fn work(target: Arc<Target>, lane: u32, end: CancellationToken, tally: Tal
             Ok(()) => done.requests += 1,
             Err(error) => {
                 done.failed += 1;
-                if done.problems.len() < PROBLEMS {
+                if done.problems.len() < MAX_PROBLEMS {
                     done.problems.push(format!("client {lane}, round {turn}: {error:#}"));
                 }
                 connection = None;

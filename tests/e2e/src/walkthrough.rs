@@ -49,9 +49,9 @@ pub const LOCAL_USER_AUTHENTICATOR: &str = "local-user-authenticator";
 pub const CREDENTIAL_ISSUER: &str = "pinniped-concierge-config";
 
 /// Time limit of a step, which takes seconds on an idle machine.
-const SOON: Duration = Duration::from_secs(120);
+const TIME_LIMIT: Duration = Duration::from_secs(120);
 /// The same limit as a flag of kubectl.
-const SOON_FLAG: &str = "--timeout=120s";
+const TIMEOUT_FLAG: &str = "--timeout=120s";
 
 /// One run of the walk-through.
 #[derive(Debug)]

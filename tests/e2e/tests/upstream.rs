@@ -12,7 +12,7 @@ use pinniped_test_support::world::World;
 use pinniped_test_support::{tools, wait};
 use serde_json::{Value, json};
 
-const SOON: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 async fn strategies(world: &World) -> anyhow::Result<Value> {
     let args = ["get", "credentialissuer", "pinniped-concierge-config", "-o", "json"];
@@ -21,7 +21,7 @@ async fn strategies(world: &World) -> anyhow::Result<Value> {
 }
 
 async fn await_proxy(world: &World, status: &str, reason: &str) -> anyhow::Result<Value> {
-    wait::until_ok(SOON, format!("the strategy to be {status}/{reason}"), async || {
+    wait::until_ok(TIME_LIMIT, format!("the strategy to be {status}/{reason}"), async || {
         let all = strategies(world).await?;
         let proxy = all[1].clone();
         anyhow::ensure!(proxy["status"] == status && proxy["reason"] == reason, "the strategies are {all}");
@@ -39,7 +39,7 @@ async fn scenario(world: &World) -> anyhow::Result<()> {
         let file = tools::repository().join("testdata/upstream/manifests").join(file);
         // CRDs and their objects are in one file: the objects need a second attempt, as with
         // upstream's own programs.
-        wait::until_ok(SOON, "kubectl apply", async || {
+        wait::until_ok(TIME_LIMIT, "kubectl apply", async || {
             let file = file.to_string_lossy().into_owned();
             kubectl.output(&["apply", "-f", &file]).await
         })

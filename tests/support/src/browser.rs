@@ -50,7 +50,7 @@ const FLAGS: [&str; 9] = [
 /// The size of the window, in CSS pixels.
 const SIZE: (u32, u32) = (1000, 760);
 /// Time limit of a step on a busy machine.
-const SOON: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// The browser and its driver on this machine.
 #[derive(Clone, Debug)]
@@ -119,7 +119,7 @@ impl Browser {
     }
 
     async fn new_session(port: u16, browser: &Path, profile: &Path) -> anyhow::Result<WebDriver> {
-        wait::until_ok(SOON, "the browser's driver to listen", async || WebDriver::status(port).await)
+        wait::until_ok(TIME_LIMIT, "the browser's driver to listen", async || WebDriver::status(port).await)
             .await?;
         let mut args: Vec<String> = FLAGS.map(str::to_owned).to_vec();
         args.push(format!("--user-data-dir={}", profile.display()));
@@ -258,7 +258,7 @@ impl Browser {
         selector: &str,
         mut use_it: impl AsyncFnMut(String) -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
-        wait::until_ok(SOON, format!("the element {selector}"), async || {
+        wait::until_ok(TIME_LIMIT, format!("the element {selector}"), async || {
             let found = self.driver.post("element", &css(selector)).await?;
             let id = found.as_object().and_then(|map| map.values().next()).and_then(Value::as_str);
             use_it(id.context("the element has no id")?.to_owned()).await

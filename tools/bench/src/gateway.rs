@@ -25,7 +25,7 @@ use stage::Stage;
 pub(crate) use stage::{DataPlaneOptions, data_plane};
 
 /// The requirements, by the prefixes of the names of their results.
-const MUSTS: [&str; 9] = [
+const REQUIREMENTS: [&str; 9] = [
     "passthrough, CPU of a GiB down",
     "passthrough, CPU of a GiB up",
     "passthrough, CPU of a connection",
@@ -117,7 +117,7 @@ pub(crate) fn run(runtime: &Runtime, options: &Options) -> anyhow::Result<ExitCo
     if let Some(load) = process::load_average().filter(|load| *load > 0.5) {
         eprintln!("warning: this machine is busy (load {load:.1}): figures will be noisy, only ratios count");
     }
-    let mut checks = Checks::new(&MUSTS);
+    let mut checks = Checks::new(&REQUIREMENTS);
     let print = |table: anyhow::Result<Table>| table.map(|table| println!("\n{table}"));
     let measures: [(Measure, MeasureFn); 6] = [
         (Measure::Idle, idle::measure),
@@ -143,7 +143,7 @@ pub(crate) fn run(runtime: &Runtime, options: &Options) -> anyhow::Result<ExitCo
     }
     let missed = checks.missed();
     if missed.is_empty() {
-        println!("\ncheck: all {} requirements are met", MUSTS.len());
+        println!("\ncheck: all {} requirements are met", REQUIREMENTS.len());
         return Ok(ExitCode::SUCCESS);
     }
     eprintln!("\ncheck failed:");

@@ -7,7 +7,7 @@
 
 mod gateway;
 mod load;
-mod logins;
+mod login;
 mod process;
 mod run;
 mod server;
@@ -32,7 +32,7 @@ enum Command {
     /// Measure the ingress gateway and print the tables.
     Gateway(gateway::Options),
     /// Measure logins with ID tokens and print the table.
-    Logins(logins::Options),
+    Login(login::Options),
     /// Internal: the gateway's data plane with a fixed table.
     #[command(hide = true)]
     DataPlane(gateway::DataPlaneOptions),
@@ -47,7 +47,7 @@ enum Command {
     Stub(server::StubOptions),
     /// Internal: a Concierge that issues the same token to all users.
     #[command(hide = true)]
-    Login(server::LoginOptions),
+    LoginStub(server::LoginStubOptions),
     /// Internal: send GETs.
     #[command(hide = true)]
     Gets {
@@ -129,12 +129,12 @@ fn run_command() -> anyhow::Result<ExitCode> {
     match command {
         Command::Run(options) => return run::run(&runtime, &options),
         Command::Gateway(options) => return gateway::run(&runtime, &options),
-        Command::Logins(options) => return logins::run(&runtime, &options),
+        Command::Login(options) => return login::run(&runtime, &options),
         Command::DataPlane(options) => runtime.block_on(gateway::data_plane(&options))?,
         Command::Origin(options) => runtime.block_on(server::origin(&options))?,
         Command::Floor(options) => runtime.block_on(server::floor(&options))?,
         Command::Stub(options) => runtime.block_on(server::stub(&options))?,
-        Command::Login(options) => runtime.block_on(server::login(&options))?,
+        Command::LoginStub(options) => runtime.block_on(server::login_stub(&options))?,
         Command::Gets { target, load } => {
             print_json(&runtime.block_on(unless_cancelled(load::gets(&target, &load)))?)?;
         }

@@ -29,7 +29,7 @@ use crate::table::Table;
 
 use concierge::NAMESPACE;
 use measured_path::{Behind, Peer};
-use requirements::{Checks, MUSTS};
+use requirements::{Checks, REQUIREMENTS};
 use setup::{Phase, Setup, settle};
 
 /// Number of open watches in a full run.
@@ -169,7 +169,7 @@ pub(crate) fn run(runtime: &Runtime, options: &Options) -> anyhow::Result<ExitCo
     }
     let missed = checks.missed();
     if missed.is_empty() {
-        println!("\ncheck: all {} requirements are met", MUSTS.len());
+        println!("\ncheck: all {} requirements are met", REQUIREMENTS.len());
         return Ok(ExitCode::SUCCESS);
     }
     eprintln!("\ncheck failed:");
@@ -184,7 +184,7 @@ pub(crate) fn run(runtime: &Runtime, options: &Options) -> anyhow::Result<ExitCo
 
 fn measure(runtime: &Runtime, options: &Options, world: &World, pods: &Pods) -> anyhow::Result<Checks> {
     let setup = Setup::new(runtime, options, world, pods)?;
-    let mut checks = Checks::new(&MUSTS);
+    let mut checks = Checks::new(&REQUIREMENTS);
     for behind in [Behind::ApiServer, Behind::Stub] {
         let wants = |measure| options.wants_behind(measure, behind);
         if !<Measure as clap::ValueEnum>::value_variants().iter().any(|measure| wants(*measure)) {
@@ -234,7 +234,7 @@ fn memory(phase: &Phase<'_>, at_rest: f64, checks: &mut Checks) -> anyhow::Resul
     if phase.measured_path(Peer::HaProxy).is_some() {
         row("HAProxy after the same loads", resident(phase, Peer::HaProxy)?);
     }
-    let [.., name] = MUSTS;
+    let [.., name] = REQUIREMENTS;
     checks.at_most(name, Some(at_rest), AT_REST);
     Ok(table)
 }

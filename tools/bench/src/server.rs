@@ -5,7 +5,7 @@
 //! minimum with these crates.
 
 mod floor;
-mod login;
+mod login_stub;
 mod origin;
 mod responses;
 mod stub;
@@ -30,7 +30,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 pub(crate) use floor::{FloorOptions, floor};
-pub(crate) use login::{LoginOptions, login};
+pub(crate) use login_stub::{LoginStubOptions, login_stub};
 pub(crate) use origin::{OriginOptions, origin};
 pub(crate) use stub::{LIST_NAMESPACE, NAMESPACE, StubOptions, stub};
 

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
-use crate::install::{self, Installed, PROXY_ACCOUNT, SOON};
+use crate::install::{self, Installed, PROXY_ACCOUNT, TIME_LIMIT};
 use crate::restarts;
 
 const USER: &str = "soak-controller";
@@ -88,7 +88,7 @@ async fn soak(installed: &Installed, options: &Options) -> anyhow::Result<()> {
     let (changed, restarted) = tokio::try_join!(change, restart)?;
 
     let settled = Instant::now();
-    let result = wait::until_ok(2 * SOON, "the last generation of every object", async || {
+    let result = wait::until_ok(2 * TIME_LIMIT, "the last generation of every object", async || {
         is_reconciled(installed, &admin).await
     })
     .await;

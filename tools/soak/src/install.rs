@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 /// Time limit of any step on a busy machine.
-pub(crate) const SOON: Duration = Duration::from_secs(60);
+pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(60);
 /// The account whose token the proxy uses to authenticate to the API server.
 pub(crate) const PROXY_ACCOUNT: &str =
     "system:serviceaccount:pinniped-concierge:pinniped-concierge-impersonation-proxy";
@@ -48,7 +48,7 @@ async fn enable(world: &World) -> anyhow::Result<String> {
     let issuer = walk.enable_proxy(&Serving::Generated).await?;
     let info = &issuer["status"]["strategies"][1]["frontend"]["impersonationProxyInfo"];
     let ca = info["certificateAuthorityData"].as_str().context("no CA bundle is advertised")?;
-    wait::until_ok(SOON, "the proxy to respond at its name", async || {
+    wait::until_ok(TIME_LIMIT, "the proxy to respond at its name", async || {
         Ok(tokio::net::TcpStream::connect((EXTERNAL_NAME, 443)).await?)
     })
     .await?;
@@ -119,7 +119,7 @@ impl Installed {
             "resourceAttributes": {"verb": first("verbs"), "group": first("apiGroups"),
                 "resource": first("resources")}}}))?;
         let reviews = Api::<SubjectAccessReview>::all(client);
-        wait::until_ok(SOON, "the users to have permissions", async || {
+        wait::until_ok(TIME_LIMIT, "the users to have permissions", async || {
             let response = reviews.create(&PostParams::default(), &review).await?;
             ensure!(response.status.is_some_and(|status| status.allowed), "not yet");
             Ok(())

@@ -17,7 +17,7 @@ use pinniped_test_support::wait;
 use serde_json::json;
 use tokio::runtime::Runtime;
 
-use crate::install::{self, Installed, SOON};
+use crate::install::{self, Installed, TIME_LIMIT};
 use crate::usage::{Series, Usage, usage};
 
 const NAMESPACE: &str = "soak";
@@ -71,7 +71,7 @@ async fn soak(installed: &Installed, options: &Options) -> anyhow::Result<()> {
 
     // All resources of the load must be released.
     let mut left = rest;
-    let calm = wait::until(2 * SOON, "descriptors to be closed", async || {
+    let calm = wait::until(2 * TIME_LIMIT, "descriptors to be closed", async || {
         left = usage(pid).ok()?;
         (left.descriptors <= rest.descriptors + SPARE).then_some(())
     })

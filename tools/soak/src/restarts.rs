@@ -8,7 +8,7 @@ use pinniped_test_support::wait;
 use rustix::process::Signal;
 use tokio_util::sync::CancellationToken;
 
-use crate::install::{Installed, SOON};
+use crate::install::{Installed, TIME_LIMIT};
 
 const DEPLOYMENT: &str = "deployment/pinniped-concierge";
 
@@ -38,7 +38,7 @@ pub(crate) async fn run(
         }
         eprintln!("restarted: {count:?}");
     }
-    wait::until(2 * SOON, "the proxy to run again", async || {
+    wait::until(2 * TIME_LIMIT, "the proxy to run again", async || {
         let running = installed.running().ok()?;
         (running.len() == 2 && running.iter().all(|(_, pod)| pod.ready)).then_some(())
     })

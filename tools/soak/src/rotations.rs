@@ -25,7 +25,7 @@ use pinniped_test_support::wait;
 use serde_json::json;
 use tokio::runtime::Runtime;
 
-use crate::install::{self, Installed, SOON};
+use crate::install::{self, Installed, TIME_LIMIT};
 use crate::usage::{Series, Usage, usage};
 
 const NAMESPACE: &str = "soak";
@@ -184,7 +184,7 @@ impl Rotating {
 
 async fn await_shown(installed: &Installed, leaf: &Pair) -> anyhow::Result<()> {
     let wanted = leaf.der()?;
-    wait::until_ok(SOON, "every pod to show the new certificate", async || {
+    wait::until_ok(TIME_LIMIT, "every pod to show the new certificate", async || {
         let running = installed.running()?;
         ensure!(running.len() == 2, "{} pods run", running.len());
         for (name, pod) in running {

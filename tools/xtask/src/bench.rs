@@ -144,7 +144,7 @@ fn login(args: &LoginArgs) -> anyhow::Result<ExitCode> {
     let bins = cargo::target_dir()?.join("release");
     let mut command = cargo::in_world(&bins.join("pinniped-bench"));
     let concierge = args.concierge.clone().unwrap_or_else(|| bins.join("pinniped-concierge"));
-    command.arg("logins").arg("--concierge").arg(std::path::absolute(concierge)?);
+    command.arg("login").arg("--concierge").arg(std::path::absolute(concierge)?);
     command.env("PINNIPED_CONTROL_PLANE", tools).env("PINNIPED_BIN_DIR", &bins);
     for (flag, wanted) in [("--quick", args.quick), ("--check", args.check)] {
         if wanted {

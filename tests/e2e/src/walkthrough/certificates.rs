@@ -8,7 +8,7 @@ use pinniped_test_support::certs::Authority;
 use serde_json::json;
 
 use super::proxy::{EXTERNAL_NAME, Serving};
-use super::{CONCIERGE, CREDENTIAL_ISSUER, SOON_FLAG, Walk};
+use super::{CONCIERGE, CREDENTIAL_ISSUER, TIMEOUT_FLAG, Walk};
 use crate::cert_manager::{CertManager, NAMESPACE};
 use crate::environment::Step;
 use crate::narrator::{Narrator, Show};
@@ -108,7 +108,7 @@ impl Walk<'_> {
         std::fs::write(self.home.join("self-signed-cert.yaml"), ISSUERS).context("could not write a file")?;
         self.kubectl(&["apply", "--filename", "-"], Some(ISSUERS), Show::Output).await?;
         let certificate = format!("certificates.cert-manager.io/{SERVING_CERTIFICATE}");
-        let args = ["wait", &certificate, "--for=condition=Ready", "--namespace", CONCIERGE, SOON_FLAG];
+        let args = ["wait", &certificate, "--for=condition=Ready", "--namespace", CONCIERGE, TIMEOUT_FLAG];
         self.kubectl(&args, None, Show::Output).await?;
         let args = ["get", "secret", SERVING_SECRET, "--namespace", CONCIERGE];
         self.kubectl(&args, None, Show::Output).await?;

@@ -12,7 +12,7 @@ use pinniped_test_support::wait;
 use serde_json::Value;
 
 use super::proxy::{BINDING, EXTERNAL_NAME, Serving};
-use super::{CONCIERGE, DECISION, SOON, SOON_FLAG, Walk};
+use super::{CONCIERGE, DECISION, TIME_LIMIT, TIMEOUT_FLAG, Walk};
 use crate::contour::{self, Contour, HTTP_PROXIES};
 use crate::environment::Step;
 use crate::narrator::Show;
@@ -116,7 +116,7 @@ impl Walk<'_> {
         }
         self.kubectl(&["apply", "-f", GATEWAY_FILE], None, Show::Output).await?;
         let deployment = format!("deployment/{GATEWAY}");
-        let args = ["rollout", "status", &deployment, "--namespace", GATEWAY, SOON_FLAG];
+        let args = ["rollout", "status", &deployment, "--namespace", GATEWAY, TIMEOUT_FLAG];
         self.kubectl(&args, None, Show::Output).await?;
         let args = ["get", "service", GATEWAY, "--namespace", GATEWAY, "-o", "jsonpath={.spec.clusterIP}"];
         let address = self.kubectl(&args, None, Show::Output).await?.stdout;
@@ -131,7 +131,7 @@ impl Walk<'_> {
     pub async fn remove_gateway(&self) -> anyhow::Result<()> {
         self.heading("Remove the gateway");
         for file in [GATEWAY_FILE].iter().chain(DEFINITIONS.iter().rev()) {
-            let args = ["delete", "-f", file, "--ignore-not-found", "--wait=true", SOON_FLAG];
+            let args = ["delete", "-f", file, "--ignore-not-found", "--wait=true", TIMEOUT_FLAG];
             self.kubectl(&args, None, Show::Output).await?;
         }
         Ok(())
@@ -208,7 +208,7 @@ impl Walk<'_> {
         let server = format!("https://{EXTERNAL_NAME}");
         let args = ["get", "--raw", "/readyz", "--server", &server, "--certificate-authority", file];
         let ready = |output: &CommandOutput| output.code == 0 && output.stdout == "ok";
-        self.narrator.run_until(SOON, || self.admin_step(&args), Show::Output, ready).await.map(drop)
+        self.narrator.run_until(TIME_LIMIT, || self.admin_step(&args), Show::Output, ready).await.map(drop)
     }
 
     /// Applies an HTTPProxy, waits until its current generation is valid, and shows it.
@@ -217,7 +217,7 @@ impl Walk<'_> {
         self.kubectl(&["apply", "--filename", "-"], Some(object), Show::Output).await?;
         let name = ["httpproxies.projectcontour.io", "impersonation-proxy", "--namespace", CONCIERGE];
         let as_json = [&["get"][..], &name, &["--output=json"]].concat();
-        wait::until_ok(SOON, "the ingress to be found valid", async || {
+        wait::until_ok(TIME_LIMIT, "the ingress to be found valid", async || {
             let output = self.admin_step(&as_json).run(None).await?.success()?;
             let object: Value = serde_json::from_str(&output.stdout)?;
             let (status, generation) = (&object["status"], &object["metadata"]["generation"]);
@@ -243,7 +243,7 @@ impl Walk<'_> {
         );
         let step = || self.user_kubectl(&self.user_kubeconfig(), &LISTING);
         let fits = |output: &CommandOutput| output.code == 1 && output.stderr == refused;
-        printed.push(self.narrator.run_until(SOON, step, Show::Output, fits).await?);
+        printed.push(self.narrator.run_until(TIME_LIMIT, step, Show::Output, fits).await?);
         self.narrator
             .print("(the login itself succeeds: it needs no certificate. The next line is kubectl's plugin)");
         printed.push(self.log_in_again().await?);
@@ -279,7 +279,8 @@ impl Walk<'_> {
         self.heading("Back to TLS passthrough");
         let mut printed = vec![self.apply_ingress(PASSTHROUGH).await?];
         let step = || self.user_kubectl(&self.user_kubeconfig(), &LISTING);
-        printed.push(self.narrator.run_until(SOON, step, Show::Output, |output| output.code == 0).await?);
+        printed
+            .push(self.narrator.run_until(TIME_LIMIT, step, Show::Output, |output| output.code == 0).await?);
         Ok(printed)
     }
 }

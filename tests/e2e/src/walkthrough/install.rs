@@ -8,7 +8,7 @@ use pinniped_test_support::wait;
 
 use super::gateway::{GATEWAY, GATEWAY_FILE};
 use super::tokens::{SUBJECT, TOKENS_FILE};
-use super::{CONCIERGE, CREDENTIAL_ISSUER, LOCAL_USER_AUTHENTICATOR, SOON, SOON_FLAG, Walk};
+use super::{CONCIERGE, CREDENTIAL_ISSUER, LOCAL_USER_AUTHENTICATOR, TIME_LIMIT, TIMEOUT_FLAG, Walk};
 use crate::narrator::Show;
 use crate::third_party::MADE_BY_WALK;
 
@@ -38,7 +38,7 @@ impl Walk<'_> {
                 // A busy API server needs a moment until it serves new kinds; the next file
                 // contains objects of them.
                 let args = ["wait", "--for=condition=Established", "--timeout=30s", "-f", file];
-                wait::until_ok(SOON, "the definitions to be established", async || {
+                wait::until_ok(TIME_LIMIT, "the definitions to be established", async || {
                     self.admin_step(&args).run(None).await?.success()?;
                     anyhow::Ok(())
                 })
@@ -47,12 +47,12 @@ impl Walk<'_> {
         }
         for name in [LOCAL_USER_AUTHENTICATOR, CONCIERGE] {
             let deployment = format!("deployment/{name}");
-            let args = ["rollout", "status", &deployment, "--namespace", name, SOON_FLAG];
+            let args = ["rollout", "status", &deployment, "--namespace", name, TIMEOUT_FLAG];
             self.kubectl(&args, None, Show::Output).await?;
         }
         // Logins pass through the API server's aggregation layer, which checks the pods itself, a
         // moment after they are ready.
-        wait::until_ok(SOON, "the aggregated API to respond", async || {
+        wait::until_ok(TIME_LIMIT, "the aggregated API to respond", async || {
             let path = "/apis/login.concierge.pinniped.dev/v1alpha1";
             self.admin_step(&["get", "--raw", path]).run(None).await?.success()?;
             anyhow::Ok(())
@@ -74,7 +74,7 @@ impl Walk<'_> {
     /// Returns an error when it does not exist or has no strategies in time.
     pub async fn show_credential_issuer(&self) -> anyhow::Result<serde_json::Value> {
         self.heading("The Concierge's status for this cluster");
-        let issuer = wait::until_ok(SOON, "the CredentialIssuer to have two strategies", async || {
+        let issuer = wait::until_ok(TIME_LIMIT, "the CredentialIssuer to have two strategies", async || {
             let issuer = self.credential_issuer().await?;
             let count = issuer["status"]["strategies"].as_array().map_or(0, Vec::len);
             anyhow::ensure!(count >= 2, "its status is {}", issuer["status"]);
@@ -134,7 +134,8 @@ impl Walk<'_> {
         let path = "jsonpath={.data.caCertificate}";
         let args = ["get", "secret", secret, "--namespace", LOCAL_USER_AUTHENTICATOR, "-o", path];
         let filled = |output: &CommandOutput| output.code == 0 && !output.stdout.is_empty();
-        let ca = self.narrator.run_until(SOON, || self.admin_step(&args), Show::Size, filled).await?.stdout;
+        let ca =
+            self.narrator.run_until(TIME_LIMIT, || self.admin_step(&args), Show::Size, filled).await?.stdout;
         let authenticator = format!(
             "apiVersion: authentication.concierge.pinniped.dev/v1alpha1\nkind: WebhookAuthenticator\n\
              metadata: {{name: local-user-authenticator}}\nspec:\n  \
@@ -143,7 +144,7 @@ impl Walk<'_> {
         );
         self.kubectl(&["apply", "-f", "-"], Some(&authenticator), Show::Output).await?;
         let name = format!("{}/local-user-authenticator", self.kind("webhookauthenticator"));
-        let args = ["wait", &name, "--for=jsonpath={.status.phase}=Ready", SOON_FLAG];
+        let args = ["wait", &name, "--for=jsonpath={.status.phase}=Ready", TIMEOUT_FLAG];
         self.kubectl(&args, None, Show::Output).await?;
         self.kubectl(&["get", &self.kind("webhookauthenticator")], None, Show::Output).await?;
         Ok(())
@@ -161,7 +162,7 @@ impl Walk<'_> {
         self.kubectl(&["apply", "-f", "-"], Some(&namespace), Show::Output).await?;
         // The API server refuses pods until the controller manager has created the account.
         let account = ["get", "serviceaccount", "default", "--namespace", APPLICATION];
-        wait::until_ok(SOON, "the default service account of the application", async || {
+        wait::until_ok(TIME_LIMIT, "the default service account of the application", async || {
             self.admin_step(&account).run(None).await?.success()?;
             anyhow::Ok(())
         })
@@ -179,7 +180,7 @@ impl Walk<'_> {
         self.kubectl(&["apply", "-f", "-"], Some(&yaml), Show::Output).await?;
         if idle.is_some() {
             let args =
-                ["wait", "pods", "--all", "--for=condition=Ready", "--namespace", APPLICATION, SOON_FLAG];
+                ["wait", "pods", "--all", "--for=condition=Ready", "--namespace", APPLICATION, TIMEOUT_FLAG];
             self.kubectl(&args, None, Show::Output).await?;
         }
         Ok(())
@@ -191,7 +192,7 @@ impl Walk<'_> {
     /// Returns an error when an object cannot be removed, or still exists.
     pub async fn remove(&self) -> anyhow::Result<()> {
         self.heading("Remove everything");
-        let gone = ["--ignore-not-found", "--wait=true", SOON_FLAG];
+        let gone = ["--ignore-not-found", "--wait=true", TIMEOUT_FLAG];
         // Only some walks install the gateway, so its removal is only shown in these.
         let gateway = self.leftovers().await?.iter().any(|left| left.contains(GATEWAY));
         let gateway = gateway.then_some(&GATEWAY_FILE);
@@ -220,7 +221,7 @@ impl Walk<'_> {
             let labelled = ["delete", kinds, "--selector", MADE_BY_WALK];
             self.kubectl(&[&labelled[..], &gone].concat(), None, Show::Output).await?;
         }
-        wait::until_ok(SOON, "no object of the demo to be left", async || {
+        wait::until_ok(TIME_LIMIT, "no object of the demo to be left", async || {
             let left = self.leftovers().await?;
             anyhow::ensure!(left.is_empty(), "there is still {}", left.join(", "));
             Ok(())

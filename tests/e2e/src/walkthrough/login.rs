@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use pinniped_test_support::kubectl::CommandOutput;
 
-use super::{CONCIERGE, CREDENTIAL_ISSUER, DECISION, SOON, SOON_FLAG, Walk};
+use super::{CONCIERGE, CREDENTIAL_ISSUER, DECISION, TIME_LIMIT, TIMEOUT_FLAG, Walk};
 use crate::narrator::Show;
 
 /// The binding that grants access to the tutorial's user.
@@ -26,7 +26,7 @@ impl Walk<'_> {
         self.heading("The Concierge's agent finds the cluster's signing key");
         let issuer = format!("{}/{CREDENTIAL_ISSUER}", self.kind("credentialissuer"));
         let there = "--for=jsonpath={.status.strategies[0].reason}=FetchedKey";
-        self.kubectl(&["wait", &issuer, there, SOON_FLAG], None, Show::Output).await?;
+        self.kubectl(&["wait", &issuer, there, TIMEOUT_FLAG], None, Show::Output).await?;
         let args = ["get", "pods", "--namespace", CONCIERGE, "--output", "wide"];
         self.kubectl(&args, None, Show::Output).await?;
         Ok(())
@@ -86,6 +86,6 @@ impl Walk<'_> {
         let args = ["create", "clusterrolebinding", BINDING, "--clusterrole=view", &format!("--user={USER}")];
         self.kubectl(&args, None, Show::Output).await?;
         let step = || self.user_kubectl(&self.tutorial_kubeconfig(), &LISTING);
-        self.narrator.run_until(SOON, step, Show::Output, |output| output.code == 0).await
+        self.narrator.run_until(TIME_LIMIT, step, Show::Output, |output| output.code == 0).await
     }
 }

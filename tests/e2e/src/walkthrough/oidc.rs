@@ -19,7 +19,7 @@ use pinniped_test_support::identity_provider::{CLIENT_ID, Endpoint, IdentityProv
 use pinniped_test_support::kubectl::CommandOutput;
 use pinniped_test_support::pods::NODE_IP;
 
-use super::{SOON, SOON_FLAG, Walk};
+use super::{TIME_LIMIT, TIMEOUT_FLAG, Walk};
 use crate::environment::Step;
 use crate::narrator::Show;
 
@@ -100,7 +100,7 @@ impl Walk<'_> {
         );
         self.kubectl(&["apply", "-f", "-"], Some(&object), Show::Output).await?;
         let object = format!("{}/{name}", self.kind("jwtauthenticator"));
-        let args = ["wait", &object, "--for=jsonpath={.status.phase}=Ready", SOON_FLAG];
+        let args = ["wait", &object, "--for=jsonpath={.status.phase}=Ready", TIMEOUT_FLAG];
         let ready = self.kubectl(&args, None, Show::Output).await;
         if let Err(error) = ready {
             let status = self.admin_step(&["get", &object, "-o", "jsonpath={.status}"]).run(None).await?;
@@ -182,7 +182,7 @@ impl Walk<'_> {
         let step = self.oidc_kubectl(login, &LISTING);
         self.narrator.show_command(step.shown());
         let browser = async {
-            let link = login.links.link(before, SOON).await?;
+            let link = login.links.link(before, TIME_LIMIT).await?;
             self.use_browser(login, user, &link).await
         };
         let (output, browser) = tokio::join!(step.run(None), browser);

@@ -7,7 +7,7 @@ use pinniped_test_support::kubectl::CommandOutput;
 use pinniped_test_support::wait;
 use serde_json::{Value, json};
 
-use super::{CONCIERGE, CREDENTIAL_ISSUER, SOON, SOON_FLAG, Walk};
+use super::{CONCIERGE, CREDENTIAL_ISSUER, TIME_LIMIT, TIMEOUT_FLAG, Walk};
 use crate::narrator::Show;
 
 /// The host name under which clients reach the proxy.
@@ -63,10 +63,10 @@ impl Walk<'_> {
         self.kubectl(&args, None, Show::Output).await?;
         let listening = "--for=jsonpath={.status.strategies[1].reason}=Listening";
         let name = format!("{kind}/{CREDENTIAL_ISSUER}");
-        self.kubectl(&["wait", &name, listening, SOON_FLAG], None, Show::Output).await?;
+        self.kubectl(&["wait", &name, listening, TIMEOUT_FLAG], None, Show::Output).await?;
         if let Serving::Secret { authority, .. } = serving {
             // The proxy may have been listening before, with another certificate.
-            wait::until_ok(SOON, "the proxy's bundle to be advertised", async || {
+            wait::until_ok(TIME_LIMIT, "the proxy's bundle to be advertised", async || {
                 let issuer = self.credential_issuer().await?;
                 let info = &issuer["status"]["strategies"][1]["frontend"]["impersonationProxyInfo"];
                 anyhow::ensure!(info["certificateAuthorityData"] == **authority, "{}", issuer["status"]);
@@ -80,7 +80,7 @@ impl Walk<'_> {
         let args = ["get", "service", service, "--namespace", CONCIERGE, "-o", "jsonpath={.spec.clusterIP}"];
         let has_ip = |output: &CommandOutput| output.code == 0 && output.stdout.parse::<IpAddr>().is_ok();
         let step = || self.admin_step(&args);
-        Ok(self.narrator.run_until(SOON, step, Show::Output, has_ip).await?.stdout.parse()?)
+        Ok(self.narrator.run_until(TIME_LIMIT, step, Show::Output, has_ip).await?.stdout.parse()?)
     }
 
     /// Writes a kubeconfig for the user.

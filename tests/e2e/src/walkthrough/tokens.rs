@@ -13,7 +13,7 @@ use pinniped_test_support::kubectl::{CommandOutput, as_typed};
 use pinniped_test_support::wait;
 use serde_json::{Value, json};
 
-use super::{CONCIERGE, CREDENTIAL_ISSUER, DECISION, SOON, SOON_FLAG, Walk};
+use super::{CONCIERGE, CREDENTIAL_ISSUER, DECISION, TIME_LIMIT, TIMEOUT_FLAG, Walk};
 use crate::environment::{Running, Step};
 use crate::narrator::Show;
 
@@ -76,7 +76,7 @@ impl Walk<'_> {
         let kind = self.kind("credentialissuer");
         let args = ["patch", &kind, CREDENTIAL_ISSUER, "--type=merge", "--patch", &patch];
         self.kubectl(&args, None, Show::Output).await?;
-        let issuer = wait::until_ok(SOON, "service account tokens to be issued", async || {
+        let issuer = wait::until_ok(TIME_LIMIT, "service account tokens to be issued", async || {
             let issuer = self.credential_issuer().await?;
             let strategies = issuer["status"]["strategies"].as_array().context("there are no strategies")?;
             let last = strategies.last().context("there is no strategy")?;
@@ -91,7 +91,7 @@ impl Walk<'_> {
         // Logins pass through the API server's aggregation layer, which checks the pods itself and
         // uses the result a moment after the APIService reports it.
         let responses = || self.admin_step(&["get", "--raw", "/apis/login.concierge.pinniped.dev/v1alpha1"]);
-        self.narrator.run_until(SOON, responses, Show::Size, |output| output.code == 0).await?;
+        self.narrator.run_until(TIME_LIMIT, responses, Show::Size, |output| output.code == 0).await?;
         Ok(issuer)
     }
 
@@ -123,7 +123,7 @@ impl Walk<'_> {
         let deployment = format!("deployment/{CONCIERGE}");
         self.kubectl(&["rollout", "restart", &deployment, "--namespace", CONCIERGE], None, Show::Output)
             .await?;
-        let args = ["rollout", "status", &deployment, "--namespace", CONCIERGE, SOON_FLAG];
+        let args = ["rollout", "status", &deployment, "--namespace", CONCIERGE, TIMEOUT_FLAG];
         self.kubectl(&args, None, Show::Output).await?;
         Ok(())
     }
@@ -219,7 +219,7 @@ impl Walk<'_> {
         let command = self.settled(self.pinniped_command(&args, &self.tokens_kubeconfig(Delivery::Proxy)));
         self.narrator.show_command(&format!("{} &", as_typed(&command)));
         let proxy = self.environment.start("pinniped-proxy", command)?;
-        wait::until_ok(SOON, "pinniped proxy to write its kubeconfig", async || {
+        wait::until_ok(TIME_LIMIT, "pinniped proxy to write its kubeconfig", async || {
             anyhow::ensure!(file.exists(), "it printed: {}", self.environment.log_tail("pinniped-proxy"));
             Ok(())
         })
@@ -238,7 +238,7 @@ impl Walk<'_> {
         let (mut proxy, file) = self.start_local_proxy().await?;
         let listing = self.narrator.run(self.user_kubectl(&file, &LISTING), None, Show::Output).await;
         self.narrator.show_command("kill -INT %1");
-        let ended = proxy.interrupt(SOON).await;
+        let ended = proxy.interrupt(TIME_LIMIT).await;
         let listing = listing?.success()?;
         ended?;
         anyhow::ensure!(!file.exists(), "{} is still there", file.display());
@@ -263,7 +263,7 @@ impl Walk<'_> {
     /// Returns an error when there is no such event, or when it lacks one of the two.
     pub async fn show_audit_event(&self) -> anyhow::Result<Value> {
         self.heading("The audit log of the API server");
-        let event = wait::until_ok(SOON, "the listing to be in the audit log", async || {
+        let event = wait::until_ok(TIME_LIMIT, "the listing to be in the audit log", async || {
             let events = self.environment.audit_events()?;
             let listing = |event: &&Value| {
                 event["verb"] == "list"

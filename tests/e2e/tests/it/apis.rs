@@ -14,7 +14,7 @@ use pinniped_test_support::{wait, wire};
 use serde_json::{Value, json};
 use x509_parser::prelude::*;
 
-use crate::installed::{self, SOON};
+use crate::installed::{self, TIME_LIMIT};
 
 const LOGIN: &str = "/apis/login.concierge.pinniped.dev/v1alpha1";
 const IDENTITY: &str = "/apis/identity.concierge.pinniped.dev/v1alpha1";
@@ -97,7 +97,7 @@ async fn discovery_lists_every_resource_in_both_forms() {
         "login.concierge.pinniped.dev/v1alpha1 false TokenCredentialRequest create,list pinniped \
          tokencredentialrequests",
     ];
-    wait::until_ok(SOON, "kubectl api-resources", async || {
+    wait::until_ok(TIME_LIMIT, "kubectl api-resources", async || {
         let args = ["api-resources", "--categories=pinniped", "-o", "wide", "--no-headers", "--cached=false"];
         let text = kubectl.output(&args).await?;
         let mut rows: Vec<String> = text
@@ -154,10 +154,11 @@ async fn a_list_of_requests_is_empty() {
 async fn explain(world: &World, path: &str, group: &str, more: &[&str]) -> String {
     let args = [&["explain", path], more].concat();
     // The API server collects the documents of aggregated APIs in the background.
-    let text =
-        wait::until_ok(SOON, format!("kubectl explain {path}"), async || world.kubectl().output(&args).await)
-            .await
-            .unwrap();
+    let text = wait::until_ok(TIME_LIMIT, format!("kubectl explain {path}"), async || {
+        world.kubectl().output(&args).await
+    })
+    .await
+    .unwrap();
     let group_line = text.lines().any(|line| line.split_whitespace().eq(["GROUP:", group]));
     let version_line = text.lines().any(|line| line.split_whitespace().eq(["VERSION:", "v1alpha1"]))
         || text.lines().any(|line| line.split_whitespace().eq(["VERSION:", &format!("{group}/v1alpha1")]));
@@ -338,7 +339,7 @@ async fn ca_bundle(world: &World, name: &str) -> anyhow::Result<String> {
 /// Waits until both APIServices trust `wanted` (base64).
 async fn await_ca_bundles(world: &World, wanted: &str) {
     for name in API_SERVICES {
-        wait::until_ok(SOON, format!("the CA bundle of {name}"), async || {
+        wait::until_ok(TIME_LIMIT, format!("the CA bundle of {name}"), async || {
             let found = ca_bundle(world, name).await?;
             anyhow::ensure!(found == wanted, "it is {found}");
             Ok(())
@@ -401,7 +402,7 @@ async fn a_deleted_serving_certificate_is_created_again_and_trusted_within_secon
     let world = installed.world();
     let old = serving_secret(world).await.unwrap();
     world.kubectl().output(&["delete", "secret", SERVING_SECRET, "-n", CONCIERGE]).await.unwrap();
-    let new = wait::until_ok(SOON, "a new serving certificate", async || {
+    let new = wait::until_ok(TIME_LIMIT, "a new serving certificate", async || {
         let new = serving_secret(world).await?;
         anyhow::ensure!(new["metadata"]["uid"] != old["metadata"]["uid"], "still the old one");
         Ok(new)
@@ -420,7 +421,7 @@ async fn a_deleted_serving_certificate_is_created_again_and_trusted_within_secon
         installed.pods().list(CONCIERGE).into_iter().filter_map(|(_, pod)| pod.pid.and(pod.ip)).collect();
     assert_eq!(replicas.len(), 2);
     for ip in replicas {
-        wait::until_ok(SOON, format!("the replica {ip} to serve the new certificate"), async || {
+        wait::until_ok(TIME_LIMIT, format!("the replica {ip} to serve the new certificate"), async || {
             anyhow::ensure!(served_by(ip.into()).await? == leaf.contents, "another one");
             Ok(())
         })

@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::apis::log_in;
-use crate::installed::{self, Installed, SOON};
+use crate::installed::{self, Installed, TIME_LIMIT};
 
 const ENDPOINT: &str = "https://local-user-authenticator.local-user-authenticator.svc/authenticate";
 const NOT_READY: &str = "the WebhookAuthenticator is not ready: see other conditions for details";
@@ -53,7 +53,7 @@ pub(crate) async fn await_status<K>(api: &Api<K>, name: &str, phase: &str, wante
 where
     K: Resource + Clone + Debug + Serialize + DeserializeOwned,
 {
-    wait::until_ok(SOON, format!("the status of {name}"), async || {
+    wait::until_ok(TIME_LIMIT, format!("the status of {name}"), async || {
         let object = api.get(name).await?;
         let value = serde_json::to_value(&object)?;
         let conditions = value["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -163,7 +163,7 @@ async fn the_status_reports_the_problem_of_a_webhook() {
 /// Waits until ten logins in a row succeed or fail as `works` specifies: every replica must have
 /// the change.
 async fn await_login(client: &kube::Client, authenticator: &str, works: bool) {
-    wait::until_ok(SOON, format!("logins through {authenticator}"), async || {
+    wait::until_ok(TIME_LIMIT, format!("logins through {authenticator}"), async || {
         for _ in 0..10 {
             let status = log_in(client, "pinny:password123", authenticator).await?["status"].clone();
             anyhow::ensure!(status["credential"].is_object() == works, "{}", status["message"]);

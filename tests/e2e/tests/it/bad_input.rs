@@ -14,7 +14,7 @@ use pinniped_test_support::kubectl::{CommandOutput, run};
 use pinniped_test_support::{tools, wait, wire};
 use serde_json::{Value, json};
 
-use crate::installed::{self, SOON};
+use crate::installed::{self, TIME_LIMIT};
 use crate::separate_concierge::{SeparateConcierge, with_proxy};
 
 const NAMES: [&str; 11] = [
@@ -193,7 +193,7 @@ async fn a_missing_permission_is_reported_once_and_affects_only_what_needs_it() 
             "tls": {"certificateAuthorityData": ca}}});
     own.world.kubectl().apply(&webhook.to_string()).await.unwrap();
     let resource = format!("webhookauthenticators.v1alpha1.authentication.concierge.{}", own.suffix);
-    let waited = wait::until_ok(SOON, "the webhook to be ready", async || {
+    let waited = wait::until_ok(TIME_LIMIT, "the webhook to be ready", async || {
         let object = own.get(&resource, "webhook").await?;
         anyhow::ensure!(object["status"]["phase"] == "Ready", "{}", object["status"]);
         Ok(())
@@ -202,7 +202,7 @@ async fn a_missing_permission_is_reported_once_and_affects_only_what_needs_it() 
 
     // The controller retries repeatedly and logs the failure once.
     let group = format!("authentication.concierge.{}", own.suffix);
-    let waited = wait::until(SOON, "a second try", async || {
+    let waited = wait::until(TIME_LIMIT, "a second try", async || {
         let events = own.world.control_plane().audit_events().ok()?;
         let refused = |event: &&Value| {
             event["objectRef"]["apiGroup"] == group.as_str()

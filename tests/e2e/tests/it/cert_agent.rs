@@ -13,7 +13,7 @@ use pinniped_test_support::pods::NODE_NAME;
 use pinniped_test_support::wait;
 use serde_json::{Value, json};
 
-use crate::installed::{self, Installed, SOON};
+use crate::installed::{self, Installed, TIME_LIMIT};
 
 const ACCOUNT: &str = "system:serviceaccount:pinniped-concierge:pinniped-concierge";
 const DEPLOYMENT: &str = "pinniped-concierge-kube-cert-agent";
@@ -39,9 +39,10 @@ async fn scenario(installed: &Installed) -> anyhow::Result<()> {
 
     kube_system.create(&PostParams::default(), &serde_json::from_value(controller_manager())?).await?;
     run(&kube_system, "kube-controller-manager-world").await?;
-    let deployment =
-        wait::until_ok(SOON, "the agent's Deployment", async || Ok(deployments.get(DEPLOYMENT).await?))
-            .await?;
+    let deployment = wait::until_ok(TIME_LIMIT, "the agent's Deployment", async || {
+        Ok(deployments.get(DEPLOYMENT).await?)
+    })
+    .await?;
     let value = serde_json::to_value(&deployment)?;
     let pod = &value["spec"]["template"]["spec"];
     assert_eq!(pod["containers"][0]["image"], "ghcr.io/pinniped-rs/pinniped-server:latest");
@@ -50,7 +51,7 @@ async fn scenario(installed: &Installed) -> anyhow::Result<()> {
     assert_eq!(value["metadata"]["ownerReferences"][0]["name"], "pinniped-concierge");
 
     let agents = ListParams::default().labels("kube-cert-agent.pinniped.dev=v3");
-    let agent = wait::until_ok(SOON, "the agent's pod", async || {
+    let agent = wait::until_ok(TIME_LIMIT, "the agent's pod", async || {
         let all = pods.list(&agents).await?;
         anyhow::ensure!(!all.items.is_empty(), "none");
         Ok(all.items[0].name_any())
@@ -64,7 +65,7 @@ async fn scenario(installed: &Installed) -> anyhow::Result<()> {
     .await?;
     wake(installed, 0).await?;
     let unreachable = format!("could not exec into agent pod {CONCIERGE}/{agent}: ");
-    let dialled = wait::until_ok(SOON, "a kubelet that does not answer", async || {
+    let dialled = wait::until_ok(TIME_LIMIT, "a kubelet that does not answer", async || {
         let message = message(installed).await?;
         anyhow::ensure!(message.starts_with(&unreachable), "{message}");
         Ok(message)
@@ -79,7 +80,7 @@ async fn scenario(installed: &Installed) -> anyhow::Result<()> {
          User \"{ACCOUNT}\" cannot create resource \"pods/exec\" in API group \"\" in the namespace \"{CONCIERGE}\""
     );
     allow_exec(installed, &json!(["get"])).await?;
-    wait::until_ok(SOON, &wanted, async || {
+    wait::until_ok(TIME_LIMIT, &wanted, async || {
         // An event triggers a sync without the delay after a failure.
         wake(installed, 1).await?;
         let message = message(installed).await?;
@@ -91,9 +92,9 @@ async fn scenario(installed: &Installed) -> anyhow::Result<()> {
         let escaped = wanted.replace('"', "\\\"");
         installed.pods().logs(CONCIERGE).lines().filter(|line| line.contains(&escaped)).count()
     };
-    wait::until(SOON, "each pod to name the verb", async || (said() >= 2).then_some(())).await?;
+    wait::until(TIME_LIMIT, "each pod to name the verb", async || (said() >= 2).then_some(())).await?;
     let denied = refused_execs(installed)?;
-    wait::until_ok(SOON, "more tries", async || {
+    wait::until_ok(TIME_LIMIT, "more tries", async || {
         wake(installed, 1).await?;
         let now = refused_execs(installed)?;
         anyhow::ensure!(now >= denied + 8, "{now} after {denied}");
@@ -103,7 +104,7 @@ async fn scenario(installed: &Installed) -> anyhow::Result<()> {
     assert_eq!(said(), 2, "once in each of two pods, however often it is tried");
     // With both verbs the exec uses a WebSocket.
     allow_exec(installed, &json!(["get", "create"])).await?;
-    wait::until_ok(SOON, "a kubelet that does not answer", async || {
+    wait::until_ok(TIME_LIMIT, "a kubelet that does not answer", async || {
         wake(installed, 2).await?;
         let message = message(installed).await?;
         anyhow::ensure!(message.starts_with(&unreachable) && message.contains("dial tcp"), "{message}");
@@ -145,7 +146,7 @@ async fn clean_up(installed: &Installed) -> anyhow::Result<()> {
     }
     let pods: Api<Pod> = Api::namespaced(installed.admin().await, CONCIERGE);
     let agents = ListParams::default().labels("kube-cert-agent.pinniped.dev=v3");
-    wait::until_ok(SOON, "no agent to be left", async || {
+    wait::until_ok(TIME_LIMIT, "no agent to be left", async || {
         pods.delete_collection(&DeleteParams::default().grace_period(0), &agents).await?;
         anyhow::ensure!(pods.list(&agents).await?.items.is_empty(), "some are there");
         Ok(())
@@ -213,7 +214,7 @@ async fn message(installed: &Installed) -> anyhow::Result<String> {
 }
 
 async fn await_log(installed: &Installed, wanted: &str) -> anyhow::Result<()> {
-    wait::until_ok(SOON, wanted, async || {
+    wait::until_ok(TIME_LIMIT, wanted, async || {
         let message = message(installed).await?;
         anyhow::ensure!(message == wanted, "{message}");
         Ok(())

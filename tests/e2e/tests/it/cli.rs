@@ -12,7 +12,7 @@ use pinniped_test_support::world::World;
 use pinniped_test_support::{tools, wait};
 use serde_json::{Value, json};
 
-use crate::installed::{self, Installed, SOON};
+use crate::installed::{self, Installed, TIME_LIMIT};
 
 /// A separate home folder with a kubeconfig.
 pub(crate) struct Home {
@@ -99,7 +99,7 @@ async fn create_user(installed: &Installed, name: &str) {
         "stringData": {"groups": "testers", "passwordHash": bcrypt::hash("password123", 4).unwrap()}});
     installed.world().kubectl().apply(&secret.to_string()).await.unwrap();
     let client = installed.admin().await;
-    wait::until_ok(SOON, format!("{name} to be known"), async || {
+    wait::until_ok(TIME_LIMIT, format!("{name} to be known"), async || {
         let response =
             crate::apis::log_in(&client, &format!("{name}:password123"), "local-user-authenticator").await?;
         anyhow::ensure!(response["status"]["credential"].is_object(), "{}", response["status"]);
@@ -312,7 +312,7 @@ async fn create_issuer(world: &World, suffix: &str, name: &str) {
     let (object, status) = issuer(suffix, name);
     let resource = format!("credentialissuers.v1alpha1.config.concierge.{suffix}");
     // The definition may be served only since a moment ago.
-    wait::until_ok(SOON, "the CredentialIssuer to be created", async || {
+    wait::until_ok(TIME_LIMIT, "the CredentialIssuer to be created", async || {
         world.kubectl().apply(&object.to_string()).await
     })
     .await

@@ -14,7 +14,7 @@ use pinniped_test_support::world::World;
 use pinniped_test_support::{tools, wait};
 use serde_json::{Value, json};
 
-const SOON: Duration = Duration::from_secs(30);
+const TIME_LIMIT: Duration = Duration::from_secs(30);
 const OURS: &str = "deploy/crds";
 const UPSTREAM: &str = "testdata/upstream/crds";
 /// Plural, group, kind.
@@ -52,7 +52,7 @@ async fn install(world: &World, folder: &str, suffix: &str) {
         // The API server reports "storage is (re)initializing" for a moment.
         let api = dynamic(&client, suffix, kind);
         let list = async || Ok(api.list(&ListParams::default()).await?);
-        wait::until_ok(SOON, format!("{} to be served", kind.0), list).await.unwrap();
+        wait::until_ok(TIME_LIMIT, format!("{} to be served", kind.0), list).await.unwrap();
     }
     let api = dynamic(&client, suffix, KINDS[2]);
     let probe = json!({
@@ -62,7 +62,7 @@ async fn install(world: &World, folder: &str, suffix: &str) {
     });
     let probe: DynamicObject = serde_json::from_value(probe).unwrap();
     let dry = PostParams { dry_run: true, ..PostParams::default() };
-    wait::until(SOON, format!("the definitions of {folder} to be served"), async || {
+    wait::until(TIME_LIMIT, format!("the definitions of {folder} to be served"), async || {
         let kept = api.create(&dry, &probe).await.ok()?;
         (kept.data["spec"].get("serviceAccountTokens").is_some() == (folder == OURS)).then_some(())
     })

@@ -22,19 +22,19 @@ use serde_json::json;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use crate::installed::{self, SOON};
+use crate::installed::{self, TIME_LIMIT};
 
 const USER: &str = "flood-user";
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const WATCHES: usize = 10_000;
 const CONNECTIONS: usize = 25;
 /// Number of watches opened concurrently. The API server has a short queue for new watches.
-const AT_ONCE: usize = 100;
+const CONCURRENT_OPENINGS: usize = 100;
 /// Attempts of a client for one list request at the usual speed. The API server and the machine may
 /// be busy for a while after the watches are opened.
 const ATTEMPTS: usize = 20;
 /// Tolerance for descriptors that are opened and closed by reviews, the lease and probes.
-const SWAY: usize = 8;
+const DESCRIPTOR_TOLERANCE: usize = 8;
 
 /// One HTTP/2 connection.
 struct Client {
@@ -61,7 +61,7 @@ impl Client {
 
     /// Opens a watch and waits for its first event.
     async fn watch(&self) -> anyhow::Result<Incoming> {
-        tokio::time::timeout(SOON, self.open_watch()).await.context("a watch shows nothing")?
+        tokio::time::timeout(TIME_LIMIT, self.open_watch()).await.context("a watch shows nothing")?
     }
 
     async fn open_watch(&self) -> anyhow::Result<Incoming> {
@@ -101,13 +101,13 @@ async fn ten_thousand_watches_do_not_slow_down_short_requests_and_release_all_de
     let first = Client::open(ip, &pair).await.unwrap();
     first.list().await.unwrap();
     drop(first);
-    let at_first = wait::until_ok(SOON, "a quiet Concierge", async || files(pid)).await.unwrap();
+    let at_first = wait::until_ok(TIME_LIMIT, "a quiet Concierge", async || files(pid)).await.unwrap();
 
     flood(ip, &pair, pid, at_first).await.unwrap_or_else(|error| panic!("{name}: {error:?}"));
 
-    wait::until_ok(2 * SOON, format!("{name} to close what it opened"), async || {
+    wait::until_ok(2 * TIME_LIMIT, format!("{name} to close what it opened"), async || {
         let now = files(pid)?;
-        ensure!(now <= at_first + SWAY, "{now} files are open, {at_first} were at first");
+        ensure!(now <= at_first + DESCRIPTOR_TOLERANCE, "{now} files are open, {at_first} were at first");
         Ok(())
     })
     .await
@@ -122,8 +122,9 @@ async fn flood(ip: Ipv4Addr, pair: &Pair, pid: u32, at_first: usize) -> anyhow::
         clients.push(Client::open(ip, pair).await?);
     }
     let mut watches = Vec::new();
-    let mut opening =
-        futures::stream::iter(0..WATCHES).map(|n| clients[n % CONNECTIONS].watch()).buffer_unordered(AT_ONCE);
+    let mut opening = futures::stream::iter(0..WATCHES)
+        .map(|n| clients[n % CONNECTIONS].watch())
+        .buffer_unordered(CONCURRENT_OPENINGS);
     while let Some(watch) = opening.next().await {
         watches.push(watch.with_context(|| format!("{} are open", watches.len()))?);
     }
@@ -134,7 +135,7 @@ async fn flood(ip: Ipv4Addr, pair: &Pair, pid: u32, at_first: usize) -> anyhow::
         // A list that waits for watches would be slow in every attempt.
         let mut quickest = Duration::MAX;
         for _ in 0..ATTEMPTS {
-            quickest = quickest.min(tokio::time::timeout(SOON, client.list()).await??);
+            quickest = quickest.min(tokio::time::timeout(TIME_LIMIT, client.list()).await??);
             if quickest < Duration::from_secs(1) {
                 break;
             }

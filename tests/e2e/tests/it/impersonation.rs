@@ -20,7 +20,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio_rustls::client::TlsStream;
 
-use crate::installed::{Credentials, Installed, SOON};
+use crate::installed::{Credentials, Installed, TIME_LIMIT};
 
 mod agreement;
 mod anonymous;
@@ -170,13 +170,13 @@ impl Connection {
                 }
             }
         };
-        tokio::time::timeout(SOON, response).await.unwrap().unwrap()
+        tokio::time::timeout(TIME_LIMIT, response).await.unwrap().unwrap()
     }
 
     /// Sends a request and reads the whole response.
     async fn send_request(&mut self, request: Request<Full<Bytes>>) -> ReceivedResponse {
         let (head, body) = self.send(request).await.into_parts();
-        let body = tokio::time::timeout(SOON, body.collect()).await.unwrap().unwrap().to_bytes();
+        let body = tokio::time::timeout(TIME_LIMIT, body.collect()).await.unwrap().unwrap().to_bytes();
         let body = String::from_utf8_lossy(&body).into_owned();
         ReceivedResponse { status: head.status.as_u16(), headers: head.headers, body }
     }
@@ -219,7 +219,7 @@ impl Lines {
     }
 
     async fn next(&mut self) -> Value {
-        self.next_within(SOON).await.expect("a line in time")
+        self.next_within(TIME_LIMIT).await.expect("a line in time")
     }
 }
 

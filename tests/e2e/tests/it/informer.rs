@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-use crate::installed::{self, Installed, SOON};
+use crate::installed::{self, Installed, TIME_LIMIT};
 
 /// Environment variable with the path of the program; `cargo xtask test` builds it and sets this.
 const INFORMER_ENV: &str = "PINNIPED_INFORMER";
@@ -133,7 +133,7 @@ async fn kill_the_proxy(
     }
     for (informer, before) in informers.iter_mut().zip(watches) {
         // The informer backs off while no server responds.
-        informer.deadline = 4 * SOON;
+        informer.deadline = 4 * TIME_LIMIT;
         informer
             .until("what happened meanwhile", |seen| {
                 (0..20).all(|index| {
@@ -143,7 +143,7 @@ async fn kill_the_proxy(
                 })
             })
             .await?;
-        wait::until(SOON, "another watch in the audit log", async || {
+        wait::until(TIME_LIMIT, "another watch in the audit log", async || {
             (of(installed, informer).ok()?.len() > before).then_some(())
         })
         .await?;
@@ -246,7 +246,7 @@ impl Informer {
             .with_context(|| format!("could not start {}", program.display()))?;
         let stdin = child.stdin.take().context("no standard input")?;
         let lines = BufReader::new(child.stdout.take().context("no standard output")?).lines();
-        Ok(Self { agent, child, stdin, lines, seen: Seen::default(), deadline: SOON })
+        Ok(Self { agent, child, stdin, lines, seen: Seen::default(), deadline: TIME_LIMIT })
     }
 
     /// Reads until the output fits.
@@ -267,7 +267,8 @@ impl Informer {
 
     async fn end(mut self) -> anyhow::Result<()> {
         drop(self.stdin);
-        let status = tokio::time::timeout(SOON, self.child.wait()).await.context("it does not end")??;
+        let status =
+            tokio::time::timeout(TIME_LIMIT, self.child.wait()).await.context("it does not end")??;
         ensure!(status.success(), "{} ended with {status}", self.agent);
         // The cluster has one more object in each namespace.
         let synced = self.seen.synced.context("it never had all")?;

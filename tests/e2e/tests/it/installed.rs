@@ -30,7 +30,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard, OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Time limit of any step on a busy machine.
-pub(crate) const SOON: Duration = Duration::from_secs(30);
+pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(30);
 
 /// The account whose token the proxy uses to authenticate to the API server.
 pub(crate) const PROXY_ACCOUNT: &str =
@@ -116,7 +116,7 @@ async fn install(world: &'static World) -> anyhow::Result<Installed> {
     let info = &issuer["status"]["strategies"][1]["frontend"]["impersonationProxyInfo"];
     let ca = info["certificateAuthorityData"].as_str().context("no CA bundle is advertised")?;
     let ca_pem = String::from_utf8(STANDARD.decode(ca)?)?;
-    let address = wait::until_ok(SOON, "the proxy to respond at its name", async || {
+    let address = wait::until_ok(TIME_LIMIT, "the proxy to respond at its name", async || {
         let address = tokio::net::lookup_host((EXTERNAL_NAME, 443)).await?.next().context("no address")?;
         tokio::net::TcpStream::connect(address).await?;
         Ok(address.ip())
@@ -291,7 +291,7 @@ impl Installed {
         spec["user"] = json!(user);
         let review: SubjectAccessReview = serde_json::from_value(json!({"spec": spec})).unwrap();
         let reviews = Api::<SubjectAccessReview>::all(client);
-        wait::until(SOON, format!("{user} to be allowed {}", review_text(&review)), async || {
+        wait::until(TIME_LIMIT, format!("{user} to be allowed {}", review_text(&review)), async || {
             let response = reviews.create(&PostParams::default(), &review).await.ok()?;
             response.status?.allowed.then_some(())
         })

@@ -20,7 +20,7 @@ use x509_parser::prelude::*;
 
 use crate::apis::log_in_with_jwt;
 use crate::authenticators::await_status;
-use crate::installed::{self, Installed, SOON};
+use crate::installed::{self, Installed, TIME_LIMIT};
 
 const NOT_READY: &str = "the JWTAuthenticator is not ready: see other conditions for details";
 const UNKNOWN: &str = "unable to validate; see other conditions for details";
@@ -100,7 +100,7 @@ fn subject(status: &Value) -> Option<(String, Vec<String>, Vec<String>)> {
 /// Waits until ten logins in a row succeed or fail as `works` specifies: every replica must have
 /// the change.
 async fn await_login(client: &kube::Client, token: &str, authenticator: &str, works: bool) {
-    wait::until_ok(SOON, format!("logins through {authenticator}"), async || {
+    wait::until_ok(TIME_LIMIT, format!("logins through {authenticator}"), async || {
         for _ in 0..10 {
             let status = log_in_with_jwt(client, token, authenticator).await?["status"].clone();
             anyhow::ensure!(status["credential"].is_object() == works, "{}", status["message"]);

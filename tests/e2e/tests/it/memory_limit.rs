@@ -14,7 +14,7 @@ use pinniped_test_support::{tools, wait};
 use serde_json::json;
 use tokio::net::TcpStream;
 
-use crate::installed::{self, SOON};
+use crate::installed::{self, TIME_LIMIT};
 
 const USER: &str = "memory-user";
 const DEPLOYMENT: &str = "deployment/pinniped-concierge";
@@ -53,7 +53,7 @@ async fn no_unauthenticated_client_terminates_a_concierge_within_the_shipped_mem
     let kills = cgroup.kills();
     let now = installed.running().into_iter().find(|(other, _)| *other == name);
     roll_out(&installed, json!(null), &replicas).await;
-    wait::until_ok(SOON, "the cgroup to be empty", async || {
+    wait::until_ok(TIME_LIMIT, "the cgroup to be empty", async || {
         ensure!(cgroup.is_empty()?, "there is still a process");
         Ok(())
     })
@@ -79,7 +79,7 @@ async fn roll_out(installed: &installed::Installed, cgroup: serde_json::Value, r
     let admin = installed.world().kubectl();
     admin.output(&["patch", DEPLOYMENT, "-n", CONCIERGE, "-p", &patch.to_string()]).await.unwrap();
     admin.output(&["rollout", "status", DEPLOYMENT, "-n", CONCIERGE, "--timeout=120s"]).await.unwrap();
-    wait::until_ok(2 * SOON, "the proxy to listen", async || {
+    wait::until_ok(2 * TIME_LIMIT, "the proxy to listen", async || {
         let running = installed.running();
         ensure!(running.len() == replicas as usize, "{} run", running.len());
         for (_, pod) in running {

@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use crate::installed::{self, Installed, SOON};
+use crate::installed::{self, Installed, TIME_LIMIT};
 use crate::request_info::presentation::ACCEPT;
 
 /// The end of the reason of every refusal.
@@ -76,7 +76,7 @@ impl Connection {
             let body = body.collect().await?.to_bytes();
             anyhow::Ok(ReceivedResponse { status: head.status.as_u16(), headers: head.headers, body })
         };
-        tokio::time::timeout(SOON, response)
+        tokio::time::timeout(TIME_LIMIT, response)
             .await
             .unwrap()
             .unwrap_or_else(|error| panic!("{target}: {error:#}"))
@@ -223,7 +223,7 @@ async fn each_distinct_review_is_sent_once_for_all_waiting_requests() {
         );
         assert!(responses.await.iter().all(|response| response.status == 403), "{target}");
     }
-    wait::until(SOON, "every review to be in the log", async || {
+    wait::until(TIME_LIMIT, "every review to be in the log", async || {
         (reviews_of(&installed, user).len() >= cases.len()).then_some(())
     })
     .await
@@ -247,7 +247,7 @@ async fn users_that_differ_in_any_attribute_are_reviewed_separately() {
         let responses = join_all((0..10).map(|_| connection.send_request("GET", "/api/v1/nodes", &[])));
         assert!(responses.await.iter().all(|response| response.status == 403), "{group:?}");
     }
-    let reviews = wait::until(SOON, "every review to be in the log", async || {
+    let reviews = wait::until(TIME_LIMIT, "every review to be in the log", async || {
         Some(reviews_of(&installed, user)).filter(|reviews| reviews.len() >= 3)
     })
     .await
@@ -271,9 +271,11 @@ async fn a_review_of_ten_thousand_bytes_is_not_cached() {
     for _ in 0..3 {
         assert_eq!(connection.send_request("GET", &large, &[]).await.status, 403);
     }
-    wait::until(SOON, "three reviews", async || (reviews_of(&installed, user).len() >= 3).then_some(()))
-        .await
-        .unwrap();
+    wait::until(TIME_LIMIT, "three reviews", async || {
+        (reviews_of(&installed, user).len() >= 3).then_some(())
+    })
+    .await
+    .unwrap();
     assert_eq!(reviews_of(&installed, user).len(), 3);
 }
 
@@ -292,7 +294,7 @@ async fn a_review_result_is_cached_for_ten_seconds() {
             reviews
         };
         let mut sent = Vec::new();
-        let reviews = wait::until(SOON, format!("a second review of {user}"), async || {
+        let reviews = wait::until(TIME_LIMIT, format!("a second review of {user}"), async || {
             sent.push(Timestamp::now());
             let status = connection.send_request("GET", "/reviews", &[]).await.status;
             assert_eq!(status == 403, user == "reviews-denied", "{user} {status}");
@@ -358,7 +360,7 @@ async fn a_review_has_the_attributes_that_the_api_server_reads() {
         let user = format!("reviews-reader-{at}");
         let certificate = installed.certificate(&user, Some(group));
         // Another pod may have cached a refusal from a moment ago, when the role was new.
-        let (reviewed, read) = wait::until_ok(SOON, format!("{target} to be allowed"), async || {
+        let (reviewed, read) = wait::until_ok(TIME_LIMIT, format!("{target} to be allowed"), async || {
             let connection = Connection::to_proxy(&installed, Some(&certificate)).await;
             let id = format!("{user}-{}", Timestamp::now().as_nanosecond());
             let refused =

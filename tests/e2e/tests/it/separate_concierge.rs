@@ -7,7 +7,7 @@ use pinniped_test_support::{tools, wait};
 use serde_json::{Value, json};
 
 use crate::crds;
-use crate::installed::SOON;
+use crate::installed::TIME_LIMIT;
 
 /// An installation for one test.
 pub(crate) struct SeparateConcierge {
@@ -53,7 +53,7 @@ impl SeparateConcierge {
     pub(crate) async fn await_strategy(&self, wanted: [&str; 2], message: &str) {
         let resource = format!("credentialissuers.v1alpha1.config.concierge.{}", self.suffix);
         let name = format!("{}-config", self.app);
-        let waited = wait::until_ok(SOON, format!("the strategy {wanted:?} {message}"), async || {
+        let waited = wait::until_ok(TIME_LIMIT, format!("the strategy {wanted:?} {message}"), async || {
             let issuer = self.get(&resource, &name).await?;
             let strategy = &issuer["status"]["strategies"][1];
             let fits = strategy["status"] == wanted[0]
@@ -69,14 +69,14 @@ impl SeparateConcierge {
     /// Waits until the aggregated API responds.
     pub(crate) async fn await_api(&self) {
         let path = format!("/apis/identity.concierge.{}/v1alpha1/whoamirequests", self.suffix);
-        let waited = wait::until_ok(SOON, "the API of this installation", async || {
+        let waited = wait::until_ok(TIME_LIMIT, "the API of this installation", async || {
             self.kubectl(&["get", "--raw", &path]).await
         });
         self.check(waited.await.map(drop));
     }
 
     pub(crate) async fn await_log(&self, wanted: &str) {
-        let waited = wait::until(SOON, format!("{wanted:?} in the log"), async || {
+        let waited = wait::until(TIME_LIMIT, format!("{wanted:?} in the log"), async || {
             self.pods.logs(self.app).contains(wanted).then_some(())
         });
         self.check(waited.await);

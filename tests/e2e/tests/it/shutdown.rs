@@ -26,7 +26,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
-use crate::installed::{self, Installed, SOON};
+use crate::installed::{self, Installed, TIME_LIMIT};
 
 const USER: &str = "stopped-user";
 /// The name of the Deployment and of the Lease.
@@ -82,7 +82,7 @@ async fn kubectl_keeps_working_through_a_rolling_update(
     let updating = async {
         let old = installed.running();
         let updated = restart(&installed.world().kubectl()).await;
-        let gone = wait::until(SOON, "the old pods to end", async || {
+        let gone = wait::until(TIME_LIMIT, "the old pods to end", async || {
             let running = installed.running();
             old.iter().all(|(name, _)| running.iter().all(|(other, _)| other != name)).then_some(())
         })
@@ -99,12 +99,13 @@ async fn one_signal_terminates_a_pod_gracefully(installed: &Installed, pair: &Pa
     // A busy machine may need longer for the requests than the pod continues to serve. Then another
     // pod shows it.
     for attempt in 1.. {
-        let (name, pod) = wait::until(SOON, "two pods", async || ready_pods(installed)).await?.remove(0);
+        let (name, pod) =
+            wait::until(TIME_LIMIT, "two pods", async || ready_pods(installed)).await?.remove(0);
         let (pid, ip) = (pod.pid.context("no process")?, pod.ip.context("no address")?);
         let before = std::fs::read_to_string(&pod.log)?.len();
         ensure!(get(ip, 10250, "/readyz", None).await? == 200, "not ready at first");
         signal_group(pid, Signal::TERM);
-        wait::until(SOON, "the signal to be seen", async || {
+        wait::until(TIME_LIMIT, "the signal to be seen", async || {
             std::fs::read_to_string(&pod.log).ok()?[before..].contains(SHUTDOWN_LINES[0]).then_some(())
         })
         .await?;
@@ -134,11 +135,11 @@ fn ready_pods(installed: &Installed) -> Option<Vec<(String, RunningPod)>> {
 }
 
 async fn a_second_signal_terminates_a_pod_at_once(installed: &Installed) -> anyhow::Result<()> {
-    let (name, pod) = wait::until(SOON, "two pods", async || ready_pods(installed)).await?.remove(1);
+    let (name, pod) = wait::until(TIME_LIMIT, "two pods", async || ready_pods(installed)).await?.remove(1);
     let pid = pod.pid.context("no process")?;
     let before = std::fs::read_to_string(&pod.log)?.len();
     signal_group(pid, Signal::TERM);
-    wait::until(SOON, "the first signal to be seen", async || {
+    wait::until(TIME_LIMIT, "the first signal to be seen", async || {
         let log = std::fs::read_to_string(&pod.log).ok()?;
         log[before..].contains(SHUTDOWN_LINES[0]).then_some(())
     })
@@ -155,7 +156,7 @@ async fn scaled_to_zero_all_pods_terminate_before_they_are_killed(
 ) -> anyhow::Result<()> {
     restart(&installed.world().kubectl()).await?;
     serves(installed, pair).await?;
-    let pods = wait::until(SOON, "two pods", async || {
+    let pods = wait::until(TIME_LIMIT, "two pods", async || {
         let running = installed.running();
         (running.len() == 2).then_some(running)
     })
@@ -186,7 +187,7 @@ async fn scaled_to_zero_all_pods_terminate_before_they_are_killed(
 
     let kubectl = installed.world().kubectl();
     kubectl.output(&["scale", DEPLOYMENT, "-n", CONCIERGE, "--replicas=0"]).await?;
-    wait::until(2 * SOON, "all pods to be gone", async || {
+    wait::until(2 * TIME_LIMIT, "all pods to be gone", async || {
         let listed = kubectl.output(&[
             "get",
             "pods",
@@ -214,9 +215,9 @@ async fn scaled_to_zero_all_pods_terminate_before_they_are_killed(
     for stream in &mut streams {
         let mut rest = Vec::new();
         // The kind of the end does not matter.
-        let _reset_or_closed = tokio::time::timeout(SOON, stream.read_to_end(&mut rest)).await?;
+        let _reset_or_closed = tokio::time::timeout(TIME_LIMIT, stream.read_to_end(&mut rest)).await?;
     }
-    tokio::time::timeout(SOON, async { while let Some(Ok(_)) = watch.next().await {} }).await?;
+    tokio::time::timeout(TIME_LIMIT, async { while let Some(Ok(_)) = watch.next().await {} }).await?;
 
     kubectl.output(&["scale", DEPLOYMENT, "-n", CONCIERGE, "--replicas=2"]).await?;
     kubectl.output(&["rollout", "status", DEPLOYMENT, "-n", CONCIERGE, ROLLOUT]).await?;
@@ -239,7 +240,7 @@ async fn log_with(
     log: &std::path::Path,
     wanted: &str,
 ) -> anyhow::Result<String> {
-    let found = wait::until_ok(SOON, format!("{wanted:?} of {name}"), async || {
+    let found = wait::until_ok(TIME_LIMIT, format!("{wanted:?} of {name}"), async || {
         let log = std::fs::read_to_string(log)?;
         ensure!(log.contains(wanted), "not there");
         Ok(log)
@@ -274,7 +275,7 @@ async fn restart(kubectl: &Kubectl) -> anyhow::Result<()> {
 
 /// Waits until each pod's proxy responds.
 async fn serves(installed: &Installed, pair: &Pair) -> anyhow::Result<()> {
-    wait::until_ok(SOON, "every proxy to serve", async || {
+    wait::until_ok(TIME_LIMIT, "every proxy to serve", async || {
         for (name, pod) in installed.running() {
             let path = "/api/v1/namespaces/default/configmaps";
             let status = get(pod.ip.context("no address")?, 8444, path, Some(pair)).await?;
@@ -303,5 +304,5 @@ async fn send_request(
         let request = format!("GET {path} HTTP/1.1\r\nHost: {EXTERNAL_NAME}\r\n{more_headers}\r\n");
         wire::raw_request(stream, request.as_bytes()).await
     };
-    tokio::time::timeout(SOON, exchange).await?
+    tokio::time::timeout(TIME_LIMIT, exchange).await?
 }

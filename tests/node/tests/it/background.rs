@@ -13,7 +13,7 @@ use tokio::process::{Child, ChildStdin};
 use tokio::sync::Mutex;
 
 /// Time limit of any step on a busy machine.
-const SOON: Duration = Duration::from_secs(120);
+const TIME_LIMIT: Duration = Duration::from_secs(120);
 
 /// A running program. Dropping this value terminates it.
 pub(crate) struct Open {
@@ -76,7 +76,7 @@ impl Open {
     /// Waits until the output contains `wanted`, and returns the output so far.
     pub(crate) async fn await_output(&self, wanted: &str) -> anyhow::Result<String> {
         let what = format!("{} to say {wanted:?}", self.name);
-        let output = wait::until_ok(SOON, &what, async || {
+        let output = wait::until_ok(TIME_LIMIT, &what, async || {
             // The order matters: output before the exit counts.
             let runs = self.runs().await?;
             let (stdout, stderr) = self.output()?;
@@ -114,7 +114,7 @@ impl Open {
     /// Waits until it exits.
     pub(crate) async fn ended(&self) -> anyhow::Result<Ended> {
         let mut child = self.child.lock().await;
-        let ended = tokio::time::timeout(SOON, child.wait()).await;
+        let ended = tokio::time::timeout(TIME_LIMIT, child.wait()).await;
         let status = ended.with_context(|| format!("{} does not end", self.name))??;
         let (stdout, stderr) = self.output()?;
         Ok(Ended { status, stdout, stderr })

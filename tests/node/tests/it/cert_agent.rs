@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::walkthrough::INSTALL;
 
 /// Time limit of any step on a busy machine.
-const SOON: Duration = Duration::from_secs(90);
+const TIME_LIMIT: Duration = Duration::from_secs(90);
 
 /// The time that upstream's tests give the agent's pod to start.
 const A_MINUTE: Duration = Duration::from_secs(60);
@@ -92,7 +92,7 @@ async fn scenario(cluster: &Cluster<'_>) -> anyhow::Result<()> {
         .await?;
     std::fs::copy(front_proxy_key(cluster.node)?, other.join("ca.key"))?;
     cluster.wake().await?;
-    wait::until_ok(SOON, "a key that does not match", async || {
+    wait::until_ok(TIME_LIMIT, "a key that does not match", async || {
         let message = cluster.message().await?;
         let begin = "failed to set signing cert/key content from agent pod ";
         let end = "concierge-kube-signing-cert: attempt to set invalid key pair: tls: private key ";
@@ -123,7 +123,7 @@ async fn scenario(cluster: &Cluster<'_>) -> anyhow::Result<()> {
         &patch,
     ];
     cluster.kubectl(&run).await?;
-    wait::until_ok(SOON, "an agent that waits for its node", async || {
+    wait::until_ok(TIME_LIMIT, "an agent that waits for its node", async || {
         let nodes = cluster.agents("{range .items[*]}{.spec.nodeName} {.status.phase}{\"\\n\"}{end}").await?;
         anyhow::ensure!(nodes.contains("ghost Pending"), "{nodes}");
         Ok(())
@@ -133,7 +133,7 @@ async fn scenario(cluster: &Cluster<'_>) -> anyhow::Result<()> {
     cluster
         .kubectl(&["delete", "pod", "-n", "kube-system", "other-2", "--force", "--grace-period=0"])
         .await?;
-    wait::until_ok(SOON, "the old agent alone", async || {
+    wait::until_ok(TIME_LIMIT, "the old agent alone", async || {
         let names = cluster.agents("{.items[*].metadata.name}").await?;
         anyhow::ensure!(names == before, "{names}");
         Ok(())
@@ -156,7 +156,7 @@ async fn scenario(cluster: &Cluster<'_>) -> anyhow::Result<()> {
     cluster
         .kubectl(&["rollout", "restart", "deployment/pinniped-concierge-kube-cert-agent", "-n", CONCIERGE])
         .await?;
-    let third = cluster.running_agent(SOON).await?;
+    let third = cluster.running_agent(TIME_LIMIT).await?;
     cluster.await_output(FETCHED).await?;
 
     // All execs so far used SPDY: the Role has the same verb as upstream's Role, and no other.
@@ -263,7 +263,7 @@ impl Cluster<'_> {
     }
 
     async fn await_output_of_agent(&self, begin: &str, end: &str) -> anyhow::Result<()> {
-        wait::until_ok(SOON, begin, async || {
+        wait::until_ok(TIME_LIMIT, begin, async || {
             let message = self.message().await?;
             anyhow::ensure!(message.starts_with(begin) && message.ends_with(end), "{message}");
             Ok(())

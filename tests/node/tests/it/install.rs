@@ -18,8 +18,8 @@ use crate::admin::Admin;
 use crate::walkthrough::{INSTALL, nothing_restarted};
 
 /// Time limit of any step on a busy machine.
-const SOON: Duration = Duration::from_secs(120);
-const SOON_FLAG: &str = "--timeout=120s";
+const TIME_LIMIT: Duration = Duration::from_secs(120);
+const TIMEOUT_FLAG: &str = "--timeout=120s";
 
 /// A name of the product's image that no other test imports.
 const REFERENCE: &str = "ghcr.io/pinniped-rs/pinniped-server:imported-too-late";
@@ -76,9 +76,9 @@ async fn scenario(node: &Node, admin: Admin<'_>, walk: &Walk<'_>) -> anyhow::Res
 
     // Deletes the Deployment and the APIServices: all created objects are deleted, all installed
     // ones stay.
-    admin.kubectl(&["delete", "deployment", CONCIERGE, "-n", CONCIERGE, SOON_FLAG]).await?;
-    admin.kubectl(&[&["delete", "apiservices", SOON_FLAG], &API_SERVICES[..]].concat()).await?;
-    wait::until_ok(SOON, "what was made to go", async || {
+    admin.kubectl(&["delete", "deployment", CONCIERGE, "-n", CONCIERGE, TIMEOUT_FLAG]).await?;
+    admin.kubectl(&[&["delete", "apiservices", TIMEOUT_FLAG], &API_SERVICES[..]].concat()).await?;
+    wait::until_ok(TIME_LIMIT, "what was made to go", async || {
         let left = objects(admin, &kinds).await?;
         let more: Vec<_> = left.difference(&installed).collect();
         let less: Vec<_> = installed.difference(&left).collect();
@@ -105,7 +105,7 @@ async fn install(admin: Admin<'_>) -> anyhow::Result<()> {
 
 async fn the_missing_image_is_named(admin: Admin<'_>) -> anyhow::Result<()> {
     for (namespace, replicas) in [(CONCIERGE, 2), (LOCAL_USER_AUTHENTICATOR, 1)] {
-        wait::until_ok(SOON, "pods that wait for their image", async || {
+        wait::until_ok(TIME_LIMIT, "pods that wait for their image", async || {
             let pods = admin.json(&["pods", "-n", namespace]).await?;
             let pods = pods["items"].as_array().map(Vec::as_slice).unwrap_or_default();
             ensure!(pods.len() == replicas, "there are {}", pods.len());
@@ -135,10 +135,10 @@ async fn the_missing_image_is_named(admin: Admin<'_>) -> anyhow::Result<()> {
 async fn everything_runs(admin: Admin<'_>, walk: &Walk<'_>) -> anyhow::Result<()> {
     for name in [LOCAL_USER_AUTHENTICATOR, CONCIERGE] {
         let deployment = format!("deployment/{name}");
-        admin.kubectl(&["rollout", "status", &deployment, "-n", name, SOON_FLAG]).await?;
+        admin.kubectl(&["rollout", "status", &deployment, "-n", name, TIMEOUT_FLAG]).await?;
     }
     // The status may still be from a previous install.
-    wait::until_ok(SOON, "what the Concierge makes", async || {
+    wait::until_ok(TIME_LIMIT, "what the Concierge makes", async || {
         let wanted = MADE.iter().filter(|name| !name.contains("/pinniped-concierge-impersonation-proxy-"));
         admin.kubectl(&[&["get", "-n", CONCIERGE], &wanted.copied().collect::<Vec<_>>()[..]].concat()).await
     })
@@ -146,9 +146,9 @@ async fn everything_runs(admin: Admin<'_>, walk: &Walk<'_>) -> anyhow::Result<()
     walk.await_cluster_key().await?;
     walk.show_credential_issuer().await?;
     walk.enable_proxy(&Serving::Generated).await?;
-    wait::until_ok(SOON, "the agent's pod", async || {
+    wait::until_ok(TIME_LIMIT, "the agent's pod", async || {
         let agent = "deployment/pinniped-concierge-kube-cert-agent";
-        admin.kubectl(&["rollout", "status", agent, "-n", CONCIERGE, SOON_FLAG]).await
+        admin.kubectl(&["rollout", "status", agent, "-n", CONCIERGE, TIMEOUT_FLAG]).await
     })
     .await?;
     Ok(())
@@ -176,14 +176,14 @@ async fn what_it_made_is_owned_and_labelled(admin: Admin<'_>, made: &BTreeSet<St
 /// them, because it might contain objects of kinds that cannot be listed.
 async fn the_namespace_alone_empties(admin: Admin<'_>, kinds: &str) -> anyhow::Result<()> {
     admin.kubectl(&["delete", "namespace", CONCIERGE, "--wait=false"]).await?;
-    wait::until_ok(SOON, "the namespace to be empty", async || {
+    wait::until_ok(TIME_LIMIT, "the namespace to be empty", async || {
         let left = objects(admin, kinds).await?;
         ensure!(left.is_empty(), "{left:?}");
         nothing_runs(admin).await
     })
     .await?;
-    admin.kubectl(&[&["delete", "apiservices", SOON_FLAG], &API_SERVICES[..]].concat()).await?;
-    admin.kubectl(&["wait", "--for=delete", &format!("namespace/{CONCIERGE}"), SOON_FLAG]).await?;
+    admin.kubectl(&[&["delete", "apiservices", TIMEOUT_FLAG], &API_SERVICES[..]].concat()).await?;
+    admin.kubectl(&["wait", "--for=delete", &format!("namespace/{CONCIERGE}"), TIMEOUT_FLAG]).await?;
     // Only the CredentialIssuer, which belongs to the administrator, remains.
     let kind = "credentialissuers.config.concierge.pinniped.dev";
     admin.kubectl(&["get", kind, CREDENTIAL_ISSUER]).await.map(drop)

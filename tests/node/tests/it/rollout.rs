@@ -23,7 +23,7 @@ use crate::background::Open;
 use crate::walkthrough::{INSTALL, nothing_restarted};
 
 /// Time limit of any step on a busy machine.
-const SOON: Duration = Duration::from_secs(120);
+const TIME_LIMIT: Duration = Duration::from_secs(120);
 const ROLLOUT: &str = "--timeout=120s";
 const DEPLOYMENT: &str = "deployment/pinniped-concierge";
 const LEASE: &str = "pinniped-concierge";
@@ -136,7 +136,7 @@ async fn scaled_to_zero_all_pods_terminate_before_they_are_killed(
     admin.kubectl(&patch).await?;
     restart(admin).await?;
     let pods = admin.pods().await?;
-    leads(admin, SOON).await?;
+    leads(admin, TIME_LIMIT).await?;
     nothing_restarted(user.environment).await?;
 
     let mut logs = Vec::new();
@@ -155,7 +155,7 @@ async fn scaled_to_zero_all_pods_terminate_before_they_are_killed(
         exits.await_output(pod).await?;
     }
     admin.kubectl(&["scale", DEPLOYMENT, "-n", CONCIERGE, "--replicas=0"]).await?;
-    wait::until_ok(SOON, "all pods to be gone", async || {
+    wait::until_ok(TIME_LIMIT, "all pods to be gone", async || {
         let left = admin.pods().await?;
         ensure!(left.is_empty(), "there is still {}", left.join(", "));
         Ok(())
@@ -185,7 +185,7 @@ async fn scaled_up_again_they_serve_and_one_of_them_leads(
     rolled_out(admin).await?;
     leads(admin, Duration::from_secs(60)).await?;
     // Nodes learn at different times that the pods are ready.
-    wait::until_ok(SOON, "the proxy to serve", async || user.lists().await).await
+    wait::until_ok(TIME_LIMIT, "the proxy to serve", async || user.lists().await).await
 }
 
 /// Waits until all wanted pods are ready.
@@ -198,7 +198,7 @@ async fn restart(admin: Admin<'_>) -> anyhow::Result<()> {
     let old = admin.pods().await?;
     admin.kubectl(&["rollout", "restart", DEPLOYMENT, "-n", CONCIERGE]).await?;
     rolled_out(admin).await?;
-    wait::until_ok(SOON, "the old pods to end", async || {
+    wait::until_ok(TIME_LIMIT, "the old pods to end", async || {
         let pods = admin.pods().await?;
         ensure!(old.iter().all(|pod| !pods.contains(pod)), "of {old:?} there are still some among {pods:?}");
         Ok(())
@@ -325,7 +325,7 @@ impl OpenProxy {
             );
             Ok(())
         };
-        tokio::time::timeout(SOON, exchange).await?
+        tokio::time::timeout(TIME_LIMIT, exchange).await?
     }
 
     /// Sends one request after the other until `over` is set; each must succeed.

@@ -36,7 +36,15 @@ pub(super) async fn start(world: &World, program: &Path, port: u16) -> anyhow::R
     let pair = control_plane.ca().server("bench-login", &[], &[std::net::Ipv4Addr::LOCALHOST.into()])?;
     let login_port = free_port()?;
     let mut command = Command::new(std::env::current_exe().context("could not find this program")?);
-    command.args(["login", "--listen", &format!("127.0.0.1:{login_port}"), "--user", USER, "--group", GROUP]);
+    command.args([
+        "login-stub",
+        "--listen",
+        &format!("127.0.0.1:{login_port}"),
+        "--user",
+        USER,
+        "--group",
+        GROUP,
+    ]);
     command.arg("--cert").arg(write(&dir, "login.crt", &pair.certificate_pem)?);
     command.arg("--key").arg(write(&dir, "login.key", &pair.private_key_pem)?);
     command.arg("--token").arg(world.dir().join("bench").join("token"));

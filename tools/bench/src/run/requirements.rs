@@ -6,7 +6,7 @@ use crate::table::Table;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Weight {
     /// `--check` fails when the limit is exceeded.
-    Must,
+    Requirement,
     /// A goal; `docs/performance.md` explains misses.
     Target,
 }
@@ -16,7 +16,7 @@ pub(super) const LOCAL: &str = "CPU of a GET through pinniped proxy, × the impe
 
 /// The requirements, by the prefixes of the names of their results. A requirement without a result
 /// is not met.
-pub(super) const MUSTS: [&str; 10] = [
+pub(super) const REQUIREMENTS: [&str; 10] = [
     "CPU of a GET over HTTP/2 from the API server, × HAProxy's",
     "CPU of a GET over HTTP/1.1 from the API server, × HAProxy's",
     "CPU of a GET over HTTP/2 from the stub, × HAProxy's",
@@ -43,14 +43,14 @@ struct Check {
 #[derive(Debug)]
 pub(crate) struct Checks {
     /// The requirements, by the prefixes of the names of their results.
-    musts: &'static [&'static str],
+    requirements: &'static [&'static str],
     all: Vec<Check>,
 }
 
 impl Checks {
     /// Creates an empty set of results. A requirement without a result is not met.
-    pub(crate) fn new(musts: &'static [&'static str]) -> Self {
-        Self { musts, all: Vec::new() }
+    pub(crate) fn new(requirements: &'static [&'static str]) -> Self {
+        Self { requirements, all: Vec::new() }
     }
 
     /// Adds a figure that must not exceed a limit. A missing figure adds no result.
@@ -65,8 +65,8 @@ impl Checks {
 
     fn check(&mut self, name: String, value: Option<f64>, limit: f64, sign: &str, met: fn(f64, f64) -> bool) {
         let Some(value) = value else { return };
-        let must = self.musts.iter().any(|must| name.starts_with(must));
-        let weight = if must { Weight::Must } else { Weight::Target };
+        let is_required = self.requirements.iter().any(|requirement| name.starts_with(requirement));
+        let weight = if is_required { Weight::Requirement } else { Weight::Target };
         self.all.push(Check {
             name,
             weight,
@@ -79,23 +79,23 @@ impl Checks {
     /// Returns the requirements that are not met, each with its reason. If there are several
     /// results for one requirement, each miss counts.
     pub(crate) fn missed(&self) -> Vec<String> {
-        let is_checked = |must: &str| self.all.iter().any(|check| check.name.starts_with(must));
-        let missed = self.all.iter().filter(|check| check.weight == Weight::Must && !check.met);
+        let is_checked = |requirement: &str| self.all.iter().any(|check| check.name.starts_with(requirement));
+        let missed = self.all.iter().filter(|check| check.weight == Weight::Requirement && !check.met);
         let missed = missed.map(|check| format!("{}: {}, not {}", check.name, check.value, check.limit));
         let unchecked = self
-            .musts
+            .requirements
             .iter()
-            .filter(|must| !is_checked(must))
-            .map(|must| format!("{must}: was not measured"));
+            .filter(|requirement| !is_checked(requirement))
+            .map(|requirement| format!("{requirement}: was not measured"));
         missed.chain(unchecked).collect()
     }
 
     /// Returns all results, requirements first.
     pub(crate) fn table(&self) -> Table {
         let mut table = Table::new(&["", "measured", "limit", "", ""]);
-        for weight in [Weight::Must, Weight::Target] {
+        for weight in [Weight::Requirement, Weight::Target] {
             for check in self.all.iter().filter(|check| check.weight == weight) {
-                let weight = if weight == Weight::Must { "must" } else { "target" };
+                let weight = if weight == Weight::Requirement { "must" } else { "target" };
                 let met = if check.met { "ok" } else { "missed" };
                 table.row(vec![
                     check.name.clone(),
@@ -122,32 +122,32 @@ mod tests {
 
     #[test]
     fn every_requirement_must_be_measured_and_met() {
-        let mut checks = Checks::new(&MUSTS);
-        assert_eq!(checks.missed().len(), MUSTS.len(), "nothing measured, nothing held");
-        for must in MUSTS {
-            checks.at_most(must, Some(0.99), 1.0);
+        let mut checks = Checks::new(&REQUIREMENTS);
+        assert_eq!(checks.missed().len(), REQUIREMENTS.len(), "nothing measured, nothing held");
+        for requirement in REQUIREMENTS {
+            checks.at_most(requirement, Some(0.99), 1.0);
         }
         assert_eq!(checks.missed(), Vec::<String>::new());
         checks.at_most("some target", Some(2.0), 1.0);
         assert_eq!(checks.missed(), Vec::<String>::new(), "a missed target is no failure");
-        checks.at_most(MUSTS[0], Some(1.01), 1.0);
-        assert_eq!(checks.missed(), [format!("{}: 1.01, not ≤ 1", MUSTS[0])]);
+        checks.at_most(REQUIREMENTS[0], Some(1.01), 1.0);
+        assert_eq!(checks.missed(), [format!("{}: 1.01, not ≤ 1", REQUIREMENTS[0])]);
         let table = checks.table().to_string();
         assert!(table.contains("missed") && table.contains("some target"), "{table}");
     }
 
     #[test]
     fn a_missing_figure_has_no_result() {
-        let mut checks = Checks::new(&MUSTS);
-        checks.at_most(MUSTS[0], None, 1.0);
+        let mut checks = Checks::new(&REQUIREMENTS);
+        checks.at_most(REQUIREMENTS[0], None, 1.0);
         assert!(checks.missed()[0].ends_with("was not measured"), "{:?}", checks.missed());
     }
 
     #[test]
     fn a_limit_that_is_met_exactly_is_met() {
-        let mut checks = Checks::new(&MUSTS);
-        for must in MUSTS {
-            checks.at_least(must, Some(10_000.0), 10_000.0);
+        let mut checks = Checks::new(&REQUIREMENTS);
+        for requirement in REQUIREMENTS {
+            checks.at_least(requirement, Some(10_000.0), 10_000.0);
         }
         assert_eq!(checks.missed(), Vec::<String>::new());
         assert_eq!(

@@ -13,7 +13,7 @@ use crate::server::NAMESPACE;
 use crate::table::Table;
 
 use super::measured_path::{Behind, Peer};
-use super::requirements::{Checks, MUSTS};
+use super::requirements::{Checks, REQUIREMENTS};
 use super::{Phase, settle};
 
 /// Limit of the Concierge's memory for a watch on its own connection, in KiB.
@@ -88,10 +88,10 @@ pub(super) fn measure(phase: &mut Phase<'_>, checks: &mut Checks) -> anyhow::Res
             format!("{slowest:.0}"),
             format!("{:.0}", direct.max as f64 / 1000.0),
         ]);
-        let [.., watches, list, memory, returned, _rest] = MUSTS;
-        let name = |must: &str| match crowd.per_connection {
-            1 => format!("{must}: {}", crowd.protocol.name()),
-            several => format!("{must}: {}, {several} a connection", crowd.protocol.name()),
+        let [.., watches, list, memory, returned, _rest] = REQUIREMENTS;
+        let name = |requirement: &str| match crowd.per_connection {
+            1 => format!("{requirement}: {}", crowd.protocol.name()),
+            several => format!("{requirement}: {}, {several} a connection", crowd.protocol.name()),
         };
         checks.at_least(name(watches), Some(opened.held as f64), crowd.count as f64);
         let unanswered = lists.failed > 0;

@@ -142,7 +142,7 @@ fn an_empty_audience_accepts_nothing() {
 }
 
 #[test]
-fn google_may_omit_its_scheme_and_nobody_else() {
+fn only_google_may_omit_the_scheme_of_its_issuer() {
     let google = IdTokenVerifier { issuer: GOOGLE.to_owned(), ..verifier() };
     for issuer in [GOOGLE, GOOGLE_WITHOUT_SCHEME] {
         let token = SIGNER.sign(&claims(&json!({"iss": issuer})));

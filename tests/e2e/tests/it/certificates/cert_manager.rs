@@ -19,12 +19,12 @@ use serde_json::{Value, json};
 use tokio::sync::{OnceCell, RwLockWriteGuard};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use crate::installed::{self, InstallationGuard, Installed, SOON};
+use crate::installed::{self, InstallationGuard, Installed, TIME_LIMIT};
 
 /// Requests per second during the renewals.
 const RATE: u32 = 200;
 /// Duration of the load, in seconds' worth of requests, before, between and after renewals.
-const SOME: usize = 2;
+const LOAD_SECONDS: usize = 2;
 /// The full resource name, because another group may have a kind with this name.
 const CERTIFICATE: &str = "certificates.cert-manager.io";
 
@@ -156,24 +156,24 @@ async fn renewals(installed: &Installed, walk: &Walk<'_>) -> anyhow::Result<()> 
     let done = load.end().await;
     eprintln!("{done}");
     // A number of requests and not a rate, because a busy machine takes longer.
-    done.check(3 * SOME * RATE as usize)?;
+    done.check(3 * LOAD_SECONDS * RATE as usize)?;
     // The certificates of the connections before, between and after the renewals.
     ensure!(done.certificates() == 3, "{done}");
     Ok(())
 }
 
-/// Waits for as many requests as are due in [`SOME`] seconds.
+/// Waits for as many requests as are due in [`LOAD_SECONDS`] seconds.
 async fn some_more(load: &Load) -> anyhow::Result<()> {
     let before = load.so_far().requests;
-    wait::until(SOON, "some more requests", async || {
-        (load.so_far().requests >= before + SOME * RATE as usize).then_some(())
+    wait::until(TIME_LIMIT, "some more requests", async || {
+        (load.so_far().requests >= before + LOAD_SECONDS * RATE as usize).then_some(())
     })
     .await
 }
 
 /// Sets the condition `Issuing` in the status, as `cmctl renew` does.
 async fn request_renewal(installed: &Installed) -> anyhow::Result<()> {
-    wait::until_ok(SOON, "the condition to be written", async || {
+    wait::until_ok(TIME_LIMIT, "the condition to be written", async || {
         let mut object = certificate(installed).await?;
         let condition = json!({"type": "Issuing", "status": "True", "reason": "ManuallyTriggered",
             "message": "Certificate re-issuance manually triggered",
@@ -190,7 +190,7 @@ async fn request_renewal(installed: &Installed) -> anyhow::Result<()> {
 
 /// Waits for another certificate in the Secret and returns it.
 async fn renewed(installed: &Installed, before: &[u8]) -> anyhow::Result<Vec<u8>> {
-    wait::until_ok(SOON, "cert-manager to renew the certificate", async || {
+    wait::until_ok(TIME_LIMIT, "cert-manager to renew the certificate", async || {
         let now = leaf_of(&serving_secret(installed).await?)?;
         ensure!(now != before, "it is the one before");
         Ok(now)
@@ -222,7 +222,7 @@ fn leaf_of(secret: &Value) -> anyhow::Result<Vec<u8>> {
 
 /// Waits until every pod presents this certificate.
 pub(crate) async fn all_pods_show(installed: &Installed, leaf: &[u8]) -> anyhow::Result<()> {
-    wait::until_ok(SOON, "every pod to show the certificate", async || {
+    wait::until_ok(TIME_LIMIT, "every pod to show the certificate", async || {
         let running = installed.running();
         ensure!(!running.is_empty(), "no pod runs");
         for (name, pod) in running {
@@ -253,7 +253,7 @@ pub(crate) async fn generated_serves(installed: &Installed) -> anyhow::Result<()
     let patch = r#"{"spec":{"impersonationProxy":{"tls":null}}}"#;
     kubectl.output(&["patch", issuer, "--type=merge", "--patch", patch]).await?;
     let bundle = STANDARD.encode(&installed.ca_pem);
-    wait::until_ok(SOON, "the generated authority to be advertised again", async || {
+    wait::until_ok(TIME_LIMIT, "the generated authority to be advertised again", async || {
         let path =
             "jsonpath={.status.strategies[1].frontend.impersonationProxyInfo.certificateAuthorityData}";
         let advertised = kubectl.output(&["get", issuer, "--output", path]).await?;
@@ -262,7 +262,7 @@ pub(crate) async fn generated_serves(installed: &Installed) -> anyhow::Result<()
     })
     .await?;
     let generated = "pinniped-concierge-impersonation-proxy-tls-serving-certificate";
-    let secret = wait::until_ok(SOON, "the generated certificate", async || {
+    let secret = wait::until_ok(TIME_LIMIT, "the generated certificate", async || {
         let args = ["get", "secret", generated, "--namespace", CONCIERGE, "--output=json"];
         leaf_of(&serde_json::from_str(&kubectl.output(&args).await?)?)
     })

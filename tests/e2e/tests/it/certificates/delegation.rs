@@ -10,7 +10,7 @@ use pinniped_test_support::{tools, wait, wire};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
-use crate::installed::{self, Installed, SOON};
+use crate::installed::{self, Installed, TIME_LIMIT};
 
 const OWNER: &str = "kube-system";
 const SECRET: &str = "example-com-wildcard";
@@ -71,7 +71,7 @@ async fn await_handshakes(
     what: &str,
     is_so: impl Fn(&Result<Vec<u8>, String>) -> bool,
 ) {
-    wait::until_ok(SOON, what, async || {
+    wait::until_ok(TIME_LIMIT, what, async || {
         for _ in 0..6 {
             let shown = handshake(installed).await;
             anyhow::ensure!(is_so(&shown), "{:?}", shown.map(|leaf| leaf.len()));
@@ -107,7 +107,7 @@ async fn put(installed: &Installed, (pair, ca): &(Pair, String)) {
 
 /// Waits for a strategy with a matching message, and returns it.
 async fn strategy(installed: &Installed, wanted: impl Fn(&str) -> bool) -> Value {
-    wait::until_ok(SOON, "the strategy", async || {
+    wait::until_ok(TIME_LIMIT, "the strategy", async || {
         let issuer = installed.world().kubectl().output(&["get", ISSUER, "-o", "json"]).await?;
         let issuer: Value = serde_json::from_str(&issuer)?;
         let strategy = &issuer["status"]["strategies"][1];
@@ -152,7 +152,7 @@ async fn a_delegated_wildcard_certificate_needs_grant_and_role_and_is_withdrawn_
     installed.world().kubectl().apply(&definition).await.unwrap();
     installed.world().kubectl().await_established(&[&format!("crd/{DEFINITION}")]).await.unwrap();
     let delegation = grant(&["TLSCertificateDelegation"]);
-    wait::until_ok(SOON, "the kind to be served", async || {
+    wait::until_ok(TIME_LIMIT, "the kind to be served", async || {
         installed.world().kubectl().apply(&delegation).await.map(drop)
     })
     .await
@@ -184,7 +184,7 @@ async fn a_delegated_wildcard_certificate_needs_grant_and_role_and_is_withdrawn_
     let before = withdrawals(&installed);
     assert_eq!(before.len(), 2);
     kubectl(&installed, &["delete", DEFINITION, SECRET, "-n", OWNER]).await;
-    wait::until_ok(SOON, "every pod to withdraw the certificate", async || {
+    wait::until_ok(TIME_LIMIT, "every pod to withdraw the certificate", async || {
         let now = withdrawals(&installed);
         anyhow::ensure!(now.iter().zip(&before).all(|(now, before)| now > before), "{now:?} and {before:?}");
         Ok(())
@@ -208,7 +208,7 @@ async fn a_delegated_wildcard_certificate_needs_grant_and_role_and_is_withdrawn_
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "somebody"}]});
     installed.world().kubectl().apply(&role.to_string()).await.unwrap();
-    wait::until(SOON, "the editor to have rights", async || {
+    wait::until(TIME_LIMIT, "the editor to have rights", async || {
         (can_i(&installed, &["create", "secrets", "-n", OWNER, editor]).await == "yes").then_some(())
     })
     .await

@@ -11,7 +11,7 @@ use pinniped_test_support::kubectl::{CommandOutput, run};
 use pinniped_test_support::{tools, wait};
 use serde_json::{Value, json};
 
-use crate::installed::{self, Credentials, Installed, SOON};
+use crate::installed::{self, Credentials, Installed, TIME_LIMIT};
 
 const ISSUER: &str = "credentialissuers.config.concierge.pinniped.dev/pinniped-concierge-config";
 
@@ -33,7 +33,7 @@ async fn configure(installed: &Installed, proxy: Value) {
 /// Runs it until it prints a line that starts with `line`; a change takes a moment to become
 /// visible.
 async fn await_line(installed: &Installed, line: &str) -> CommandOutput {
-    wait::until_ok(SOON, format!("doctor to say {line}"), async || {
+    wait::until_ok(TIME_LIMIT, format!("doctor to say {line}"), async || {
         let output = doctor(&installed.world().admin_kubeconfig(), &[]).await;
         anyhow::ensure!(output.stdout.lines().any(|printed| printed.starts_with(line)), "{output:?}");
         Ok(output)

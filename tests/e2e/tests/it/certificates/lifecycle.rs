@@ -12,7 +12,7 @@ use pinniped_test_support::{tools, wait};
 use serde_json::{Value, json};
 
 use super::cert_manager::generated_serves;
-use crate::installed::{self, Installed, SOON};
+use crate::installed::{self, Installed, TIME_LIMIT};
 
 const ISSUER: &str = "credentialissuers.config.concierge.pinniped.dev/pinniped-concierge-config";
 const SECRET: &str = "lifecycle-serving";
@@ -35,7 +35,7 @@ async fn configure(installed: &Installed, tls: Value) -> anyhow::Result<()> {
 
 /// Waits for the condition, and for a strategy that works nevertheless.
 async fn condition(installed: &Installed, status: &str, message: &str) -> anyhow::Result<Value> {
-    wait::until_ok(SOON, format!("the condition to be {status} {message:?}"), async || {
+    wait::until_ok(TIME_LIMIT, format!("the condition to be {status} {message:?}"), async || {
         let issuer = installed.world().kubectl().output(&["get", ISSUER, "--output=json"]).await?;
         let issuer: Value = serde_json::from_str(&issuer)?;
         let conditions = issuer["status"]["conditions"].as_array().context("no conditions")?;
@@ -86,7 +86,7 @@ async fn reported(installed: &Installed) -> anyhow::Result<()> {
     configure(installed, json!({"secretName": SECRET})).await?;
     let message = other_host("one.example.com");
     condition(installed, "False", &message).await?;
-    wait::until_ok(SOON, "an Event, and a line of each pod", async || {
+    wait::until_ok(TIME_LIMIT, "an Event, and a line of each pod", async || {
         let events = events(installed).await?;
         anyhow::ensure!(events == [message.clone()], "{events:?}");
         let lines = lines(installed, &[WARNING, "one.example.com"]);
@@ -101,7 +101,7 @@ async fn reported(installed: &Installed) -> anyhow::Result<()> {
     let result = async {
         put(installed, &authority.server("", &["two.example.com"], &[])?).await?;
         condition(installed, "False", &other_host("two.example.com")).await?;
-        wait::until_ok(SOON, "the missing right to be named", async || {
+        wait::until_ok(TIME_LIMIT, "the missing right to be named", async || {
             let named = lines(installed, &["a permission is missing", "events in namespace default"]);
             anyhow::ensure!(named == 1, "{named} times");
             Ok(())
@@ -161,7 +161,8 @@ async fn public(installed: &Installed) -> anyhow::Result<()> {
         "--static-token",
         "pinny:password123",
     ];
-    let made = wait::until_ok(SOON, "a kubeconfig", async || pinniped(&get, true).await?.success()).await?;
+    let made =
+        wait::until_ok(TIME_LIMIT, "a kubeconfig", async || pinniped(&get, true).await?.success()).await?;
     anyhow::ensure!(!made.stdout.contains("certificate-authority-data"), "{}", made.stdout);
     anyhow::ensure!(!made.stdout.contains("insecure-skip-tls-verify"), "{}", made.stdout);
     std::fs::write(&kubeconfig, &made.stdout)?;

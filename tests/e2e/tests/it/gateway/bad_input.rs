@@ -9,14 +9,14 @@ use tokio::net::TcpStream;
 
 use super::backend::Backend;
 use super::environment;
-use crate::installed::SOON;
+use crate::installed::TIME_LIMIT;
 
 /// Returns all bytes that a server sends in response to these, until it closes the connection.
 async fn last_words(mut stream: TcpStream, bytes: &[u8]) -> Vec<u8> {
     // The server may reset the connection in between.
     let _refused = stream.write_all(bytes).await;
     let mut words = Vec::new();
-    let read = tokio::time::timeout(SOON, stream.read_to_end(&mut words)).await;
+    let read = tokio::time::timeout(TIME_LIMIT, stream.read_to_end(&mut words)).await;
     let _reset_or_closed = read.expect("the connection stays open");
     words
 }
@@ -88,7 +88,7 @@ async fn unknown_hosts_and_paths_on_port_80_get_404() {
         let mut stream = TcpStream::connect((door, 8080)).await.unwrap();
         stream.write_all(b"\x16\x03\x01 a hello at the wrong door\r\n\r\n").await.unwrap();
         let mut words = Vec::new();
-        let read = tokio::time::timeout(SOON, stream.read_to_end(&mut words)).await;
+        let read = tokio::time::timeout(TIME_LIMIT, stream.read_to_end(&mut words)).await;
         let _reset_or_closed = read.expect("the connection stays open");
         let words = String::from_utf8_lossy(&words);
         assert!(words.is_empty() || words.starts_with("HTTP/1.1 400 "), "{words}");

@@ -18,7 +18,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::backend::common_name;
-use crate::installed::{self, SOON};
+use crate::installed::{self, TIME_LIMIT};
 
 /// The name of namespace, Deployment, Service, Lease and ServiceAccount.
 pub(super) const APP: &str = "pinniped-gateway";
@@ -89,7 +89,7 @@ async fn define(world: &World) -> anyhow::Result<()> {
         let crd = format!("crd/{kind}");
         world.kubectl().await_established(&[&crd]).await?;
         let list = async || world.kubectl().output(&["get", kind, "--namespace=default"]).await;
-        wait::until_ok(SOON, format!("{kind} to be served"), list).await?;
+        wait::until_ok(TIME_LIMIT, format!("{kind} to be served"), list).await?;
     }
     Ok(())
 }
@@ -115,7 +115,7 @@ impl<G> Environment<G> {
     pub(super) async fn apply(&self, objects: &[Value]) {
         let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
         let applied = async || self.world.kubectl().apply(&list.to_string()).await;
-        wait::until_ok(SOON, "the objects to be taken", applied).await.unwrap();
+        wait::until_ok(TIME_LIMIT, "the objects to be taken", applied).await.unwrap();
     }
 
     /// Deletes an object of the test's namespace.
@@ -175,16 +175,18 @@ impl<G> Environment<G> {
     /// Waits until the status of an HTTPProxy has this state and contains these words.
     pub(super) async fn await_status(&self, name: &str, state: &str, words: &str) {
         let get = ["get", "httpproxy", name, "-n", &self.namespace, "-o", "json"];
-        let waited = wait::until_ok(SOON, format!("HTTPProxy {name} to be {state}: {words}"), async || {
-            let found: Value = serde_json::from_str(&self.world.kubectl().output(&get).await?)?;
-            let status = &found["status"];
-            let current = status["conditions"][0]["observedGeneration"] == found["metadata"]["generation"];
-            ensure!(
-                current && status["currentStatus"] == state && status.to_string().contains(words),
-                "it is {status}"
-            );
-            Ok(())
-        });
+        let waited =
+            wait::until_ok(TIME_LIMIT, format!("HTTPProxy {name} to be {state}: {words}"), async || {
+                let found: Value = serde_json::from_str(&self.world.kubectl().output(&get).await?)?;
+                let status = &found["status"];
+                let current =
+                    status["conditions"][0]["observedGeneration"] == found["metadata"]["generation"];
+                ensure!(
+                    current && status["currentStatus"] == state && status.to_string().contains(words),
+                    "it is {status}"
+                );
+                Ok(())
+            });
         self.check(waited.await);
     }
 
@@ -227,13 +229,13 @@ impl<G> Environment<G> {
             let name = ServerName::try_from(host.to_owned())?;
             TlsConnector::from(Arc::clone(&config)).connect(name, tcp).await.context("no handshake")
         };
-        tokio::time::timeout(SOON, handshake).await.context("the handshake hangs")?
+        tokio::time::timeout(TIME_LIMIT, handshake).await.context("the handshake hangs")?
     }
 
     /// Sends requests to every replica over TLS, each on a new connection, until all replicas
     /// respond with this common name of the certificate and this body.
     pub(super) async fn await_served(&self, host: &str, shown: &str, reported: &str) {
-        let waited = wait::until_ok(SOON, format!("{host} to be served by all replicas"), async || {
+        let waited = wait::until_ok(TIME_LIMIT, format!("{host} to be served by all replicas"), async || {
             for door in self.doors() {
                 let mut stream = self.connect(door, host).await?;
                 ensure!(shown_by(&stream) == shown, "{door} shows {}", shown_by(&stream));

@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 
 use super::backend::Backend;
 use super::environment::{self, APP};
-use crate::installed::SOON;
+use crate::installed::TIME_LIMIT;
 
 #[tokio::test]
 async fn both_replicas_serve_and_the_leader_alone_writes_statuses() {
     let Some(environment) = environment::shared("replicas").await else { return };
     let leader = async || environment.leader().await;
-    let leader = environment.check(wait::until_ok(SOON, "a leader", leader).await);
+    let leader = environment.check(wait::until_ok(TIME_LIMIT, "a leader", leader).await);
     let web = Backend::plain("web").await;
     let mut objects = environment.service("web", web.address);
     for number in 0..3 {
@@ -63,7 +63,7 @@ async fn both_replicas_serve_and_the_leader_alone_writes_statuses() {
 #[tokio::test]
 async fn the_manifest_grants_every_permission_that_the_program_needs() {
     let Some(environment) = environment::shared("rights").await else { return };
-    environment.check(wait::until_ok(SOON, "a leader", async || environment.leader().await).await);
+    environment.check(wait::until_ok(TIME_LIMIT, "a leader", async || environment.leader().await).await);
     let account = format!("system:serviceaccount:{APP}:{APP}");
     let refused: Vec<Value> = environment
         .world
@@ -127,7 +127,7 @@ async fn a_port_in_use_terminates_the_program_with_an_error_that_names_the_addre
     container["args"] = json!(["--envoy-service-http-port=8443"]);
     environment.world.kubectl().apply(&deployment.to_string()).await.unwrap();
     let wanted = "could not listen on 0.0.0.0:8443";
-    let waited = wait::until_ok(SOON, format!("{wanted:?} in the log"), async || {
+    let waited = wait::until_ok(TIME_LIMIT, format!("{wanted:?} in the log"), async || {
         let pods = environment.pods.list(APP);
         let (_, pod) = pods.iter().find(|(pod, _)| pod.starts_with(name)).ok_or(anyhow::anyhow!("no pod"))?;
         let log = std::fs::read_to_string(&pod.log)?;

@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 
 use super::backend::{Backend, SLOW};
 use super::environment::{self, APP, Environment, send_request};
-use crate::installed::SOON;
+use crate::installed::TIME_LIMIT;
 
 #[tokio::test]
 async fn a_terminating_pod_finishes_open_requests_and_another_one_becomes_the_leader() {
@@ -37,7 +37,7 @@ async fn a_terminating_pod_finishes_open_requests_and_another_one_becomes_the_le
     environment.await_served(&through, "own", "own to visitor about /").await;
     environment.await_served(&ended, "cert", "web to nobody about /").await;
     let leader =
-        environment.check(wait::until_ok(SOON, "a leader", async || environment.leader().await).await);
+        environment.check(wait::until_ok(TIME_LIMIT, "a leader", async || environment.leader().await).await);
     let before = environment.check(transitions(&environment).await);
     let running = environment.running();
     let (name, pod) = running.iter().find(|(name, _)| *name == leader).expect("the leader runs");
@@ -49,7 +49,7 @@ async fn a_terminating_pod_finishes_open_requests_and_another_one_becomes_the_le
     let requests = environment.metric(door, "pinniped_gateway_requests_total").await;
     let slow = send_request(&mut open, &ended, SLOW);
     let result = async {
-        wait::until(SOON, "the slow request to have begun", async || {
+        wait::until(TIME_LIMIT, "the slow request to have begun", async || {
             (environment.metric(door, "pinniped_gateway_requests_total").await > requests).then_some(())
         })
         .await?;
@@ -62,7 +62,7 @@ async fn a_terminating_pod_finishes_open_requests_and_another_one_becomes_the_le
         // A client that has not yet noticed the termination.
         let mut late = environment.connect(door, &ended).await.context("the delay")?;
         ensure!(send_request(&mut late, &ended, "/late").await?.status == 200, "it is not served");
-        wait::until(SOON, "the port to close", async || {
+        wait::until(TIME_LIMIT, "the port to close", async || {
             TcpStream::connect((door, 8443)).await.is_err().then_some(())
         })
         .await?;
@@ -77,7 +77,7 @@ async fn a_terminating_pod_finishes_open_requests_and_another_one_becomes_the_le
     assert_eq!(environment.check(response).body, "web to nobody about /slow");
     drop(open);
 
-    let waited = wait::until_ok(SOON, format!("{name} to end well"), async || {
+    let waited = wait::until_ok(TIME_LIMIT, format!("{name} to end well"), async || {
         let log = std::fs::read_to_string(&pod.log)?;
         ensure!(log.contains("container ended: exit status: 0"), "{log}");
         Ok(())
@@ -85,7 +85,7 @@ async fn a_terminating_pod_finishes_open_requests_and_another_one_becomes_the_le
     environment.check(waited.await);
     // The pod released the Lease, so another pod does not wait for its expiry. The terminated pod
     // is replaced, and its replacement may be the faster one.
-    let waited = wait::until_ok(SOON, "a new leader", async || {
+    let waited = wait::until_ok(TIME_LIMIT, "a new leader", async || {
         ensure!(transitions(&environment).await? > before, "no replica has taken over");
         Ok(())
     });

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::backend::Backend;
 use super::environment::{self, send_request};
-use crate::installed::SOON;
+use crate::installed::TIME_LIMIT;
 
 /// Returns a spec that routes all requests of a host to `web`.
 fn spec(host: &str, secret: &str) -> Value {
@@ -90,7 +90,7 @@ async fn after_a_revocation_handshakes_fail_before_any_later_change_takes_effect
             let _: Value = client.request(delete).await.unwrap();
         }
         for door in environment.doors() {
-            let waited = wait::until(SOON, "the replica to refuse the later host", async || {
+            let waited = wait::until(TIME_LIMIT, "the replica to refuse the later host", async || {
                 environment.connect(door, &later).await.is_err().then_some(())
             });
             environment.check(waited.await);

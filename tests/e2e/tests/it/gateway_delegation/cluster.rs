@@ -7,7 +7,7 @@ use pinniped_test_support::wait;
 use serde_json::{Value, json};
 
 use super::environment::{CLASS, backend};
-use crate::installed::SOON;
+use crate::installed::TIME_LIMIT;
 
 /// The current API group.
 pub(super) const CURRENT: &str = "projectcontour.io/v1";
@@ -77,7 +77,9 @@ impl Cluster {
 
     /// Applies a valid object. Retries while its kind is not served yet.
     pub(super) async fn put(&self, object: Value) {
-        wait::until_ok(SOON, "the object to be taken", async || self.apply(&object).await).await.unwrap();
+        wait::until_ok(TIME_LIMIT, "the object to be taken", async || self.apply(&object).await)
+            .await
+            .unwrap();
     }
 
     /// Deletes an object if it exists.
@@ -126,7 +128,7 @@ impl Cluster {
 
     /// Waits for a result.
     pub(super) async fn await_validation(&self, object: &Value, wanted: &str) {
-        let waited = wait::until_ok(SOON, format!("the status {wanted:?}"), async || {
+        let waited = wait::until_ok(TIME_LIMIT, format!("the status {wanted:?}"), async || {
             let validation = self.validation(object).await?;
             anyhow::ensure!(validation == wanted, "it is {validation:?}");
             Ok(())

@@ -17,7 +17,7 @@ use tokio::sync::{OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tokio_rustls::client::TlsStream;
 
 use super::cluster::Cluster;
-use crate::installed::{self, SOON};
+use crate::installed::{self, TIME_LIMIT};
 
 pub(super) use super::services::Backend;
 
@@ -118,7 +118,7 @@ async fn define(world: &World) -> anyhow::Result<()> {
     let kinds = KINDS.map(|kind| format!("crd/{kind}"));
     client.await_established(&kinds.each_ref().map(String::as_str)).await?;
     let list = async || client.output(&["get", &KINDS.join(","), "--namespace=default"]).await;
-    wait::until_ok(SOON, "all kinds to be served", list).await.map(drop)
+    wait::until_ok(TIME_LIMIT, "all kinds to be served", list).await.map(drop)
 }
 
 async fn install(world: &World) -> anyhow::Result<()> {
@@ -197,7 +197,7 @@ impl<G> Environment<G> {
 
     /// Waits until all replicas give this result for a host.
     pub(super) async fn await_seen(&self, host: &str, wanted: Seen) {
-        let waited = wait::until_ok(SOON, format!("{host} to be {wanted:?}"), async || {
+        let waited = wait::until_ok(TIME_LIMIT, format!("{host} to be {wanted:?}"), async || {
             let seen = self.seen(host).await?;
             anyhow::ensure!(seen == wanted, "it is {seen:?}");
             Ok(())
@@ -208,7 +208,7 @@ impl<G> Environment<G> {
     /// Does the same for port 443 only, with a client that sends one host in the handshake and
     /// another in the request, and presents a certificate.
     pub(super) async fn await_tls(&self, name: &str, host: &str, client: Option<&Pair>, wanted: &str) {
-        let waited = wait::until_ok(SOON, format!("{name} to be {wanted:?}"), async || {
+        let waited = wait::until_ok(TIME_LIMIT, format!("{name} to be {wanted:?}"), async || {
             let seen = self.of_all(async |door| tls(door, name, host, client).await).await?;
             anyhow::ensure!(seen == wanted, "it is {seen:?}");
             Ok(())
@@ -285,7 +285,7 @@ pub(super) struct Held(TlsStream<TcpStream>);
 impl Held {
     /// Waits until the gateway has closed the connection.
     pub(super) async fn ended(mut self) -> anyhow::Result<()> {
-        let read = tokio::time::timeout(SOON, self.0.read_u8()).await.context("it stays open")?;
+        let read = tokio::time::timeout(TIME_LIMIT, self.0.read_u8()).await.context("it stays open")?;
         anyhow::ensure!(read.is_err(), "something arrived that was not requested");
         Ok(())
     }

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::cluster::{Cluster, object};
 use super::environment::backend;
 use crate::howto_page;
-use crate::installed::{self, SOON};
+use crate::installed::{self, TIME_LIMIT};
 
 const PAGE: &str = "docs/howto/tls-delegation.md";
 
@@ -23,7 +23,7 @@ async fn the_page_delegates_renews_and_revokes_a_certificate() {
     cluster.put(object("v1", "Namespace", "", "shop", json!({}))).await;
     cluster.service("shop", "web", backend().plain.port(), json!({})).await;
     // Assigns an address, as a cluster does for a Service of type LoadBalancer.
-    let balanced = wait::until_ok(SOON * 2, "the gateway's Service", async || {
+    let balanced = wait::until_ok(TIME_LIMIT * 2, "the gateway's Service", async || {
         world.assign_load_balancer("pinniped-gateway", "pinniped-gateway").await
     });
     let (balanced, output) = tokio::join!(balanced, howto_page::run_in(world, "tls-delegation", &blocks));

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::cluster::{CURRENT, Cluster, grant, object, secret, serving};
 use super::environment::{self, CLASS, Environment, STATUS_ADDRESSES, Seen, down, ports};
 use super::etcd;
-use crate::installed::SOON;
+use crate::installed::TIME_LIMIT;
 
 const CERTIFICATE_NAMESPACE: &str = "projectcontour.io/tls-cert-namespace";
 
@@ -68,9 +68,11 @@ async fn i1_i2_i3_by_annotation_a_grant_decides_over_https_and_nothing_else() {
         environment.await_seen(&cluster.host(name), without.clone()).await;
     }
     let reported = format!("certificate delegation not permitted for Secret \\\"{certs}/w\\\"");
-    wait::until(SOON, "the log to say why", async || environment.log().contains(&reported).then_some(()))
-        .await
-        .unwrap();
+    wait::until(TIME_LIMIT, "the log to say why", async || {
+        environment.log().contains(&reported).then_some(())
+    })
+    .await
+    .unwrap();
     let granted = grant(CURRENT, &certs, "grant", &[("w", &[&app])]);
     cluster.put(granted.clone()).await;
     for (name, _, _, with) in &hosts {
@@ -93,7 +95,7 @@ async fn an_ingress_gets_the_addresses_of_the_gateway() {
     cluster.put(foreign.clone()).await;
     cluster.put(ours.clone()).await;
     let wanted = json!([{"ip": STATUS_ADDRESSES[0]}, {"hostname": STATUS_ADDRESSES[1]}]);
-    let reported = wait::until_ok(SOON, "the status", async || {
+    let reported = wait::until_ok(TIME_LIMIT, "the status", async || {
         let status = cluster.get(&ours).await?["status"].clone();
         anyhow::ensure!(status["loadBalancer"]["ingress"] == wanted, "{status}");
         Ok(())
@@ -149,7 +151,7 @@ async fn i4_an_ingress_with_a_slash_is_rejected_when_new_and_accepted_when_store
     for (stored, host) in &hosts {
         environment.await_seen(host, both("w")).await;
         // Its status can be written nevertheless.
-        let reported = wait::until_ok(SOON, "the status", async || {
+        let reported = wait::until_ok(TIME_LIMIT, "the status", async || {
             let status = cluster.get(stored).await?["status"].clone();
             anyhow::ensure!(status["loadBalancer"]["ingress"][0]["ip"] == STATUS_ADDRESSES[0], "{status}");
             Ok(())

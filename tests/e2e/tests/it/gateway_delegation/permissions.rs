@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::cluster::object;
 use super::environment::{self, KINDS};
-use crate::installed::SOON;
+use crate::installed::TIME_LIMIT;
 
 #[tokio::test]
 async fn editors_and_administrators_of_a_namespace_have_no_permission_to_delegate_its_certificates() {
@@ -29,7 +29,7 @@ async fn editors_and_administrators_of_a_namespace_have_no_permission_to_delegat
             async |verb: &str, what: &str| environment.can_i(&[verb, what, "-n", &namespace, &who]).await;
         // Proves that the binding is effective.
         let (verb, what) = if role == "view" { ("get", "services") } else { ("create", "secrets") };
-        wait::until(SOON, format!("{user} to have rights"), async || {
+        wait::until(TIME_LIMIT, format!("{user} to have rights"), async || {
             (can_i(verb, what).await == "yes").then_some(())
         })
         .await
@@ -63,7 +63,7 @@ async fn editors_and_administrators_of_a_namespace_have_no_permission_to_delegat
     let bind =
         ["create", "rolebinding", "delegates", "-n", &namespace, "--role=delegates", "--user=rights-edit"];
     environment.kubectl(&bind).await.unwrap();
-    wait::until(SOON, "the right to delegate", async || {
+    wait::until(TIME_LIMIT, "the right to delegate", async || {
         let response = environment.can_i(&["create", KINDS[0], "-n", &namespace, "--as=rights-edit"]).await;
         (response == "yes").then_some(())
     })

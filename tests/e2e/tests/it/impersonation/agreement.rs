@@ -260,7 +260,7 @@ async fn the_proxy_and_the_api_server_make_the_same_impersonation_decisions() {
 }
 
 #[tokio::test]
-async fn they_make_the_same_decisions_for_a_service_account_that_impersonates_its_node() {
+async fn both_make_the_same_decisions_for_a_service_account_that_impersonates_its_node() {
     const TEST: &str = "agreement about associated nodes";
     let Some(installed) = installed::shared(TEST).await else { return };
     if !is_constrained(&installed, TEST).await {

@@ -7,11 +7,11 @@ use pinniped_e2e::walkthrough::CONCIERGE;
 use pinniped_test_support::{tools, wait};
 use serde_json::{Value, json};
 
-use crate::installed::{self, Installed, SOON};
+use crate::installed::{self, Installed, TIME_LIMIT};
 
 /// A script that listens on the port in its first argument, keeps the socket open, and executes the
 /// program in the other arguments.
-const TAKER: &str = "#!/usr/bin/perl
+const PORT_HOLDER: &str = "#!/usr/bin/perl
 use IO::Socket::INET;
 $^F = 255;
 my $port = shift;
@@ -24,7 +24,7 @@ exec @ARGV;
 async fn log_with_port_taken(installed: &Installed, port: u16, wanted: &str) -> (String, u32) {
     let name = format!("port-{port}-in-use");
     let taker: PathBuf = installed.world().dir().join(&name);
-    std::fs::write(&taker, TAKER).unwrap();
+    std::fs::write(&taker, PORT_HOLDER).unwrap();
     std::fs::set_permissions(&taker, std::fs::Permissions::from_mode(0o755)).unwrap();
     installed.pods().register(&name, taker);
 
@@ -48,7 +48,7 @@ async fn log_with_port_taken(installed: &Installed, port: u16, wanted: &str) -> 
     kubectl.apply(&deployment.to_string()).await.unwrap();
 
     let own = || installed.pods().list(CONCIERGE).into_iter().find(|(pod, _)| pod.starts_with(&name));
-    let found = wait::until_ok(SOON, format!("the log to say {wanted:?}"), async || {
+    let found = wait::until_ok(TIME_LIMIT, format!("the log to say {wanted:?}"), async || {
         let (_, pod) = own().ok_or_else(|| anyhow::anyhow!("no pod"))?;
         let log = std::fs::read_to_string(&pod.log)?;
         anyhow::ensure!(log.contains(wanted), "{log}");

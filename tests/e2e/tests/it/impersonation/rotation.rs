@@ -8,7 +8,7 @@ use pinniped_test_support::wait;
 use serde_json::json;
 
 use super::{Connection, Lines, Protocol, get, tls};
-use crate::installed::{self, Installed, SOON};
+use crate::installed::{self, Installed, TIME_LIMIT};
 
 /// Returns the certificate that the proxy presents.
 async fn shown(installed: &Installed) -> Vec<u8> {
@@ -34,7 +34,7 @@ async fn a_new_serving_certificate_is_used_for_new_connections_and_open_ones_con
     secrets.delete(name, &DeleteParams::default()).await.unwrap();
     // Two pods serve, and each loads the certificate independently: several handshakes in a row
     // must present the new one. A failed handshake panics in `shown`.
-    let new = wait::until(SOON, "a new serving certificate", async || {
+    let new = wait::until(TIME_LIMIT, "a new serving certificate", async || {
         let mut seen = Vec::new();
         for _ in 0..4 {
             seen.push(shown(&installed).await);

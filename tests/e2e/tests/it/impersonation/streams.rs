@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
 use super::{Connection, Lines, Protocol, audited, get, service_account, tls, token_of};
-use crate::installed::{self, Credentials, Installed, SOON};
+use crate::installed::{self, Credentials, Installed, TIME_LIMIT};
 
 /// Creates a namespace, and a user with the same name who has all permissions for its ConfigMaps.
 async fn prepare(installed: &Installed, name: &str) -> Credentials {
@@ -155,7 +155,7 @@ async fn a_service_account_may_watch_over_websocket_with_its_token_as_a_subproto
     assert_eq!(response.status, 101, "{}", response.head);
     create(&installed, "watch-token", "framed").await;
     let mut bytes = (&response.rest[..]).chain(&mut response.stream);
-    let frame = tokio::time::timeout(SOON, read_frame(&mut bytes)).await.unwrap();
+    let frame = tokio::time::timeout(TIME_LIMIT, read_frame(&mut bytes)).await.unwrap();
     is_added(&serde_json::from_slice(&frame).unwrap(), "framed");
     drop(response);
     let event = audited(&installed, "subprotocol/1").await;
@@ -180,7 +180,7 @@ async fn a_watch_over_websocket_works() {
     assert!(response.head.to_lowercase().contains("x-content-type-options: nosniff"), "{}", response.head);
     create(&installed, "watch-websocket", "framed").await;
     let mut bytes = (&response.rest[..]).chain(&mut response.stream);
-    let frame = tokio::time::timeout(SOON, read_frame(&mut bytes)).await.unwrap();
+    let frame = tokio::time::timeout(TIME_LIMIT, read_frame(&mut bytes)).await.unwrap();
     is_added(&serde_json::from_slice(&frame).unwrap(), "framed");
 }
 

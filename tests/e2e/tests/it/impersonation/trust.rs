@@ -10,7 +10,7 @@ use pinniped_test_support::wait;
 use serde_json::{Value, json};
 
 use super::{Connection, Protocol, audited, get, large::front_proxy, who_am_i, with};
-use crate::installed::{self, Installed, SOON};
+use crate::installed::{self, Installed, TIME_LIMIT};
 
 const NAME: &str = "extension-apiserver-authentication";
 
@@ -49,14 +49,15 @@ async fn an_added_or_removed_client_ca_applies_to_the_next_request_on_open_conne
 
     let before = trust.read("client-ca-file").await;
     trust.write("client-ca-file", &format!("{before}{}", other.certificate_pem)).await;
-    let known = wait::until(SOON, "the new CA to count", async || name_of(&mut connection, &[]).await).await;
+    let known =
+        wait::until(TIME_LIMIT, "the new CA to count", async || name_of(&mut connection, &[]).await).await;
     assert_eq!(known.unwrap(), "trust-user");
     let mut old =
         Connection::open(&installed, Protocol::Http2, &installed.certificate("trust-old", None).into()).await;
     assert_eq!(name_of(&mut old, &[]).await.unwrap(), "trust-old");
 
     trust.write("client-ca-file", &before).await;
-    wait::until(SOON, "the CA to count no longer", async || {
+    wait::until(TIME_LIMIT, "the CA to count no longer", async || {
         (connection.send_request(get("/version")).await.status == 401).then_some(())
     })
     .await
@@ -88,7 +89,7 @@ async fn header_names_of_the_front_proxy_follow_the_cluster() {
     for (key, value) in keys {
         trust.write(key, value).await;
     }
-    let named = wait::until(SOON, "the new header names to count", async || {
+    let named = wait::until(TIME_LIMIT, "the new header names to count", async || {
         let user = name_of(&mut connection, &printed).await?;
         let group = [("x-trust-user", "u"), ("x-trust-group", "g"), ("x-trust-extra-k", "v")];
         let response = connection.send_request(with(who_am_i(), &group)).await.json();

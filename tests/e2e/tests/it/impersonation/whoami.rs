@@ -11,7 +11,7 @@ use super::{
     CREDENTIAL_ID, audited, create_webhook_user, credential_id, get, log_in, post, send_request,
     service_account, token_of, who_am_i, with,
 };
-use crate::installed::{self, Credentials, Installed, SOON};
+use crate::installed::{self, Credentials, Installed, TIME_LIMIT};
 
 async fn user_of(installed: &Installed, credentials: &Credentials) -> Value {
     let response = send_request(installed, credentials, who_am_i()).await;
@@ -24,7 +24,7 @@ async fn a_certificate_from_a_login_names_its_user_and_groups() {
     let Some(installed) = installed::shared("whoami with the certificate of a login").await else { return };
     create_webhook_user(&installed, "whoami-user", "whoami-b,whoami-a").await;
     let login =
-        wait::until_ok(SOON, "the user to be known", async || log_in(&installed, "whoami-user").await);
+        wait::until_ok(TIME_LIMIT, "the user to be known", async || log_in(&installed, "whoami-user").await);
     let login = login.await.unwrap();
     let id = credential_id(&login.certificate.as_ref().unwrap().certificate_pem);
     // A certificate stores groups in one DER SET, so they are sorted by their encoding.
@@ -52,7 +52,7 @@ async fn a_legacy_service_account_token_names_its_account() {
     let secret = json!({"metadata": {"name": "legacy", "annotations": {"kubernetes.io/service-account.name": "caller"}},
         "type": "kubernetes.io/service-account-token"});
     secrets.create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.unwrap();
-    let token = wait::until(SOON, "the legacy token", async || {
+    let token = wait::until(TIME_LIMIT, "the legacy token", async || {
         let data = secrets.get("legacy").await.ok()?.data?;
         String::from_utf8(data.get("token")?.0.clone()).ok()
     })

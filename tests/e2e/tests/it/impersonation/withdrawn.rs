@@ -17,7 +17,7 @@ use serde_json::json;
 
 use super::whoami::UNAUTHORIZED;
 use super::{Connection, Protocol, create_webhook_user, get, log_in, send_request, who_am_i};
-use crate::installed::{self, PROXY_ACCOUNT, SOON};
+use crate::installed::{self, PROXY_ACCOUNT, TIME_LIMIT};
 use crate::shutdown;
 
 #[tokio::test]
@@ -39,7 +39,7 @@ async fn without_its_own_permission_to_impersonate_the_proxy_returns_the_api_ser
         "users \"{user}\" is forbidden: User \"{PROXY_ACCOUNT}\" cannot impersonate resource \"users\" in API group \
          \"\" at the cluster scope"
     );
-    let refused = wait::until_ok(SOON, "the refusal of the API server", async || {
+    let refused = wait::until_ok(TIME_LIMIT, "the refusal of the API server", async || {
         let message = connection.send_request(get(path)).await;
         anyhow::ensure!(message.status == 403 && message.message().1 == wanted, "{message:?}");
         Ok(())
@@ -50,7 +50,7 @@ async fn without_its_own_permission_to_impersonate_the_proxy_returns_the_api_ser
     binding.metadata.resource_version = None;
     binding.metadata.uid = None;
     bindings.create(&PostParams::default(), &binding).await.unwrap();
-    wait::until(SOON, "the right to be back", async || {
+    wait::until(TIME_LIMIT, "the right to be back", async || {
         (connection.send_request(get(path)).await.status == 200).then_some(())
     })
     .await
@@ -61,7 +61,7 @@ async fn without_its_own_permission_to_impersonate_the_proxy_returns_the_api_ser
 #[tokio::test]
 async fn a_proxy_whose_service_account_is_deleted_is_not_ready_until_the_account_exists_again() {
     /// An idle pod is checked once a minute, and the API server caches a token.
-    const NOTICED: Duration = Duration::from_secs(90);
+    const DETECTION_LIMIT: Duration = Duration::from_secs(90);
     let Some(installed) = installed::alone("the proxy's service account is gone").await else { return };
     let user = "account-of-proxy";
     let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}]);
@@ -84,20 +84,23 @@ async fn a_proxy_whose_service_account_is_deleted_is_not_ready_until_the_account
         }
         Ok(())
     };
-    wait::until_ok(SOON, "all pods to serve", async || pods_answer(200, 200).await).await.unwrap();
+    wait::until_ok(TIME_LIMIT, "all pods to serve", async || pods_answer(200, 200).await).await.unwrap();
 
     let name = PROXY_ACCOUNT.rsplit(':').next().context("a name").unwrap();
     let accounts = Api::<ServiceAccount>::namespaced(installed.admin().await, CONCIERGE);
     let mut account = accounts.get(name).await.unwrap();
     accounts.delete(name, &DeleteParams::default()).await.unwrap();
     let noticed =
-        wait::until_ok(NOTICED, "all pods to be not ready", async || pods_answer(502, 500).await).await;
+        wait::until_ok(DETECTION_LIMIT, "all pods to be not ready", async || pods_answer(502, 500).await)
+            .await;
 
     // Restored before any assertion can fail, because other tests follow.
     account.metadata.resource_version = None;
     account.metadata.uid = None;
     accounts.create(&PostParams::default(), &account).await.unwrap();
-    wait::until_ok(NOTICED, "all pods to serve again", async || pods_answer(200, 200).await).await.unwrap();
+    wait::until_ok(DETECTION_LIMIT, "all pods to serve again", async || pods_answer(200, 200).await)
+        .await
+        .unwrap();
     noticed.unwrap();
 }
 
@@ -106,7 +109,7 @@ async fn a_new_signer_invalidates_old_credentials_at_the_next_request_and_new_lo
     let Some(installed) = installed::alone("a new signer").await else { return };
     let user = "rotation-signer";
     create_webhook_user(&installed, user, "g").await;
-    let login = wait::until_ok(SOON, "the user to be known", async || log_in(&installed, user).await);
+    let login = wait::until_ok(TIME_LIMIT, "the user to be known", async || log_in(&installed, user).await);
     let old = login.await.unwrap();
     let mut connection = Connection::open(&installed, Protocol::Http2, &old).await;
     assert_eq!(connection.send_request(who_am_i()).await.status, 201);
@@ -114,14 +117,14 @@ async fn a_new_signer_invalidates_old_credentials_at_the_next_request_and_new_lo
     let secrets = Api::<Secret>::namespaced(installed.admin().await, CONCIERGE);
     let name = "pinniped-concierge-impersonation-proxy-signer-ca-certificate";
     secrets.delete(name, &DeleteParams::default()).await.unwrap();
-    let refused = wait::until(SOON, "the old credential to be refused", async || {
+    let refused = wait::until(TIME_LIMIT, "the old credential to be refused", async || {
         let response = connection.send_request(who_am_i()).await;
         (response.status == 401).then_some(response.body)
     });
     assert_eq!(refused.await.unwrap(), UNAUTHORIZED);
 
     // Each of the two pods issues and accepts certificates; both must have loaded the new signer.
-    wait::until_ok(SOON, "logins to work everywhere", async || {
+    wait::until_ok(TIME_LIMIT, "logins to work everywhere", async || {
         let new = log_in(&installed, user).await?;
         for _ in 0..4 {
             let response = send_request(&installed, &new, who_am_i()).await;

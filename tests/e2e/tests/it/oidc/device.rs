@@ -10,7 +10,7 @@ use pinniped_test_support::control_plane::tail;
 use pinniped_test_support::identity_provider::{Kind, PINNY};
 use pinniped_test_support::wait;
 
-use super::environment::{DISCOVERY, SOON, Stage, stage};
+use super::environment::{DISCOVERY, Stage, TIME_LIMIT, stage};
 
 /// Returns the link and the code that `pinniped` prints.
 fn instructions(printed: &str) -> Option<(String, String)> {
@@ -33,7 +33,7 @@ async fn log_in(
     let Running::Guarded(mut process) = running else { anyhow::bail!("it is not guarded") };
     let file = installed.world().control_plane().log_file(&log);
     let printed = || tail(&file, 60);
-    let (link, code) = wait::until_ok(SOON, "the link and the code", async || {
+    let (link, code) = wait::until_ok(TIME_LIMIT, "the link and the code", async || {
         instructions(&printed()).with_context(printed)
     })
     .await?;
@@ -57,7 +57,7 @@ async fn a_browser_elsewhere_completes_the_device_flow_of_keycloak() {
         browser.click("[type=submit]").await?;
         stage.login.provider.enter_password(browser, PINNY.name, PINNY.password).await?;
         browser.click("#kc-login[name=accept]").await?;
-        wait::until_ok(SOON, "the page after the login", async || {
+        wait::until_ok(TIME_LIMIT, "the page after the login", async || {
             let text = browser.text().await?;
             anyhow::ensure!(text.contains("Device Login Successful"), "{text}");
             Ok(())
@@ -81,7 +81,7 @@ async fn a_browser_elsewhere_completes_the_device_flow_of_oidc_provider() {
         browser.click("[form='op.deviceConfirmForm']:not([name=abort])").await?;
         provider.enter_password(browser, PINNY.name, PINNY.password).await?;
         provider.consent(browser).await?;
-        wait::until_ok(SOON, "the page after the login", async || {
+        wait::until_ok(TIME_LIMIT, "the page after the login", async || {
             let text = browser.text().await?;
             anyhow::ensure!(text.contains("Sign-in Success"), "{text}");
             Ok(())

@@ -16,7 +16,7 @@ use tokio::sync::{OnceCell, RwLockReadGuard};
 use crate::installed::{self, InstallationGuard};
 
 /// Time limit until a program opens the browser.
-pub(super) const SOON: Duration = Duration::from_secs(60);
+pub(super) const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// A command that every authenticated user may run, and that consists of one request: with more,
 /// kubectl repeats a failed login. The permissions of the group depend on other tests.
@@ -97,7 +97,7 @@ impl Stage {
         let command = command.run(None);
         tokio::pin!(command);
         let link = tokio::select! {
-            link = self.login.links.link(before, SOON) => link.unwrap(),
+            link = self.login.links.link(before, TIME_LIMIT) => link.unwrap(),
             output = &mut command => panic!("the command opened no link: {output:?}"),
         };
         let person = async {

@@ -2,7 +2,7 @@
 
 use pinniped_test_support::identity_provider::{Kind, PINNY};
 
-use super::environment::{SOON, Stage, stage};
+use super::environment::{Stage, TIME_LIMIT, stage};
 use crate::howto_page;
 
 const PAGE: &str = "docs/howto/oidc.md";
@@ -26,7 +26,7 @@ async fn the_page_configures_keycloak_and_a_user_logs_in() {
     let page = howto_page::run(installed, "howto-oidc", &blocks);
     let person = async {
         let browser = stage.browser();
-        browser.open(&login.links.link(0, SOON).await?).await?;
+        browser.open(&login.links.link(0, TIME_LIMIT).await?).await?;
         provider.log_in(browser, &PINNY).await
     };
     let (printed, person) = tokio::join!(page, person);

@@ -4,7 +4,7 @@ use pinniped_test_support::{tools, wait};
 use serde_json::json;
 
 use super::environment::{Tokens, account_of, shared};
-use crate::installed::SOON;
+use crate::installed::TIME_LIMIT;
 
 const TOKEN: &[&str] = &["ServiceAccountToken"];
 
@@ -95,7 +95,7 @@ async fn a_definition_without_the_strategy_disables_it_and_is_logged() {
     let entry = json!({"status": {"strategies": [{"type": "ServiceAccountToken", "status": "Error",
         "reason": "Pending", "message": "m", "lastUpdateTime": "2026-01-01T00:00:00Z"}]}});
     let (resource, name) = tokens.issuer();
-    let served = wait::until_ok(SOON, "the definition to be served", async || {
+    let served = wait::until_ok(TIME_LIMIT, "the definition to be served", async || {
         let args =
             ["patch", &resource, &name, "--subresource=status", "--type=merge", "--dry-run=server", "-p"];
         let output = kubectl.run(&[&args[..], &[&entry.to_string()]].concat()).await?;
@@ -105,7 +105,7 @@ async fn a_definition_without_the_strategy_disables_it_and_is_logged() {
     served.await.unwrap();
     tokens.configure(json!({"mode": "enabled", "namespace": tokens.users()})).await;
     let wanted = "does not have the strategy ServiceAccountToken";
-    let printed = wait::until(SOON, "a log line", async || {
+    let printed = wait::until(TIME_LIMIT, "a log line", async || {
         tokens.own.pods.logs(tokens.own.app).contains(wanted).then_some(())
     });
     tokens.own.check(printed.await);

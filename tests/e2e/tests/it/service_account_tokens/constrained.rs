@@ -4,7 +4,7 @@ use pinniped_test_support::wait;
 use serde_json::{Value, json};
 
 use super::environment::{Tokens, account_of};
-use crate::installed::SOON;
+use crate::installed::TIME_LIMIT;
 
 async fn rules(tokens: &Tokens, name: &str) -> Value {
     let args = ["get", "clusterrole", name, "-o", "jsonpath={.rules}"];
@@ -66,7 +66,7 @@ async fn roles_use_constrained_impersonation_where_the_api_server_supports_it() 
 
     // After the feature is disabled, a login restores the old form of its role.
     tokens.configure(json!({"constrainedImpersonation": "disabled"})).await;
-    let old = wait::until_ok(SOON, "the old form", async || {
+    let old = wait::until_ok(TIME_LIMIT, "the old form", async || {
         tokens.log_in(&user).await;
         let rules = rules(&tokens, &name).await;
         anyhow::ensure!(rules[0]["verbs"][0] == "impersonate", "{rules}");

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use super::webhook::{Webhook, token_of};
-use crate::installed::SOON;
+use crate::installed::TIME_LIMIT;
 use crate::separate_concierge::{SeparateConcierge, manifest, with_proxy};
 
 /// The opt-in manifest.
@@ -136,7 +136,7 @@ impl Tokens {
                 "tls": {"certificateAuthorityData": self.webhook.ca}}});
         self.own.world.kubectl().apply(&object.to_string()).await.unwrap();
         // Every replica must have loaded the authenticator.
-        let ready = wait::until_ok(SOON, "logins to be judged by all replicas", async || {
+        let ready = wait::until_ok(TIME_LIMIT, "logins to be judged by all replicas", async || {
             for _ in 0..6 {
                 let status = self.try_log_in(&self.first(), &["ClientCertificate"]).await?;
                 anyhow::ensure!(status["credential"]["clientCertificateData"].is_string(), "{status}");
@@ -173,7 +173,7 @@ impl Tokens {
         spec.as_object_mut().unwrap().extend(further.as_object().unwrap().clone());
         self.configure(spec).await;
         self.await_strategy("Success", "Listening", "service account token exchange is ready").await;
-        let ready = wait::until_ok(SOON, "all replicas to issue tokens", async || {
+        let ready = wait::until_ok(TIME_LIMIT, "all replicas to issue tokens", async || {
             for _ in 0..6 {
                 let status = self.try_log_in(&self.first(), &["ServiceAccountToken"]).await?;
                 anyhow::ensure!(status["credential"]["token"].is_string(), "{status}");
@@ -197,7 +197,7 @@ impl Tokens {
 
     /// Waits for an entry of the strategy whose message contains this text.
     pub(crate) async fn await_strategy(&self, status: &str, reason: &str, message: &str) {
-        let waited = wait::until_ok(SOON, format!("{status}/{reason}: {message}"), async || {
+        let waited = wait::until_ok(TIME_LIMIT, format!("{status}/{reason}: {message}"), async || {
             let entry = self.entry().await?.unwrap_or_default();
             let fits = entry["status"] == status
                 && entry["reason"] == reason
@@ -251,7 +251,7 @@ impl Tokens {
         let audit_id = format!("refused-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
         let status = self.try_log_in_as(user, accept, &audit_id).await.unwrap();
         assert_eq!(status, json!({"message": "authentication failed"}), "{user}");
-        let line = wait::until(SOON, "a line of the audit log", async || {
+        let line = wait::until(TIME_LIMIT, "a line of the audit log", async || {
             let mut lines = self.audit_lines().into_iter();
             lines.find(|line| line["auditID"] == audit_id.as_str() && line["reason"].is_string())
         });

@@ -6,7 +6,7 @@ use pinniped_test_support::wait;
 use serde_json::{Value, json};
 
 use super::environment::{Login, Tokens, account_of, secret_of, shared};
-use crate::installed::SOON;
+use crate::installed::TIME_LIMIT;
 
 /// Path of a request that needs permission and has no effect.
 const PODS: &str = "/api/v1/pods";
@@ -173,7 +173,7 @@ async fn two_logins_share_their_objects_and_each_can_be_revoked_alone() {
     tokens.who_am_i(&one).await;
     let users = tokens.users();
     tokens.own.world.kubectl().output(&["delete", "secret", "-n", &users, &secret]).await.unwrap();
-    let revoked = wait::until_ok(SOON, "the token to be revoked", async || {
+    let revoked = wait::until_ok(TIME_LIMIT, "the token to be revoked", async || {
         let (code, response) =
             tokens.send_request(&one.token, &one.headers(), super::environment::SELF_REVIEW).await;
         anyhow::ensure!(code == 401, "{code} {response}");
@@ -245,14 +245,14 @@ async fn a_repeated_login_sends_two_requests() {
             })
             .collect()
     };
-    let counted = wait::until(SOON, "the calls of the first login", async || {
+    let counted = wait::until(TIME_LIMIT, "the calls of the first login", async || {
         let calls = calls();
         calls.iter().any(|call| call == "create serviceaccounts/token").then_some(calls)
     });
     let cold = counted.await.unwrap();
     assert!(cold.contains(&"create clusterroles".to_owned()), "{cold:?}");
     tokens.log_in(&warm).await;
-    let counted = wait::until(SOON, "the calls of the second login", async || {
+    let counted = wait::until(TIME_LIMIT, "the calls of the second login", async || {
         let calls = calls().split_off(cold.len());
         calls.iter().any(|call| call == "create serviceaccounts/token").then_some(calls)
     });

@@ -4,7 +4,7 @@ use pinniped_e2e::walkthrough::CONCIERGE;
 use pinniped_test_support::wait;
 
 use crate::howto_page;
-use crate::installed::{self, Installed, SOON};
+use crate::installed::{self, Installed, TIME_LIMIT};
 
 const PAGE: &str = "docs/howto/managed-clusters.md";
 
@@ -43,7 +43,7 @@ async fn as_it_was(installed: &Installed) {
     let deployment = ["deployment/pinniped-concierge", "-n", CONCIERGE];
     kubectl.output(&[&["rollout", "restart"][..], &deployment].concat()).await.unwrap();
     kubectl.output(&[&["rollout", "status"][..], &deployment, &["--timeout=60s"]].concat()).await.unwrap();
-    let responses = wait::until_ok(SOON, "the proxy to answer", async || {
+    let responses = wait::until_ok(TIME_LIMIT, "the proxy to answer", async || {
         Ok(tokio::net::TcpStream::connect((installed.address, 443)).await?)
     });
     responses.await.unwrap();

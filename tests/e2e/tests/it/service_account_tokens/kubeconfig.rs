@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::environment::{Tokens, shared};
 use super::webhook::token_of;
 use crate::cli::Home;
-use crate::installed::SOON;
+use crate::installed::TIME_LIMIT;
 
 /// Runs `get kubeconfig` for the strategy, with these further flags.
 pub(super) async fn kubeconfig(tokens: &Tokens, home: &Home, flags: &[&str]) {
@@ -74,7 +74,7 @@ async fn a_static_tokens_kubeconfig_works_at_once_and_for_its_user_only() {
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "kubeconfig-testers"}]});
     world.kubectl().apply(&binding.to_string()).await.unwrap();
-    let listed = wait::until_ok(SOON, "the group's rights", async || {
+    let listed = wait::until_ok(TIME_LIMIT, "the group's rights", async || {
         home.kubectl(world, &get, &[]).await.success().map(drop)
     });
     listed.await.unwrap();

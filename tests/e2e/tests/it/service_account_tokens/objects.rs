@@ -4,7 +4,7 @@ use pinniped_test_support::wait;
 use serde_json::{Value, json};
 
 use super::environment::{MANIFEST, SUBJECT, Tokens, account_of, shared};
-use crate::installed::{self, PROXY_ACCOUNT, SOON};
+use crate::installed::{self, PROXY_ACCOUNT, TIME_LIMIT};
 
 async fn object(tokens: &Tokens, kind: &str, name: &str) -> Value {
     let users = tokens.users();
@@ -19,7 +19,7 @@ async fn patch(tokens: &Tokens, kind: &str, name: &str, patch: Value) {
 }
 
 #[tokio::test]
-async fn the_objects_of_an_identity_are_exactly_these() {
+async fn an_identity_has_exactly_the_documented_objects() {
     let Some(tokens) = shared().await else { return };
     let user = json!({"username": "objects/First Last", "uid": "u", "groups": ["b", "a"], "extra": {"acme.io/k": ["x"]}});
     let (name, _) = account_of(&tokens.log_in(&user).await);
@@ -87,7 +87,7 @@ async fn a_role_with_additional_permissions_is_restored_or_removed() {
         {"op": "remove", "path": "/metadata/ownerReferences"}]);
     patch(&tokens, "clusterrolebinding", &bound, subject).await;
 
-    let soon = 2 * SOON;
+    let soon = 2 * TIME_LIMIT;
     let restored = wait::until_ok(soon, "the role to be restored", async || {
         let rules = object(&tokens, "clusterroles", &name).await["rules"].clone();
         anyhow::ensure!(rules == made, "{rules}");
@@ -116,7 +116,7 @@ async fn a_role_with_additional_permissions_is_restored_or_removed() {
     }
     // Its user can recover: the next login creates the missing objects, at the latest when no cache
     // contains them.
-    let again = wait::until_ok(3 * SOON, "a login that works again", async || {
+    let again = wait::until_ok(3 * TIME_LIMIT, "a login that works again", async || {
         let login = tokens.log_in(&json!({"username": "objects-group"})).await;
         let (code, response) =
             tokens.send_request(&login.token, &login.headers(), super::environment::SELF_REVIEW).await;
@@ -174,7 +174,7 @@ async fn the_concierge_may_write_the_objects_of_users_and_no_others() {
     ];
     for (account, args, reason) in refused {
         // A policy takes effect a moment after it was applied.
-        let denied = wait::until_ok(SOON, format!("{args:?} to be refused"), async || {
+        let denied = wait::until_ok(TIME_LIMIT, format!("{args:?} to be refused"), async || {
             let error = try_as(&tokens, account, &args).await;
             anyhow::ensure!(error.contains("ValidatingAdmissionPolicy") && error.contains(reason), "{error}");
             Ok(())

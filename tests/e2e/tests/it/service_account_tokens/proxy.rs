@@ -14,7 +14,7 @@ use tokio::process::Child;
 
 use super::environment::{Tokens, shared};
 use super::webhook::token_of;
-use crate::installed::SOON;
+use crate::installed::TIME_LIMIT;
 
 /// A running proxy with its user's home.
 struct Proxy {
@@ -52,7 +52,9 @@ impl Proxy {
         let mut command = pinniped(home.path(), &["proxy", "--output", file.to_str().unwrap()], &kubeconfig);
         command.stdin(Stdio::null()).stdout(Stdio::null());
         let child = tokio::process::Command::from(command).kill_on_drop(true).spawn().unwrap();
-        wait::until(SOON, "the proxy's kubeconfig", async || file.exists().then_some(())).await.unwrap();
+        wait::until(TIME_LIMIT, "the proxy's kubeconfig", async || file.exists().then_some(()))
+            .await
+            .unwrap();
         Self { home, _child: child }
     }
 
@@ -194,7 +196,7 @@ async fn a_login_that_was_revoked_is_replaced_by_the_next_one() {
     admin.output(&["delete", "-n", &users, first.trim()]).await.unwrap();
 
     // The API server caches a token for ten seconds before it rejects it; the user can continue.
-    let replaced = wait::until_ok(SOON, "another login", async || {
+    let replaced = wait::until_ok(TIME_LIMIT, "another login", async || {
         let response = kubectl.run(&whoami).await?;
         let now = admin.output(&listing).await?;
         anyhow::ensure!(!now.is_empty() && now != first, "{} {}", response.stdout, response.stderr);

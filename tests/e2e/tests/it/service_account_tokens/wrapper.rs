@@ -11,7 +11,7 @@ use super::environment::{Tokens, shared};
 use super::kubeconfig::{forbidden, kubeconfig};
 use super::webhook::token_of;
 use crate::cli::Home;
-use crate::installed::SOON;
+use crate::installed::TIME_LIMIT;
 
 const REFUSED: &str =
     "Error: this cluster requires impersonation headers, which this kubectl does not support; ";
@@ -69,7 +69,7 @@ async fn a_signal_to_the_wrapper_terminates_the_watch() {
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "wrapper-watcher"}]});
     tokens.own.world.kubectl().apply(&binding.to_string()).await.unwrap();
     let list = ["get", "configmaps", "--namespace=default", "-o", "name"];
-    let listed = wait::until_ok(SOON, "the user's rights", async || {
+    let listed = wait::until_ok(TIME_LIMIT, "the user's rights", async || {
         run(wrapped(&tokens, &home, dir.path(), &list), None).await?.success().map(drop)
     });
     listed.await.unwrap();
@@ -80,7 +80,7 @@ async fn a_signal_to_the_wrapper_terminates_the_watch() {
     let mut child = command.spawn().unwrap();
     let seen = async |name: &str| {
         let line = format!("configmap/{name}\n");
-        let seen = wait::until(SOON, "an object in the watch", async || {
+        let seen = wait::until(TIME_LIMIT, "an object in the watch", async || {
             std::fs::read_to_string(&output).unwrap().contains(&line).then_some(())
         });
         seen.await.unwrap();
@@ -94,7 +94,7 @@ async fn a_signal_to_the_wrapper_terminates_the_watch() {
     assert_eq!(left_in(dir.path()), 1);
     let id = child.id().to_string();
     assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
-    let ended = wait::until(SOON, "the wrapper's end", async || child.try_wait().unwrap());
+    let ended = wait::until(TIME_LIMIT, "the wrapper's end", async || child.try_wait().unwrap());
     // kubectl exits with this code when a signal interrupts a watch.
     assert_eq!(ended.await.unwrap().code(), Some(1));
     assert_eq!(left_in(dir.path()), 0);

@@ -14,7 +14,7 @@ use crate::background::Open;
 /// The duration of upstream's test.
 const LONG: Duration = Duration::from_secs(70);
 /// Time limit of a response on a busy machine.
-const SOON: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 /// Size of the writes on the busy connection.
 const PIECE: usize = 32 << 10;
 
@@ -94,7 +94,7 @@ impl Echo {
         let (mut read, mut write) = self.0.split();
         let mut back = vec![0; bytes.len()];
         let both = async { tokio::try_join!(write.write_all(bytes), read.read_exact(&mut back)).map(drop) };
-        timeout(SOON, both).await.context("no response")?.context("the connection is broken")?;
+        timeout(TIME_LIMIT, both).await.context("no response")?.context("the connection is broken")?;
         ensure!(back == bytes, "other bytes came back");
         Ok(())
     }

@@ -171,7 +171,7 @@ const BOTH_STREAMS: &str = "echo out; echo err >&2; exit 3";
 const PATCH: &str = r#"[{"op": "add", "path": "/data/more", "value": "of it"}]"#;
 const IMAGE_FLAG: &str = "--image=example.com/busybox:of-the-matrix";
 /// Time limit of kubectl's own waiting.
-const SOON: &str = "--timeout=60s";
+const TIMEOUT_FLAG: &str = "--timeout=60s";
 
 /// The rows, in order.
 pub(super) static MATRIX: &[Row] = &[
@@ -205,7 +205,7 @@ pub(super) static MATRIX: &[Row] = &[
         .contains(&["configmap/seen"]),
     run("describe", &["describe", "configmap", "kube-root-ca.crt"]).contains(&["BEGIN CERTIFICATE"]),
     run("explain", &["explain", "pod.spec.containers.stdin"]).contains(&["stdin"]),
-    run("wait", &["wait", "--for=condition=Ready", "pod/target", SOON])
+    run("wait", &["wait", "--for=condition=Ready", "pod/target", TIMEOUT_FLAG])
         .contains(&["pod/target condition met"]),
     // Write commands.
     run("create", &["create", "configmap", "created", "--from-literal=key=value"])

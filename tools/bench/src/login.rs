@@ -37,7 +37,7 @@ use crate::run::requirements::Checks;
 use crate::table::Table;
 
 /// The requirements, by the prefixes of the names of their results.
-const MUSTS: [&str; 2] = ["CPU of a login, ms", "CPU of a login through the proxy, ms"];
+const REQUIREMENTS: [&str; 2] = ["CPU of a login, ms", "CPU of a login through the proxy, ms"];
 /// Limits of the CPU time of a login, in milliseconds.
 const DIRECT_LIMIT: f64 = 0.35;
 const PROXY_LIMIT: f64 = 0.5;
@@ -97,7 +97,7 @@ async fn measure(
             "tls": {"certificateAuthorityData": STANDARD.encode(&issuer.ca_pem)}}});
     world.kubectl().apply(&object.to_string()).await?;
 
-    let mut checks = Checks::new(&MUSTS);
+    let mut checks = Checks::new(&REQUIREMENTS);
     let mut table = Table::new(&["login with an ID token", "path", "logins/s", "CPU µs/login"]);
     let count = if options.quick { 500 } else { 4_000 };
     for signer in &signers {
@@ -114,7 +114,7 @@ async fn measure(
                 format!("{:.0}", result.rate),
                 format!("{:.0}", result.cpu * 1e6),
             ]);
-            let name = if port == API_PORT { MUSTS[0] } else { MUSTS[1] };
+            let name = if port == API_PORT { REQUIREMENTS[0] } else { REQUIREMENTS[1] };
             checks.at_most(format!("{name}, {}", signer.id()), Some(result.cpu * 1e3), limit);
         }
     }

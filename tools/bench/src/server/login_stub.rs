@@ -1,5 +1,5 @@
-//! The login: a Concierge that returns the same token for every request, so that `pinniped proxy`
-//! can be measured with it.
+//! The stub of a login: a Concierge that returns the same token for every request, so that
+//! `pinniped proxy` can be measured with it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,9 +20,9 @@ use super::{Handler, Listen};
 /// Lifetime of a login.
 const LIFETIME: SignedDuration = SignedDuration::from_mins(50);
 
-/// Flags of the login.
+/// Flags of the stub.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct LoginOptions {
+pub(crate) struct LoginStubOptions {
     #[command(flatten)]
     listen: Listen,
     /// The user to impersonate.
@@ -37,7 +37,7 @@ pub(crate) struct LoginOptions {
 }
 
 /// Runs the login until the process is terminated.
-pub(crate) async fn login(options: &LoginOptions) -> anyhow::Result<()> {
+pub(crate) async fn login_stub(options: &LoginStubOptions) -> anyhow::Result<()> {
     let token = std::fs::read_to_string(&options.token).context("could not read the token")?;
     let login =
         Login { token: token.trim().to_owned(), user: options.user.clone(), group: options.group.clone() };

@@ -1,8 +1,10 @@
 //! The log format of the server programs: one JSON object per line on stderr.
 //!
-//! [`log`] installs the format; [`value`] has values that a log line contains as JSON.
+//! [`log`] installs the format; [`value`] has values that a log line contains as JSON; [`clip`]
+//! limits the length of texts.
 
 #![forbid(unsafe_code)]
 
+pub mod clip;
 pub mod log;
 pub mod value;

@@ -5,12 +5,13 @@
 //! stderr. A warning has level `info` and `"warning": true`, as in upstream's encoder. Events of
 //! libraries (hyper, rustls, ...) are logged from `warn` on, and all of them only at level `all`.
 //!
-//! A field named `logger` moves to the front; a field named `error` moves to the end.
+//! A field named `logger` moves to the front; a field named `error` moves to the end. Long texts
+//! are cut, see [`crate::clip`].
 
 use std::fmt::Write as _;
 use std::io::Write as _;
 
-use crate::value;
+use crate::{clip, value};
 use jiff::Timestamp;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -166,7 +167,9 @@ impl Visit for Fields {
     fn record_str(&mut self, field: &Field, value: &str) {
         // A value from `json()` is already JSON; everything else is text.
         match value::raw(value) {
-            Some(raw) => self.put(field, raw.to_owned()),
+            Some(raw) if raw.len() <= clip::LONGEST_LIST => self.put(field, raw.to_owned()),
+            // JSON that is cut is a text.
+            Some(raw) => self.put(field, string(raw)),
             None => self.put(field, string(value)),
         }
     }
@@ -193,7 +196,7 @@ impl Visit for Fields {
 }
 
 fn string(text: &str) -> String {
-    serde_json::to_string(text).unwrap_or_else(|_| "\"\"".to_owned())
+    serde_json::to_string(&clip::clipped(text)).unwrap_or_else(|_| "\"\"".to_owned())
 }
 
 fn line(metadata: &Metadata<'_>, fields: &Fields, now: Timestamp) -> String {
@@ -334,6 +337,21 @@ mod tests {
         let lines = captured(LogLevel::Info, || tracing::info!(text = forged, "seen"));
         assert_eq!(lines.len(), 1);
         assert_eq!(lines[0]["text"], forged);
+    }
+
+    #[test]
+    fn long_texts_and_values_are_cut() {
+        let long = "a".repeat(1 << 20);
+        let lines = raw(LogLevel::Info, || {
+            let values = value::json(&[&long]);
+            tracing::info!(error = long, path = %long, names = values, "{long}");
+        });
+        assert!(lines[0].len() < 5 * clip::LONGEST_TEXT, "{} bytes", lines[0].len());
+        let line: serde_json::Value = serde_json::from_str(&lines[0]).unwrap();
+        for key in ["message", "path", "names", "error"] {
+            let text = line[key].as_str().unwrap();
+            assert!(text.contains("aaaa") && text.ends_with(" bytes]"), "{key}");
+        }
     }
 
     #[test]

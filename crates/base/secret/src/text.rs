@@ -1,9 +1,9 @@
 //! Secret text.
 
-use std::fmt;
+use std::{fmt, mem};
 
 use serde::{Deserialize, Serialize};
-use zeroize::{Zeroize, ZeroizeOnDrop};
+use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 /// A token or a private key in a serializable object.
 ///
@@ -23,6 +23,11 @@ impl SecretString {
     /// Returns the secret.
     pub fn expose(&self) -> &str {
         &self.0
+    }
+
+    /// Returns the secret without a copy.
+    pub(crate) fn into_zeroizing(mut self) -> Zeroizing<String> {
+        Zeroizing::new(mem::take(&mut self.0))
     }
 
     /// Returns whether the text is empty.

@@ -7,8 +7,10 @@ use aws_lc_rs::digest;
 use data_encoding::HEXLOWER;
 use zeroize::Zeroizing;
 
+use crate::text::SecretString;
+
 /// A bearer token. `Debug` prints nothing of it, and its memory is wiped on drop.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Token(Zeroizing<String>);
 
 impl Token {
@@ -25,6 +27,13 @@ impl Token {
     /// Returns the SHA-256 in lower-case hex, for comparisons and for logs that need a digest.
     pub fn sha256_hex(&self) -> String {
         HEXLOWER.encode(digest::digest(&digest::SHA256, self.0.as_bytes()).as_ref())
+    }
+}
+
+impl From<SecretString> for Token {
+    /// Takes the text without a copy.
+    fn from(secret: SecretString) -> Self {
+        Self(secret.into_zeroizing())
     }
 }
 

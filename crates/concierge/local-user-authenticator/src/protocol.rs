@@ -14,9 +14,8 @@ use pinniped_go_compat::json as gojson;
 use pinniped_http_server::{Body, body};
 use serde::{
     Deserialize, Serialize,
-    de::{DeserializeOwned, Deserializer, MapAccess, Visitor},
+    de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
-use serde_json::value::RawValue;
 use zeroize::Zeroizing;
 
 const API_VERSION: &str = "authentication.k8s.io/v1beta1";
@@ -88,12 +87,12 @@ pub fn check(parts: &Parts) -> Result<(), StatusCode> {
 /// The status of a response without a body.
 pub fn credentials(body: &[u8]) -> Result<Credentials, StatusCode> {
     // Only the first JSON value is parsed; the rest is ignored.
-    let mut values = serde_json::Deserializer::from_slice(body).into_iter::<Object>();
+    let mut values = serde_json::Deserializer::from_slice(body).into_iter::<Review>();
     let Some(first) = values.next() else {
         tracing::debug!(err = "EOF", "failed to decode body");
         return Err(StatusCode::BAD_REQUEST);
     };
-    let review = first.and_then(Review::try_from).map_err(|error| {
+    let review = first.map_err(|error| {
         // Only the kind of the error, because its text may quote the token.
         tracing::debug!(err = ?error.classify(), "failed to decode body");
         StatusCode::BAD_REQUEST
@@ -180,7 +179,9 @@ fn values(headers: &HeaderMap, name: &HeaderName) -> Vec<String> {
     headers.get_all(name).iter().map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()).collect()
 }
 
-/// The relevant part of a TokenReview.
+/// The relevant part of a TokenReview. As in Go's `encoding/json`, names of members match in any
+/// case, the last of several counts, and null counts as absent. Other members are skipped while
+/// they are read, because a body may have thousands of them.
 #[derive(Default)]
 struct Review {
     api_version: String,
@@ -188,68 +189,96 @@ struct Review {
     token: Zeroizing<String>,
 }
 
-impl TryFrom<Object> for Review {
-    type Error = serde_json::Error;
-
-    fn try_from(object: Object) -> Result<Self, serde_json::Error> {
-        let mut review = Self::default();
-        for (name, value) in object.0 {
-            match name.as_str() {
-                "apiversion" => set(&mut review.api_version, decode(&value)?),
-                "kind" => set(&mut review.kind, decode(&value)?),
-                "spec" => {
-                    for (name, value) in decode::<Object>(&value)?.unwrap_or_default().0 {
-                        match name.as_str() {
-                            "token" => set(&mut review.token, decode(&value)?.map(Zeroizing::new)),
-                            "audiences" => drop(decode::<Vec<Option<String>>>(&value)?),
-                            _ => {}
-                        }
-                    }
-                }
-                _ => {}
-            }
-        }
-        Ok(review)
-    }
-}
-
-/// Decodes a value; null counts as absent.
-fn decode<T: DeserializeOwned>(value: &RawValue) -> Result<Option<T>, serde_json::Error> {
-    serde_json::from_str(value.get())
-}
-
-fn set<T>(target: &mut T, value: Option<T>) {
-    if let Some(value) = value {
-        *target = value;
-    }
-}
-
-/// The members of a JSON object in their order, with names in lower case: Go's `encoding/json`
-/// matches names case-insensitively, and uses the last of several.
-#[derive(Default)]
-struct Object(Vec<(String, Box<RawValue>)>);
-
-impl<'de> Deserialize<'de> for Object {
+impl<'de> Deserialize<'de> for Review {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Members;
 
         impl<'de> Visitor<'de> for Members {
-            type Value = Object;
+            type Value = Review;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Object, A::Error> {
-                let mut members = Vec::new();
-                while let Some((name, value)) = map.next_entry::<String, Box<RawValue>>()? {
-                    members.push((name.to_ascii_lowercase(), value));
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Review, A::Error> {
+                let mut review = Review::default();
+                while let Some(name) = map.next_key::<String>()? {
+                    match name.to_ascii_lowercase().as_str() {
+                        "apiversion" => set(&mut review.api_version, map.next_value()?),
+                        "kind" => set(&mut review.kind, map.next_value()?),
+                        "spec" => {
+                            let spec: Option<Spec> = map.next_value()?;
+                            set(&mut review.token, spec.and_then(|spec| spec.0));
+                        }
+                        _ => drop(map.next_value::<IgnoredAny>()?),
+                    }
                 }
-                Ok(Object(members))
+                Ok(review)
             }
         }
 
         deserializer.deserialize_map(Members)
+    }
+}
+
+/// The token of a spec.
+struct Spec(Option<Zeroizing<String>>);
+
+impl<'de> Deserialize<'de> for Spec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Members;
+
+        impl<'de> Visitor<'de> for Members {
+            type Value = Spec;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Spec, A::Error> {
+                let mut token = None;
+                while let Some(name) = map.next_key::<String>()? {
+                    match name.to_ascii_lowercase().as_str() {
+                        "token" => token = map.next_value::<Option<String>>()?.map(Zeroizing::new).or(token),
+                        "audiences" => _ = map.next_value::<Option<Texts>>()?,
+                        _ => drop(map.next_value::<IgnoredAny>()?),
+                    }
+                }
+                Ok(Spec(token))
+            }
+        }
+
+        deserializer.deserialize_map(Members)
+    }
+}
+
+/// A list of texts, which is only validated.
+struct Texts;
+
+impl<'de> Deserialize<'de> for Texts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Items;
+
+        impl<'de> Visitor<'de> for Items {
+            type Value = Texts;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of texts")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Texts, A::Error> {
+                while items.next_element::<Option<String>>()?.is_some() {}
+                Ok(Texts)
+            }
+        }
+
+        deserializer.deserialize_seq(Items)
+    }
+}
+
+fn set<T>(target: &mut T, value: Option<T>) {
+    if let Some(value) = value {
+        *target = value;
     }
 }
 
@@ -316,7 +345,9 @@ mod tests {
             ("good", good.clone(), pair("u", "p")),
             ("colons in the password", review(r#"{"token":"u:p:q:"}"#), pair("u", "p:q:")),
             ("nothing around the colon", review(r#"{"token":":"}"#), pair("", "")),
-            ("audiences", review(r#"{"token":"u:p","audiences":["a"]}"#), pair("u", "p")),
+            ("audiences", review(r#"{"token":"u:p","audiences":["a",null]}"#), pair("u", "p")),
+            ("a number as audience", review(r#"{"token":"u:p","audiences":[1]}"#), None),
+            ("two specs", review(r#"{"token":"u:p"},"spec":{"x":{}},"Spec":null"#), pair("u", "p")),
             ("unknown members", review(r#"{"token":"u:p","x":{"y":[1]}}"#), pair("u", "p")),
             ("text behind", format!("{good} trailing"), pair("u", "p")),
             ("names in any case", good.replace("spec", "SPEC").replace("kind", "Kind"), pair("u", "p")),

@@ -59,19 +59,24 @@ impl Authenticator {
     {
         let (parts, body) = request.into_parts();
         protocol::check(&parts)?;
-        let body = collect(body).await?;
-        let credentials = protocol::credentials(&body)?;
+        // The body is dropped here: the request may wait for the checks of others.
+        let credentials = protocol::credentials(&collect(body).await?)?;
         self.authenticate(credentials).await
     }
 
     async fn authenticate(&self, credentials: Credentials) -> Result<AuthenticationResult, StatusCode> {
         let Credentials { username, password } = credentials;
+        let password = {
+            let whole = password;
+            passwords::significant(&whole)
+        };
         let Some(User { password_hash, groups }) = self.users.find(&username) else {
+            drop(username);
             tracing::debug!("user not found");
-            self.blocking(move || passwords::waste(password.as_bytes())).await?;
+            self.blocking(move || passwords::waste(&password)).await?;
             return Ok(AuthenticationResult::Unauthenticated);
         };
-        if !self.blocking(move || passwords::matches(&password_hash, password.as_bytes())).await? {
+        if !self.blocking(move || passwords::matches(&password_hash, &password)).await? {
             tracing::debug!("authentication failed: wrong password");
             return Ok(AuthenticationResult::Unauthenticated);
         }

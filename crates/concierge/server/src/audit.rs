@@ -3,6 +3,11 @@
 //! They are part of the API of the product (users, credentials and reasons of failed logins), so
 //! they are independent of the log level, and their keys have a fixed order. A token appears only
 //! as its SHA-256. User names and groups appear only if configured, see [`Auditor::new`].
+//!
+//! Clients and webhooks choose many of the texts. [`pinniped_logging::clip`] limits their length.
+//!
+//! An event is written before the request continues, so no event is lost when the process
+//! terminates; `docs/threat-model.md` describes the consequence.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,6 +16,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use pinniped_logging::clip::{clipped, clipped_list, clipped_map};
 use serde::Serialize;
 
 /// The destination of audit lines; each line includes its newline.
@@ -58,7 +64,7 @@ impl Auditor {
         );
         let mut event = Event { auditor: self, line, personal: String::new(), fields: String::new() };
         if !audit_id.is_empty() {
-            put(&mut event.line, "auditID", &json(audit_id));
+            put(&mut event.line, "auditID", &json(&clipped(audit_id)));
         }
         event
     }
@@ -73,7 +79,13 @@ pub struct Event<'a> {
 }
 
 impl Event<'_> {
-    /// Adds a field without personal information.
+    /// Adds a text without personal information, for example an error.
+    #[must_use]
+    pub fn text(self, key: &str, value: &str) -> Self {
+        self.field(key, &clipped(value))
+    }
+
+    /// Adds a field without personal information, whose length does not depend on clients.
     #[must_use]
     pub fn field<T: Serialize + ?Sized>(mut self, key: &str, value: &T) -> Self {
         put(&mut self.fields, key, &json(value));
@@ -83,7 +95,7 @@ impl Event<'_> {
     /// Adds a personal text.
     #[must_use]
     pub fn personal_text(mut self, key: &str, value: &str) -> Self {
-        let value = if self.auditor.personal { json(value) } else { json("redacted") };
+        let value = if self.auditor.personal { json(&clipped(value)) } else { json("redacted") };
         put(&mut self.personal, key, &value);
         self
     }
@@ -92,7 +104,7 @@ impl Event<'_> {
     #[must_use]
     pub fn personal_list(mut self, key: &str, values: &[String]) -> Self {
         let value = if self.auditor.personal {
-            json(values)
+            json(&clipped_list(values))
         } else {
             json(&[format!("redacted {} values", values.len())])
         };
@@ -104,7 +116,7 @@ impl Event<'_> {
     #[must_use]
     pub fn personal_map(mut self, key: &str, values: &BTreeMap<String, Vec<String>>) -> Self {
         let value = if self.auditor.personal {
-            json(values)
+            json(&clipped_map(values))
         } else {
             json(&BTreeMap::from([("redacted", format!("redacted {} keys", values.len()))]))
         };
@@ -196,6 +208,33 @@ mod tests {
                 "\n"
             )]
         );
+    }
+
+    #[test]
+    fn texts_of_clients_and_webhooks_are_cut_with_a_mark() {
+        let long = "\u{1}".repeat(1 << 20);
+        let many = vec!["g".to_owned(); 100_000];
+        let written = lines(true, |auditor| {
+            auditor
+                .event("TokenCredentialRequest Authenticated User", &long, now())
+                .personal_text("username", &long)
+                .personal_list("groups", &many)
+                .personal_map("extras", &BTreeMap::from([(long.clone(), many.clone())]))
+                .text("err", &long)
+                .emit();
+        });
+        // A character may take six bytes in JSON.
+        assert!(written[0].len() < 6 * 4 * (8 << 10) + 2 * (32 << 10) * 4 / 3, "{}", written[0].len());
+        let event: serde_json::Value = serde_json::from_str(&written[0]).expect("JSON");
+        let personal = &event["personalInfo"];
+        let key = personal["extras"].as_object().and_then(|extras| extras.keys().next()).expect("a key");
+        for text in [&event["auditID"], &event["err"], &personal["username"], &key.as_str().into()] {
+            assert!(text.as_str().is_some_and(|text| text.ends_with(" [truncated 1040384 bytes]")));
+        }
+        for list in [&personal["groups"], &personal["extras"][key]] {
+            let last = list.as_array().and_then(|list| list.last()).and_then(|last| last.as_str());
+            assert!(last.is_some_and(|last| last.starts_with("[truncated ")), "{last:?}");
+        }
     }
 
     #[test]

@@ -20,6 +20,7 @@ use pinniped_error::{causes, find};
 use pinniped_kube_request::identity::User;
 use pinniped_kube_types::status::generic_message;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use tokio::time::Instant;
 use zeroize::Zeroizing;
 
@@ -192,10 +193,12 @@ pub struct FullResponse {
 /// The members of a `metav1.Status` that make an error.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct StatusBody {
+struct StatusBody<'a> {
     kind: Option<String>,
     api_version: Option<String>,
-    status: Option<serde_json::Value>,
+    /// In objects of other kinds, this may be anything of any size.
+    #[serde(borrow)]
+    status: Option<&'a RawValue>,
     message: Option<String>,
     reason: Option<String>,
     details: Option<StatusDetails>,
@@ -229,11 +232,11 @@ impl FullResponse {
 
     /// Returns the error in a body that is a `Status` other than success, for any HTTP status.
     fn status_object(&self) -> Option<CallError> {
-        let body: StatusBody = serde_json::from_slice(&self.body).ok()?;
+        let body: StatusBody<'_> = serde_json::from_slice(&self.body).ok()?;
         if body.kind.as_deref() != Some("Status") || body.api_version.as_deref() != Some("v1") {
             return None;
         }
-        if body.status.as_ref().and_then(serde_json::Value::as_str) == Some("Success") {
+        if body.status.is_some_and(|status| status.get() == "\"Success\"") {
             return None;
         }
         let seconds =

@@ -2,10 +2,13 @@
 //!
 //! Any client may send a TokenCredentialRequest, and an API server accepts bodies of up to 3 MiB.
 //! The maximum number of concurrent requests times this size exceeds the memory of the pod.
-//! Therefore bodies share a budget, which is charged as bytes arrive; when it is exhausted, the
-//! request is refused with 429. A parsed body is about twenty times as large, so large bodies are
-//! parsed one at a time. Credentials are a few kilobytes in size; the budget is sufficient for more
-//! of them than there are permits.
+//! Therefore bodies share a budget, which is charged as their buffers grow; when it is exhausted,
+//! the request is refused with 429. The first 64 KiB of each body are not charged: credentials fit
+//! into them, so a client that sends large bodies slowly does not keep others from logging in, and
+//! the limit on requests in flight bounds their sum (200 times 64 KiB).
+//!
+//! Decoding a body takes at most as much memory again, for texts with escapes (`decode/reader.rs`).
+//! It takes a worker some time, so large bodies are decoded one at a time.
 
 use http_body::Body as HttpBody;
 use http_body_util::BodyExt as _;
@@ -17,10 +20,13 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 /// Maximum size of one body, in bytes.
 const MOST_BYTES: usize = 3 << 20;
 
-/// Maximum size of all bodies together, in bytes.
-const BUDGET: usize = 16 << 20;
+/// The part of each body that is not charged, in bytes.
+const FREE_BYTES: usize = 64 << 10;
 
-/// The size from which bodies are parsed one at a time, in bytes.
+/// Maximum size of the charged parts of all bodies together, in bytes.
+const BUDGET: usize = 8 << 20;
+
+/// The size from which bodies are decoded one at a time, in bytes.
 const LARGE: usize = 256 << 10;
 
 /// The unit of the budget, in bytes.
@@ -33,7 +39,7 @@ pub(super) struct Bodies {
     large: Semaphore,
 }
 
-/// A complete body. Its bytes are charged until it is dropped, so drop it after parsing.
+/// A complete body. Its bytes are charged until it is dropped, so drop it after decoding.
 #[derive(Debug)]
 pub(super) struct WholeBody<'a> {
     pub(super) bytes: Vec<u8>,
@@ -46,7 +52,7 @@ impl Bodies {
         Self { pieces: Semaphore::new(BUDGET / PIECE), large: Semaphore::new(1) }
     }
 
-    /// Reads a body to its end. A large body then waits for the permit to be parsed.
+    /// Reads a body to its end. A large body then waits for the permit to be decoded.
     pub(super) async fn read<B>(&self, body: B) -> Result<WholeBody<'_>, Box<Status>>
     where
         B: HttpBody + Send,
@@ -58,11 +64,12 @@ impl Bodies {
         let too_large = || Box::new(Status::request_entity_too_large(MOST_BYTES));
         let broken = || Box::new(Status::bad_request("the body of the request could not be read"));
         let mut body = std::pin::pin!(body);
-        if body.size_hint().lower() > MOST_BYTES as u64 {
+        let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+        if announced > MOST_BYTES {
             return Err(too_large());
         }
         let mut pieces: Option<SemaphorePermit<'_>> = None;
-        let mut bytes = Vec::new();
+        let mut bytes = Vec::with_capacity(announced.min(FREE_BYTES));
         while let Some(frame) = body.frame().await {
             // Trailers are ignored.
             let Ok(mut data) = frame.map_err(|_| broken())?.into_data() else { continue };
@@ -70,15 +77,11 @@ impl Bodies {
             if size > MOST_BYTES {
                 return Err(too_large());
             }
-            let charged = pieces.as_ref().map_or(0, SemaphorePermit::num_permits);
-            let missing =
-                u32::try_from(size.div_ceil(PIECE).saturating_sub(charged)).map_err(|_| too_large())?;
-            let Ok(more) = self.pieces.try_acquire_many(missing) else {
-                return Err(Box::new(Status::too_many_requests(TOO_MANY_REQUESTS, 1)));
-            };
-            match &mut pieces {
-                Some(pieces) => pieces.merge(more),
-                none => *none = Some(more),
+            if size > bytes.capacity() {
+                let most = if size > FREE_BYTES { MOST_BYTES } else { FREE_BYTES };
+                let capacity = size.max(2 * bytes.capacity()).min(most);
+                self.charge(&mut pieces, capacity)?;
+                bytes.reserve_exact(capacity - bytes.len());
             }
             while data.has_remaining() {
                 let chunk = data.chunk();
@@ -90,6 +93,30 @@ impl Bodies {
         // The semaphore is never closed, so this always succeeds.
         let large = if bytes.len() >= LARGE { self.large.acquire().await.ok() } else { None };
         Ok(WholeBody { bytes, _pieces: pieces, _large: large })
+    }
+
+    /// Returns the bytes of the budget that are in use.
+    #[cfg(test)]
+    pub(super) fn charged_bytes(&self) -> usize {
+        BUDGET - self.pieces.available_permits() * PIECE
+    }
+
+    /// Charges a buffer that grows to this capacity.
+    fn charge<'a>(
+        &'a self,
+        pieces: &mut Option<SemaphorePermit<'a>>,
+        capacity: usize,
+    ) -> Result<(), Box<Status>> {
+        let refused = || Box::new(Status::too_many_requests(TOO_MANY_REQUESTS, 1));
+        let charged = pieces.as_ref().map_or(0, SemaphorePermit::num_permits);
+        let total = capacity.saturating_sub(FREE_BYTES).div_ceil(PIECE);
+        let missing = u32::try_from(total.saturating_sub(charged)).map_err(|_| refused())?;
+        let more = self.pieces.try_acquire_many(missing).map_err(|_| refused())?;
+        match pieces {
+            Some(pieces) => pieces.merge(more),
+            none => *none = Some(more),
+        }
+        Ok(())
     }
 }
 
@@ -123,11 +150,11 @@ mod tests {
             let status = refused.expect_err("too large");
             assert_eq!((status.code, &*status.message), (413, "Request entity too large: limit is 3145728"));
         }
-        assert_eq!(bodies.pieces.available_permits(), BUDGET / PIECE, "all is given back");
+        assert_eq!(bodies.charged_bytes(), 0, "all is given back");
     }
 
     #[tokio::test]
-    async fn bodies_share_a_budget_and_release_it() {
+    async fn large_bodies_share_a_budget_and_release_it() {
         let bodies = Bodies::new();
         let size = LARGE - PIECE;
         let mut bodies_read = Vec::new();
@@ -137,17 +164,30 @@ mod tests {
                 Err(status) => break status,
             }
         };
-        assert_eq!(bodies_read.len(), BUDGET / size);
+        // Buffers grow by doubling, and their capacity is charged.
+        assert!(bodies_read.iter().all(|body| body.bytes.capacity() <= LARGE));
+        assert_eq!(bodies_read.len(), BUDGET / (LARGE - FREE_BYTES));
         assert_eq!((refused.code, &*refused.reason), (429, "TooManyRequests"));
         assert_eq!(refused.details.expect("details").retry_after_seconds, 1);
-        // One free unit is sufficient for ordinary requests.
-        bodies.read(full(4096)).await.expect("a small one fits");
         bodies_read.pop();
         bodies.read(unannounced(size)).await.expect("there is room again");
     }
 
     #[tokio::test]
-    async fn large_bodies_are_parsed_one_at_a_time_and_small_ones_concurrently() {
+    async fn small_bodies_are_read_when_large_ones_use_the_whole_budget() {
+        let bodies = Bodies::new();
+        let all = bodies.pieces.try_acquire_many((BUDGET / PIECE) as u32).expect("all pieces");
+        assert_eq!(bodies.read(unannounced(FREE_BYTES + PIECE)).await.expect_err("no room").code, 429);
+        for small in [4096, FREE_BYTES / 2 + PIECE, FREE_BYTES] {
+            assert_eq!(bodies.read(unannounced(small)).await.expect("a small one").bytes.len(), small);
+            assert_eq!(bodies.read(full(small)).await.expect("a small one").bytes.len(), small);
+        }
+        drop(all);
+        bodies.read(unannounced(FREE_BYTES + PIECE)).await.expect("there is room again");
+    }
+
+    #[tokio::test]
+    async fn large_bodies_are_decoded_one_at_a_time_and_small_ones_concurrently() {
         let bodies = Bodies::new();
         let first = bodies.read(full(LARGE)).await.expect("a body");
         let mut second = std::pin::pin!(bodies.read(full(LARGE)));

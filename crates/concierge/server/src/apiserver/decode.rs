@@ -1,22 +1,27 @@
-//! Decoder of request bodies: converts JSON or YAML to typed objects, with the error messages of a
-//! Go API server.
-
-use std::cell::RefCell;
-use std::fmt;
+//! Decoder of request bodies: reads JSON or YAML in one pass, with the error messages of a Go API
+//! server.
+//!
+//! Any client may send a body, so its content must not cost more memory than its bytes: `reader.rs`
+//! checks all members against the API's model, but retains only those that the server uses, and
+//! refuses bodies beyond its limits. `warnings.rs` collects unknown and duplicate fields.
 
 use data_encoding::HEXLOWER;
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
+use pinniped_concierge_api::login::TokenCredentialRequestSpec;
 use pinniped_concierge_api::names::VERSION;
-use pinniped_go_compat::json::{parse_error, quote};
+use pinniped_go_compat::json::quote;
 use pinniped_kube_types::status::Status;
 use pinniped_kube_types::suffix::GroupSuffix;
-use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Value};
 
 use super::catalog::Kind;
 use super::encode::MEDIA_TYPES;
-use super::openapi::models::{self, Form, Model, Type};
+use super::openapi::models;
+
+mod reader;
+mod warnings;
+
+use reader::{Document, Limit, MOST_DEPTH, ReadError};
 
 /// The treatment of unknown and duplicate fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,21 +52,25 @@ pub(super) fn body_form(headers: &HeaderMap) -> Result<BodyForm, Box<Status>> {
     }
 }
 
-/// A decoded object, and the mistakes that cause warnings.
+/// The members of a request that the server uses, and the mistakes that cause warnings. All other
+/// members are validated and dropped: a response repeats nothing of them.
 #[derive(Debug)]
-pub(super) struct Decoded<T> {
-    pub(super) object: T,
+pub(super) struct Decoded {
+    /// The object's name, for error messages; may be empty.
+    pub(super) name: String,
+    /// The spec of a TokenCredentialRequest. Another kind has none.
+    pub(super) spec: TokenCredentialRequestSpec,
     pub(super) warnings: Vec<String>,
 }
 
 /// Decodes an object of `kind`.
-pub(super) fn decode<T: DeserializeOwned>(
+pub(super) fn decode(
     kind: Kind,
     suffix: &GroupSuffix,
     form: BodyForm,
     body: &[u8],
     validation: FieldValidation,
-) -> Result<Decoded<T>, Box<Status>> {
+) -> Result<Decoded, Box<Status>> {
     let unrecognized = |error: String| {
         Box::new(Status::bad_request(format!(
             "the object provided is unrecognized (must be of type {}): {error} ({})",
@@ -69,16 +78,28 @@ pub(super) fn decode<T: DeserializeOwned>(
             summary(body)
         )))
     };
-    let warnings = RefCell::new(Warnings::default());
-    let value = parse(form, body, &warnings).map_err(unrecognized)?;
-    let Value::Object(mut members) = value else {
+    let model = models::find(&format!("{}.{VERSION}.{}", kind.package(), kind.as_str()));
+    let reports_mistakes = validation != FieldValidation::Ignore;
+    let document = reader::read(form, body, model, reports_mistakes).map_err(|error| match error {
+        ReadError::Malformed(text) => unrecognized(text),
+        ReadError::Limit(limit @ (Limit::Nodes | Limit::Text(_))) => {
+            Box::new(Status::request_entity_too_large(limit))
+        }
+        ReadError::Limit(Limit::Depth) => unrecognized(format!(
+            "couldn't get version/kind; json parse error: exceeded max depth of {MOST_DEPTH}"
+        )),
+        ReadError::Limit(Limit::Aliases) => {
+            unrecognized("yaml: document contains excessive aliasing".to_owned())
+        }
+    })?;
+    if document.root != "object" {
         return Err(unrecognized(format!(
             "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type \
              struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
-            go_kind(&value)
+            document.root
         )));
-    };
-    let (given_kind, given_version) = identify(&members, kind, suffix).map_err(unrecognized)?;
+    }
+    let (given_kind, given_version) = identify(&document, kind, suffix).map_err(unrecognized)?;
     let refused = |error: String| {
         let version = given_version.rsplit('/').next().unwrap_or_default();
         Box::new(Status::bad_request(format!(
@@ -88,46 +109,17 @@ pub(super) fn decode<T: DeserializeOwned>(
         )))
     };
     check_kind(kind, suffix, &given_kind, &given_version).map_err(&refused)?;
-    members.insert("kind".to_owned(), given_kind.clone().into());
-    members.insert("apiVersion".to_owned(), given_version.clone().into());
-
-    let mut warnings = warnings.into_inner();
-    if let Some(model) = models::find(&format!("{}.{VERSION}.{}", kind.package(), kind.as_str())) {
-        check_object(&mut members, model, "", model, &mut warnings).map_err(&refused)?;
+    if let Some(wrong) = document.wrong {
+        return Err(refused(wrong));
     }
-    let warnings = match validation {
-        FieldValidation::Ignore => Vec::new(),
-        FieldValidation::Warn => warnings.0,
-        FieldValidation::Strict if warnings.0.is_empty() => Vec::new(),
-        FieldValidation::Strict => {
-            return Err(refused(format!("strict decoding error: {}", warnings.0.join(", "))));
-        }
-    };
-    // After the checks, only values can be invalid, for example times. The parser's message may
-    // quote the body, which contains a token, so it is not returned.
-    let object = serde_json::from_value(Value::Object(members))
-        .map_err(|_| refused("a value is not of the form that its field needs".to_owned()))?;
-    Ok(Decoded { object, warnings })
-}
-
-fn parse(form: BodyForm, body: &[u8], warnings: &RefCell<Warnings>) -> Result<Value, String> {
-    match form {
-        BodyForm::Json => {
-            let mut reader = serde_json::Deserializer::from_slice(body);
-            let seed = Tree { path: Path::Root, warnings };
-            let value = seed.deserialize(&mut reader).and_then(|value| reader.end().map(|()| value));
-            value.map_err(|error| {
-                format!("couldn't get version/kind; json parse error: {}", parse_error(body, &error))
-            })
-        }
-        BodyForm::Yaml => {
-            let failed =
-                |_| "couldn't get version/kind; json parse error: the body is not valid YAML".to_owned();
-            let text =
-                std::str::from_utf8(body).map_err(|_| "yaml: invalid leading UTF-8 octet".to_owned())?;
-            serde_saphyr::from_str::<Value>(text).map_err(failed)
-        }
+    let warnings = document.warnings.into_texts();
+    if validation == FieldValidation::Strict && !warnings.is_empty() {
+        return Err(refused(format!("strict decoding error: {}", warnings.join(", "))));
     }
+    if document.has_invalid_time {
+        return Err(refused("a value is not of the form that its field needs".to_owned()));
+    }
+    Ok(Decoded { name: document.name, spec: document.spec, warnings })
 }
 
 /// Returns the first bytes of a body for the message.
@@ -143,28 +135,21 @@ fn summary(body: &[u8]) -> String {
 }
 
 /// Returns kind and version of the body. If they are missing, they are those of the URL.
-fn identify(
-    members: &Map<String, Value>,
-    kind: Kind,
-    suffix: &GroupSuffix,
-) -> Result<(String, String), String> {
-    let text = |name: &str, go_name: &str| match members.get(name) {
-        None | Some(Value::Null) => Ok(String::new()),
-        Some(Value::String(text)) => Ok(text.clone()),
-        Some(other) => Err(format!(
-            "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go struct field \
-             .{go_name} of type string",
-            go_kind(other)
-        )),
+fn identify(document: &Document, kind: Kind, suffix: &GroupSuffix) -> Result<(String, String), String> {
+    if let Some((found, field)) = document.wrong_identity {
+        return Err(format!(
+            "couldn't get version/kind; json parse error: json: cannot unmarshal {found} into Go struct \
+             field .{field} of type string"
+        ));
+    }
+    let given_kind = match document.kind.as_str() {
+        "" => kind.as_str().to_owned(),
+        given => given.to_owned(),
     };
-    let mut given_kind = text("kind", "kind")?;
-    let mut given_version = text("apiVersion", "apiVersion")?;
-    if given_kind.is_empty() {
-        kind.as_str().clone_into(&mut given_kind);
-    }
-    if given_version.is_empty() {
-        given_version = kind.group_version(suffix);
-    }
+    let given_version = match document.api_version.as_str() {
+        "" => kind.group_version(suffix),
+        given => given.to_owned(),
+    };
     Ok((given_kind, given_version))
 }
 
@@ -185,249 +170,6 @@ fn check_kind(kind: Kind, suffix: &GroupSuffix, given_kind: &str, given_version:
             quote(given_kind),
             quote(given_version)
         )),
-    }
-}
-
-/// Checks members against the model. Wrong types are errors; unknown members are mistakes and are
-/// removed.
-fn check_object(
-    members: &mut Map<String, Value>,
-    model: &Model,
-    path: &str,
-    root: &Model,
-    warnings: &mut Warnings,
-) -> Result<(), String> {
-    if model.fields.is_empty() && model.name == "meta.FieldsV1" {
-        return Ok(());
-    }
-    for (name, value) in members.iter_mut() {
-        let here = join(path, name);
-        match model.fields.iter().find(|field| field.name == name) {
-            Some(field) => check_value(value, &field.ty, &here, root, warnings)?,
-            None => {
-                warnings.note("unknown", &here);
-            }
-        }
-    }
-    // As in Go, a member that is null counts as absent.
-    members.retain(|name, value| !value.is_null() && model.fields.iter().any(|field| field.name == name));
-    Ok(())
-}
-
-fn check_value(
-    value: &mut Value,
-    ty: &Type,
-    path: &str,
-    root: &Model,
-    warnings: &mut Warnings,
-) -> Result<(), String> {
-    let wrong = |value: &Value, wanted: &str| {
-        let root = root.name.rsplit('.').next().unwrap_or_default();
-        Err(format!(
-            "json: cannot unmarshal {} into Go struct field {root}.{path} of type {wanted}",
-            go_kind(value)
-        ))
-    };
-    match (ty, value) {
-        (_, Value::Null) | (Type::Text, Value::String(_)) | (Type::Flag, Value::Bool(_)) => Ok(()),
-        (Type::Count, Value::Number(number)) if number.is_i64() => Ok(()),
-        (Type::Object(name) | Type::Pointer(name), value) => {
-            let Some(model) = models::find(name) else { return Ok(()) };
-            match value {
-                Value::Object(members) => check_object(members, model, path, root, warnings),
-                Value::String(_) if model.form == Form::Time => Ok(()),
-                other => wrong(other, &go_type(model)),
-            }
-        }
-        (Type::List(items, _), Value::Array(values)) => {
-            for (at, value) in values.iter_mut().enumerate() {
-                check_value(value, items, &format!("{path}[{at}]"), root, warnings)?;
-            }
-            Ok(())
-        }
-        (Type::Map(values), Value::Object(members)) => {
-            for (name, value) in members.iter_mut() {
-                check_value(value, values, &join(path, name), root, warnings)?;
-            }
-            Ok(())
-        }
-        (Type::Text, other) => wrong(other, "string"),
-        (Type::Flag, other) => wrong(other, "bool"),
-        (Type::Count, other) => wrong(other, "int64"),
-        (Type::List(..), other) => wrong(other, "[]string"),
-        (Type::Map(_), other) => wrong(other, "map[string]string"),
-    }
-}
-
-fn join(path: &str, name: &str) -> String {
-    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
-}
-
-fn go_type(model: &Model) -> String {
-    let (package, name) = model.name.rsplit_once('.').unwrap_or(("", model.name));
-    let package = match package {
-        "meta" | "core" => "v1",
-        other => other.rsplit('.').next().unwrap_or_default(),
-    };
-    format!("{package}.{name}")
-}
-
-fn go_kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
-}
-
-/// Maximum number of reported mistakes; sigs.k8s.io/json has the same limit.
-const MAX_WARNINGS: usize = 100;
-
-/// Maximum number of reported characters of a field's path. A client could exhaust memory with
-/// longer names.
-const LONGEST_PATH: usize = 256;
-
-/// Mistakes that do not invalidate the object, without duplicates.
-#[derive(Debug, Default)]
-struct Warnings(Vec<String>);
-
-impl Warnings {
-    fn note(&mut self, what: &str, path: impl fmt::Display) {
-        if self.0.len() >= MAX_WARNINGS {
-            return;
-        }
-        let mut clipped = Clipped(String::new());
-        // An error only means that the limit is reached.
-        let _full = fmt::write(&mut clipped, format_args!("{path}"));
-        let text = format!("{what} field {}", quote(&clipped.0));
-        if !self.0.contains(&text) {
-            self.0.push(text);
-        }
-    }
-}
-
-/// A writer that accepts at most [`LONGEST_PATH`] characters.
-struct Clipped(String);
-
-impl fmt::Write for Clipped {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        let room = LONGEST_PATH - self.0.chars().count();
-        match text.char_indices().nth(room) {
-            None => self.0.push_str(text),
-            Some((end, _)) => {
-                self.0.push_str(&text[..end]);
-                return Err(fmt::Error);
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The current position in the document. It is formatted only when it is reported: if it were
-/// formatted for each value, the paths below a member with a long name would be many times as large
-/// as the document.
-#[derive(Clone, Copy)]
-enum Path<'a> {
-    Root,
-    Member(&'a Path<'a>, &'a str),
-    Item(&'a Path<'a>, usize),
-}
-
-impl fmt::Display for Path<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Root => Ok(()),
-            Self::Member(Path::Root, name) => write_name(f, name),
-            Self::Member(parent, name) => {
-                write!(f, "{parent}.")?;
-                write_name(f, name)
-            }
-            Self::Item(parent, at) => write!(f, "{parent}[{at}]"),
-        }
-    }
-}
-
-fn write_name(f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
-    f.write_str(name)?;
-    #[cfg(test)]
-    tests::FORMATTED_BYTES.with(|bytes| bytes.set(bytes.get() + name.len()));
-    Ok(())
-}
-
-/// Builds a [`Value`] and records duplicate members, which `Value` itself would ignore.
-struct Tree<'a> {
-    path: Path<'a>,
-    warnings: &'a RefCell<Warnings>,
-}
-
-impl<'de> DeserializeSeed<'de> for Tree<'_> {
-    type Value = Value;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Tree<'_> {
-    type Value = Value;
-
-    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("a JSON value")
-    }
-
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_string<E>(self, value: String) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
-        let mut values = Vec::new();
-        loop {
-            let seed = Tree { path: Path::Item(&self.path, values.len()), warnings: self.warnings };
-            match items.next_element_seed(seed)? {
-                Some(value) => values.push(value),
-                None => return Ok(values.into()),
-            }
-        }
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
-        let mut members = Map::new();
-        while let Some(name) = entries.next_key::<String>()? {
-            let path = Path::Member(&self.path, &name);
-            let value = entries.next_value_seed(Tree { path, warnings: self.warnings })?;
-            if members.contains_key(&name) {
-                self.warnings.borrow_mut().note("duplicate", path);
-            }
-            members.insert(name, value);
-        }
-        Ok(members.into())
     }
 }
 

@@ -4,6 +4,7 @@
 //! The reason of a failed login is written to the audit log, but never returned, because the client
 //! is not authenticated.
 
+use std::borrow::Cow;
 use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +20,7 @@ use pinniped_delegated_auth::client_key::{ClientKey, Level};
 use pinniped_fair_semaphore::{FairSemaphore, Permit};
 use pinniped_kube_types::status::Status;
 use pinniped_kube_types::suffix::GroupSuffix;
-use pinniped_secret::text::SecretString;
+use pinniped_logging::clip::clipped;
 use pinniped_secret::token::Token;
 use serde::Serialize;
 
@@ -71,9 +72,9 @@ enum LoginLevel<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct AuditedAuthenticator<'a> {
-    api_group: &'a str,
-    kind: &'a str,
-    name: &'a str,
+    api_group: Cow<'a, str>,
+    kind: Cow<'a, str>,
+    name: Cow<'a, str>,
 }
 
 impl Exchange {
@@ -89,7 +90,7 @@ impl Exchange {
     /// 429 when the permits that the client may hold for this authenticator are in use.
     pub async fn run(
         &self,
-        request: &TokenCredentialRequestSpec,
+        request: TokenCredentialRequestSpec,
         client: &ClientKey<'_>,
         audit_id: &str,
         now: Timestamp,
@@ -101,7 +102,7 @@ impl Exchange {
             // An unknown authenticator fails without waiting, so it needs no permit.
             None => None,
         };
-        let token = Token::new(request.token.as_ref().map_or("", SecretString::expose));
+        let token = request.token.map(Token::from).unwrap_or_default();
         self.audit
             .event("TokenCredentialRequest Token Received", audit_id, now)
             .field("tokenID", &token.sha256_hex())
@@ -109,9 +110,9 @@ impl Exchange {
 
         let group = self.audited_group(&request.authenticator);
         let authenticator = AuditedAuthenticator {
-            api_group: &group,
-            kind: &request.authenticator.kind,
-            name: &request.authenticator.name,
+            api_group: clipped(&group),
+            kind: clipped(&request.authenticator.kind),
+            name: clipped(&request.authenticator.name),
         };
         let authenticated = match &found {
             Some((_, authenticator)) => {
@@ -185,7 +186,7 @@ fn failed(
 ) -> TokenCredentialRequestStatus {
     let mut event = event.field("reason", reason);
     if let Some(error) = error {
-        event = event.field("err", error);
+        event = event.text("err", error);
     }
     event.field("authenticator", authenticator).emit();
     TokenCredentialRequestStatus {

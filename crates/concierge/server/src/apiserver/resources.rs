@@ -7,9 +7,12 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use http_body::Body as HttpBody;
 use jiff::Timestamp;
 use pinniped_concierge_api::identity::{UserInfo, WhoAmIRequest, WhoAmIRequestList};
-use pinniped_concierge_api::login::{TokenCredentialRequest, TokenCredentialRequestList};
+use pinniped_concierge_api::login::{
+    TokenCredentialRequest, TokenCredentialRequestList, TokenCredentialRequestSpec,
+};
 use pinniped_concierge_api::names::VERSION;
 use pinniped_delegated_auth::client_key::ClientKey;
+use pinniped_go_compat::json::quote;
 use pinniped_http_server::{Body, BoxError};
 use pinniped_kube_request::identity::User;
 use pinniped_kube_request::request_info::{first_query_value, query_pairs};
@@ -17,7 +20,6 @@ use pinniped_kube_types::status::{Status, StatusCause};
 use pinniped_kube_types::suffix::GroupSuffix;
 use pinniped_secret::text::SecretString;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 use super::bodies::Bodies;
 use super::catalog::Kind;
@@ -106,17 +108,15 @@ impl Call<'_> {
         B::Data: Send,
         B::Error: Into<BoxError>,
     {
-        let created: Created<TokenCredentialRequest> = self.read(body, &exchange.suffix).await?;
-        let request = created.decoded.object;
-        let name = request.metadata.name.as_deref().unwrap_or_default();
-        if request.spec.token.as_ref().is_none_or(SecretString::is_empty) {
+        let Created { output, name, spec, warnings, dry_run } = self.read(body, &exchange.suffix).await?;
+        if spec.token.as_ref().is_none_or(SecretString::is_empty) {
             let cause = StatusCause::required("spec.token.value", "token must be supplied");
-            return Err(Box::new(self.invalid(name, cause)));
+            return Err(Box::new(self.invalid(&name, cause)));
         }
-        self.refuse_dry_run(name, created.dry_run)?;
-        let status = exchange.run(&request.spec, &self.client, self.audit_id, self.now).await?;
+        self.refuse_dry_run(&name, dry_run)?;
+        let status = exchange.run(spec, &self.client, self.audit_id, self.now).await?;
         let response = TokenCredentialRequest::response(&exchange.suffix, status);
-        Ok(finish(&created.output, &response, &created.decoded.warnings))
+        Ok(finish(&output, &response, warnings))
     }
 
     async fn who_am_i<B>(&self, body: B, suffix: &GroupSuffix) -> Result<Response<Body>, Box<Status>>
@@ -125,9 +125,8 @@ impl Call<'_> {
         B::Data: Send,
         B::Error: Into<BoxError>,
     {
-        let created: Created<WhoAmIRequest> = self.read(body, suffix).await?;
-        let name = created.decoded.object.metadata.name.as_deref().unwrap_or_default();
-        self.refuse_dry_run(name, created.dry_run)?;
+        let Created { output, name, warnings, dry_run, .. } = self.read(body, suffix).await?;
+        self.refuse_dry_run(&name, dry_run)?;
         let user = UserInfo {
             username: self.user.name.clone(),
             uid: self.user.uid.clone(),
@@ -135,24 +134,24 @@ impl Call<'_> {
             extra: self.user.extra.clone(),
         };
         let response = WhoAmIRequest::response(suffix, user);
-        Ok(finish(&created.output, &response, &created.decoded.warnings))
+        Ok(finish(&output, &response, warnings))
     }
 
     /// Performs all steps before the object is used, in the order of k8s.io/apiserver's create
-    /// handler.
-    async fn read<B, T>(&self, body: B, suffix: &GroupSuffix) -> Result<Created<T>, Box<Status>>
+    /// handler. The body is dropped at the end: a login may take half a minute.
+    async fn read<B>(&self, body: B, suffix: &GroupSuffix) -> Result<Created, Box<Status>>
     where
         B: HttpBody + Send,
         B::Data: Send,
         B::Error: Into<BoxError>,
-        T: DeserializeOwned,
     {
         let output = self.output(Shape::Object)?;
         let form = decode::body_form(self.headers)?;
         let body = self.bodies.read(body).await?;
         let options = Options::parse(self.query.unwrap_or_default())?;
-        let decoded = decode::decode(self.kind, suffix, form, &body.bytes, options.validation)?;
-        Ok(Created { output, decoded, dry_run: options.dry_run })
+        let Decoded { name, spec, warnings } =
+            decode::decode(self.kind, suffix, form, &body.bytes, options.validation)?;
+        Ok(Created { output, name, spec, warnings: warning_values(&warnings), dry_run: options.dry_run })
     }
 
     fn output(&self, shape: Shape) -> Result<Output, Box<Status>> {
@@ -174,10 +173,15 @@ impl Call<'_> {
     }
 }
 
-/// A create request that was parsed and validated syntactically.
-struct Created<T> {
+/// A create request that was parsed and validated syntactically: the parts that are needed until
+/// the response is written.
+struct Created {
     output: Output,
-    decoded: Decoded<T>,
+    /// The object's name, for error messages.
+    name: String,
+    spec: TokenCredentialRequestSpec,
+    /// The values of the `Warning` headers.
+    warnings: Vec<HeaderValue>,
     dry_run: bool,
 }
 
@@ -190,53 +194,58 @@ struct Options {
 
 impl Options {
     fn parse(query: &str) -> Result<Self, Box<Status>> {
-        let mut options = Self { dry_run: false, validation: FieldValidation::Warn };
-        let mut dry_runs = Vec::new();
-        let mut causes = Vec::new();
+        // Of the options with one value, the first one counts.
+        let (mut dry_runs, mut validation, mut manager) = (Vec::new(), None, None);
         for (key, value) in query_pairs(query) {
-            match (key.as_str(), value.as_str()) {
-                ("dryRun", _) => dry_runs.push(value),
-                ("fieldValidation", "" | "Warn") => options.validation = FieldValidation::Warn,
-                ("fieldValidation", "Ignore") => options.validation = FieldValidation::Ignore,
-                ("fieldValidation", "Strict") => options.validation = FieldValidation::Strict,
-                ("fieldValidation", other) => causes.push(StatusCause::not_supported(
-                    "fieldValidation",
-                    &pinniped_go_compat::json::quote(other),
-                    &["Ignore", "Strict", "Warn"],
-                )),
-                ("fieldManager", name) if name.len() > FIELD_MANAGER_LIMIT => {
-                    let message = format!("Too long: may not be more than {FIELD_MANAGER_LIMIT} bytes");
-                    let reason = "FieldValueTooLong".to_owned();
-                    causes.push(StatusCause { reason, message, field: "fieldManager".to_owned() });
-                }
+            match key.as_str() {
+                "dryRun" => dry_runs.push(value),
+                "fieldValidation" => _ = validation.get_or_insert(value),
+                "fieldManager" => _ = manager.get_or_insert(value),
                 _ => {}
             }
         }
-        if dry_runs.iter().any(|value| value != "All") {
-            let quoted: Vec<String> =
-                dry_runs.iter().map(|value| pinniped_go_compat::json::quote(value)).collect();
-            let given = format!("[{}]", quoted.join(","));
-            causes.insert(0, StatusCause::not_supported("dryRun", &given, &["All"]));
+        let mut causes = Vec::new();
+        if manager.is_some_and(|name| name.len() > FIELD_MANAGER_LIMIT) {
+            let message = format!("Too long: may not be more than {FIELD_MANAGER_LIMIT} bytes");
+            let reason = "FieldValueTooLong".to_owned();
+            causes.push(StatusCause { reason, message, field: "fieldManager".to_owned() });
         }
+        if dry_runs.iter().any(|value| value != "All") {
+            let quoted: Vec<String> = dry_runs.iter().map(|value| quote(value)).collect();
+            let given = format!("[{}]", quoted.join(","));
+            causes.push(StatusCause::not_supported("dryRun", &given, &["All"]));
+        }
+        let validation = match validation.as_deref().unwrap_or_default() {
+            "" | "Warn" => FieldValidation::Warn,
+            "Ignore" => FieldValidation::Ignore,
+            "Strict" => FieldValidation::Strict,
+            other => {
+                let supported = ["Ignore", "Strict", "Warn"];
+                causes.push(StatusCause::not_supported("fieldValidation", &quote(other), &supported));
+                FieldValidation::Warn
+            }
+        };
         if !causes.is_empty() {
             return Err(Box::new(Status::invalid("meta.k8s.io", "CreateOptions", "", causes)));
         }
-        options.dry_run = !dry_runs.is_empty();
-        Ok(options)
+        Ok(Self { dry_run: !dry_runs.is_empty(), validation })
     }
 }
 
-fn finish<T: Serialize>(output: &Output, object: &T, warnings: &[String]) -> Response<Body> {
+fn finish<T: Serialize>(output: &Output, object: &T, warnings: Vec<HeaderValue>) -> Response<Body> {
     let mut response = output.write(StatusCode::CREATED, object, Shape::Object);
-    for warning in warnings_that_fit(warnings) {
-        let text = format!("299 - {}", pinniped_go_compat::json::quote(&warning));
-        // A field name may contain characters that a header cannot contain; then only this warning
-        // is omitted.
-        if let Ok(value) = HeaderValue::try_from(text) {
-            response.headers_mut().append(WARNING, value);
-        }
+    for warning in warnings {
+        response.headers_mut().append(WARNING, warning);
     }
     response
+}
+
+/// Returns the values of the `Warning` headers.
+fn warning_values(warnings: &[String]) -> Vec<HeaderValue> {
+    let value = |text: Cow<'_, str>| HeaderValue::try_from(format!("299 - {}", quote(&text)));
+    // A field name may contain characters that a header cannot contain; then only this warning is
+    // omitted.
+    warnings_that_fit(warnings).into_iter().filter_map(|text| value(text).ok()).collect()
 }
 
 /// Returns all warnings if they fit into the limit, or else shortened ones up to the limit.

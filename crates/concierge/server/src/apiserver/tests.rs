@@ -220,6 +220,35 @@ async fn a_body_over_the_limit_is_refused() {
 }
 
 #[tokio::test]
+async fn a_body_that_would_take_many_times_its_size_in_memory_is_refused() {
+    let world = World::new("pinniped.dev");
+    // One million objects of three bytes; as values in memory, each takes a hundred.
+    let body = format!(r#"{{"metadata":{{"managedFields":[{}{{}}]}}}}"#, "{},".repeat(1_000_000));
+    for uri in [LOGIN, WHOAMI] {
+        let response = world.send_request("POST", uri, &[], &body).await;
+        assert_eq!(
+            (response.status, response.json()["message"].as_str()),
+            (413, Some("Request entity too large: limit is 10000 names and values")),
+            "{uri}"
+        );
+    }
+    assert!(world.audit.lock().expect("lock").is_empty());
+}
+
+#[tokio::test]
+async fn one_value_of_an_option_counts() {
+    let world = World::new("pinniped.dev");
+    let repeated = "&fieldValidation=a".repeat(3_000);
+    let strict = format!("{LOGIN}?fieldValidation=Strict{repeated}");
+    let response = world.send_request("POST", &strict, &[], r#"{"spec":{"foo":1}}"#).await;
+    assert_eq!((response.status, &response.json()["reason"]), (400, &json!("BadRequest")));
+    let unsupported = format!("{LOGIN}?{repeated}");
+    let response = world.send_request("POST", &unsupported, &[], TCR).await;
+    assert_eq!(response.status, 422);
+    assert_eq!(response.json()["details"]["causes"].as_array().map(Vec::len), Some(1));
+}
+
+#[tokio::test]
 async fn who_am_i_returns_users_and_anonymous_and_impersonated_users() {
     let world = World::new("pinniped.dev");
     let user = |response: &ReceivedResponse| response.json()["status"]["kubernetesUserInfo"]["user"].clone();
@@ -557,4 +586,25 @@ async fn a_slow_authenticator_does_not_delay_logins_of_other_authenticators() {
     assert!(waiting_logins > 10 && waiting_logins < LOGINS_IN_FLIGHT / 2 + 50, "{waiting_logins}");
     let response = world.send_request("POST", LOGIN, &[], &fast).await;
     assert_eq!(response.status, 201, "{}", response.body);
+}
+
+#[tokio::test]
+async fn a_body_is_released_before_the_login_waits_for_its_authenticator() {
+    let world = World::new("pinniped.dev");
+    let waiting = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let key = pinniped_concierge_authentication::registry::AuthenticatorKey {
+        api_group: "authentication.concierge.pinniped.dev".to_owned(),
+        kind: "WebhookAuthenticator".to_owned(),
+        name: "slow".to_owned(),
+    };
+    let authenticator = Arc::new(Webhook { slow: true, waiting: Arc::clone(&waiting) });
+    world.chain.handler().exchange.registry.insert(key, String::new(), authenticator);
+    let padding = format!(r#"{{"metadata":{{"annotations":{{"a":"{}"}}}},"#, "a".repeat(1 << 20));
+    let body = login_with("slow").replacen('{', &padding, 1);
+    let mut login = Box::pin(world.send_request("POST", LOGIN, &[], &body));
+    while waiting.load(std::sync::atomic::Ordering::SeqCst) == 0 {
+        assert!(futures::poll!(login.as_mut()).is_pending());
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(world.chain.handler().bodies.charged_bytes(), 0);
 }

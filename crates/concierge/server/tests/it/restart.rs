@@ -38,7 +38,6 @@ const ENOUGH: usize = 40;
 const REPEATED_FOR: Duration = Duration::from_secs(10);
 
 /// A response that is not a success.
-#[derive(Debug)]
 struct Failure {
     started: Instant,
     ended: Instant,
@@ -171,7 +170,8 @@ async fn a_restart_of_the_api_server_fails_no_review() -> anyhow::Result<()> {
     for (load, what) in [(&proxied, "proxied"), (&logins, "logins")] {
         let failures = load.failures.lock().map_err(|_| anyhow::anyhow!("poisoned"))?;
         let is_due = |failure: &Failure| outages.iter().any(|outage| failure.is_due_to(outage));
-        let unexpected: Vec<_> = failures.iter().filter(|one| one.status != 502 && !is_due(one)).collect();
+        let unexpected = failures.iter().filter(|one| one.status != 502 && !is_due(one));
+        let unexpected: Vec<_> = unexpected.map(|one| (one.status, &one.text)).collect();
         ensure!(unexpected.is_empty(), "{what}: {unexpected:?}");
     }
     Ok(())

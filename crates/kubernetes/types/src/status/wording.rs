@@ -1,6 +1,8 @@
 //! Constructors of [`Status`] for each failure, in the wording of `k8s.io/apimachinery`'s
 //! `api/errors` and of the handlers of `k8s.io/apiserver`.
 
+use std::fmt;
+
 use super::{Status, StatusCause, StatusDetails, cause};
 
 impl Status {
@@ -107,8 +109,8 @@ impl Status {
         Self::failure(409, "Conflict", message, Some(details))
     }
 
-    /// 413 for a body larger than `limit` bytes.
-    pub fn request_entity_too_large(limit: usize) -> Self {
+    /// 413 for a body that exceeds a limit: a number of bytes, or a text that names the limit.
+    pub fn request_entity_too_large(limit: impl fmt::Display) -> Self {
         let message = format!("Request entity too large: limit is {limit}");
         Self::failure(413, "RequestEntityTooLarge", message, None)
     }

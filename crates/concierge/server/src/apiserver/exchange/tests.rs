@@ -9,6 +9,7 @@ use pinniped_pki::{Certificate, CertificateAuthority, CertificateStore, Validity
 use pinniped_concierge_api::login::{CredentialType, ImpersonatedUser};
 use pinniped_concierge_api::names::STORE_IMPERSONATION_SIGNER;
 use pinniped_kube_request::identity::User;
+use pinniped_secret::text::SecretString;
 
 use super::*;
 use crate::issuer::CertificateStoreIssuer;
@@ -118,7 +119,7 @@ async fn run(case: Case<'_>) -> (TokenCredentialRequestStatus, Vec<String>) {
     });
     let authenticator = Arc::new(FixedResult(case.result.clone()));
     let (exchange, request) = exchange(case, authenticator, audit);
-    let status = exchange.run(&request, &client("10.0.0.1"), "audit-1", now()).await.expect("a permit");
+    let status = exchange.run(request, &client("10.0.0.1"), "audit-1", now()).await.expect("a permit");
     let lines = lines.lock().expect("lock").clone();
     assert!(lines.iter().all(|line| !line.contains(TOKEN)));
     (status, lines)
@@ -143,7 +144,7 @@ async fn a_client_of_a_slow_authenticator_leaves_permits_to_its_other_clients() 
     let (greedy, other) = (client("10.0.0.1"), client("10.0.0.2"));
     let mut logins = Vec::new();
     loop {
-        let mut login = Box::pin(exchange.run(&request, &greedy, "audit-1", now()));
+        let mut login = Box::pin(exchange.run(request.clone(), &greedy, "audit-1", now()));
         if let Poll::Ready(refused) = futures::poll!(login.as_mut()) {
             assert_eq!(refused.expect_err("no permit").code, 429);
             break;
@@ -151,7 +152,7 @@ async fn a_client_of_a_slow_authenticator_leaves_permits_to_its_other_clients() 
         logins.push(login);
     }
     assert_eq!(logins.len(), 72);
-    let mut login = Box::pin(exchange.run(&request, &other, "audit-2", now()));
+    let mut login = Box::pin(exchange.run(request, &other, "audit-2", now()));
     assert!(futures::poll!(login.as_mut()).is_pending(), "it waits for the authenticator");
 }
 

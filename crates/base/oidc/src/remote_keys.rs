@@ -3,8 +3,9 @@
 //! A token whose key is known needs no request. Otherwise the keys are fetched again, because
 //! providers replace their keys at any time. Any client can send tokens with unknown keys, so
 //! concurrent callers share one request, and requests begin at least [`REFETCH_INTERVAL`] apart; a
-//! caller waits for the next one. Keys that the provider no longer publishes are withdrawn with the
-//! next successful request, and verify signatures for
+//! caller waits for the next one. Servers use [`WaitLimits`], so that such tokens do not occupy all
+//! their resources while the provider does not respond. Keys that the provider no longer publishes
+//! are withdrawn with the next successful request, and verify signatures for
 //! [`WITHDRAWN_KEY_LIFETIME`](crate::WITHDRAWN_KEY_LIFETIME) more; a failed request changes
 //! nothing. `withdrawn_keys.rs` decides about them.
 
@@ -18,7 +19,8 @@ use pinniped_cache::{Flights, Start};
 use pinniped_error::chain;
 use pinniped_http_client::https::{HttpsClient, SendError};
 use pinniped_jose::{Algorithm, Jws, KeySet, KeySetError, SignatureError};
-use tokio::time::{Instant, sleep_until};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::{Instant, sleep_until, timeout};
 use url::Url;
 
 use crate::response::ResponseJsonError;
@@ -70,6 +72,30 @@ pub enum RemoteKeySetError {
     /// The key is not known, and the keys could not be fetched.
     #[error("fetching keys {0}")]
     Fetch(Arc<FetchKeysError>),
+    /// The key is not known, and the keys did not arrive within [`WaitLimits::time`]. The text is
+    /// that of a deadline in Go.
+    #[error("fetching keys context deadline exceeded")]
+    WaitedTooLong,
+    /// The key is not known, and [`WaitLimits::callers`] others wait already.
+    #[error("fetching keys: too many tokens with unknown keys wait for the issuer")]
+    TooManyWaiting,
+}
+
+/// Limits on callers of [`RemoteKeySet::verify`] whose token has an unknown key, and which wait for
+/// a request. Any client can send such tokens.
+#[derive(Clone, Copy, Debug)]
+pub struct WaitLimits {
+    /// The time for which a caller waits, for all requests together. A request continues after it,
+    /// so that later callers find its keys.
+    pub time: Duration,
+    /// The number of callers that wait at once.
+    pub callers: usize,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    time: Duration,
+    callers: Semaphore,
 }
 
 /// The state of the cached keys, for metrics and statuses.
@@ -89,6 +115,7 @@ pub struct KeySetStatus {
 pub struct RemoteKeySet {
     cache: Arc<CachedKeys>,
     requests: Flights<(), Result<Arc<FetchedKeys>, Arc<FetchKeysError>>>,
+    waiting: Option<Waiting>,
 }
 
 #[derive(Debug)]
@@ -129,10 +156,18 @@ impl FetchedKeys {
 
 impl RemoteKeySet {
     /// Creates a set whose keys are at `url`. It fetches nothing yet. The client must have a
-    /// timeout and a limit for responses.
+    /// timeout and a limit for responses. Callers of [`RemoteKeySet::verify`] wait for requests
+    /// without limits.
     pub fn new(url: Url, client: HttpsClient) -> Self {
         let cache = CachedKeys { url, client, fetched: ArcSwapOption::empty(), last: Mutex::default() };
-        Self { cache: Arc::new(cache), requests: Flights::default() }
+        Self { cache: Arc::new(cache), requests: Flights::default(), waiting: None }
+    }
+
+    /// Limits the callers that wait.
+    #[must_use]
+    pub fn with_wait_limits(self, limits: WaitLimits) -> Self {
+        let WaitLimits { time, callers } = limits;
+        Self { waiting: Some(Waiting { time, callers: Semaphore::new(callers) }), ..self }
     }
 
     /// Fetches the keys now, so that the first token needs no request.
@@ -148,8 +183,8 @@ impl RemoteKeySet {
     /// does not end the request, on which others may wait.
     ///
     /// # Errors
-    /// Returns an error when the algorithm is not allowed, no key has signed the token, or the keys
-    /// could not be fetched.
+    /// Returns an error when the algorithm is not allowed, no key has signed the token, the keys
+    /// could not be fetched, or the [`WaitLimits`] are exceeded.
     pub async fn verify(&self, jws: &Jws<'_>, allowed: &[Algorithm]) -> Result<Algorithm, RemoteKeySetError> {
         let arrived = Instant::now();
         jws.algorithm(allowed).map_err(SignatureError::from)?;
@@ -157,6 +192,19 @@ impl RemoteKeySet {
         if let Some(Ok(algorithm)) = cached.map(|cached| cached.verify(jws, allowed, arrived)) {
             return Ok(algorithm);
         }
+        let verified = self.verify_with_fetched(jws, allowed, arrived);
+        let Some(waiting) = &self.waiting else { return verified.await };
+        let _permit = waiting.permit()?;
+        timeout(waiting.time, verified).await.unwrap_or(Err(RemoteKeySetError::WaitedTooLong))
+    }
+
+    /// Verifies a signature with keys that are fetched after `arrived`.
+    async fn verify_with_fetched(
+        &self,
+        jws: &Jws<'_>,
+        allowed: &[Algorithm],
+        arrived: Instant,
+    ) -> Result<Algorithm, RemoteKeySetError> {
         for _ in 0..MAX_WAITS {
             let fetched = self.fetched_after(arrived).await.map_err(RemoteKeySetError::Fetch)?;
             let result = fetched.verify(jws, allowed, arrived);
@@ -189,6 +237,12 @@ impl RemoteKeySet {
         };
         let interrupted = || Err(Arc::new(FetchKeysError::Interrupted));
         self.requests.join(&(), start).await.unwrap_or_else(interrupted)
+    }
+}
+
+impl Waiting {
+    fn permit(&self) -> Result<SemaphorePermit<'_>, RemoteKeySetError> {
+        self.callers.try_acquire().map_err(|_| RemoteKeySetError::TooManyWaiting)
     }
 }
 

@@ -101,7 +101,9 @@ impl From<RemoteKeySetError> for VerifyError {
     fn from(error: RemoteKeySetError) -> Self {
         match error {
             RemoteKeySetError::Signature(error) => error.into(),
-            RemoteKeySetError::Fetch(_) => Self::Keys(error),
+            RemoteKeySetError::Fetch(_)
+            | RemoteKeySetError::WaitedTooLong
+            | RemoteKeySetError::TooManyWaiting => Self::Keys(error),
         }
     }
 }

@@ -90,6 +90,22 @@ impl Registry {
         });
     }
 
+    /// Replaces an authenticator, and returns whether it was present; otherwise nothing changes.
+    pub fn replace(
+        &self,
+        key: &AuthenticatorKey,
+        fingerprint: &str,
+        authenticator: Arc<dyn TokenAuthenticator>,
+    ) -> bool {
+        let replacement = Entry { fingerprint: fingerprint.to_owned(), authenticator };
+        let before = self.entries.rcu(|entries| {
+            let mut entries = HashMap::clone(entries);
+            entries.entry(key.clone()).and_modify(|entry| *entry = replacement.clone());
+            entries
+        });
+        before.contains_key(key)
+    }
+
     /// Returns the fingerprint with which the authenticator was inserted.
     pub fn fingerprint(&self, key: &AuthenticatorKey) -> Option<String> {
         self.entries.load().get(key).map(|entry| entry.fingerprint.clone())
@@ -160,6 +176,10 @@ mod tests {
         assert_eq!(other.keys(), [key("a"), key("b")]);
         assert_eq!(other.fingerprint(&key("a")).as_deref(), Some("2"));
         assert!(other.get(&key("c")).is_none());
+        assert!(other.replace(&key("b"), "3", Arc::new(NoUser)));
+        assert!(!other.replace(&key("c"), "3", Arc::new(NoUser)));
+        assert_eq!(registry.keys(), [key("a"), key("b")]);
+        assert_eq!(registry.fingerprint(&key("b")).as_deref(), Some("3"));
         assert!(other.remove(&key("a")));
         assert!(!registry.remove(&key("a")));
         assert!(registry.get(&key("b")).is_some());

@@ -42,13 +42,20 @@ pub fn registry_key(suffix: &GroupSuffix, kind: &str, name: &str) -> Authenticat
     }
 }
 
-/// Returns the objects of a cache, ordered by name.
-fn by_name<K>(store: &Store<K>) -> Vec<Arc<K>>
+/// Returns the names of the objects of a cache.
+fn names<K>(store: &Store<K>) -> Vec<String>
 where
     K: Resource + Clone + 'static,
     K::DynamicType: Eq + Hash + Clone,
 {
-    let mut objects = store.state();
-    objects.sort_by(|a, b| a.meta().name.cmp(&b.meta().name));
-    objects
+    store.state().iter().filter_map(|object| object.meta().name.clone()).collect()
+}
+
+/// Returns the object of a cache with this name.
+fn named<K>(store: &Store<K>, name: &str) -> Option<Arc<K>>
+where
+    K: Resource + Clone + 'static,
+    K::DynamicType: Eq + Hash + Clone,
+{
+    store.find(|object| object.meta().name.as_deref() == Some(name))
 }

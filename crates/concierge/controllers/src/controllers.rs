@@ -45,6 +45,7 @@ use crate::kube_cert_agent::{AgentWatches, CertAgentController, CertAgentParams}
 use crate::legacy_cleanup::{LegacyPodCleaner, LegacySecretCleaner};
 use crate::service_account_tokens::{ServiceAccountTokenController, TokensParams};
 use pinniped_controller::lease::{LeaderElection, Leadership, LeaseParams, Timing};
+use pinniped_controller::per_object::{PerObject, ReconcileObject};
 use pinniped_controller::runtime::{Reconcile, Trigger, run};
 use pinniped_controller::watch::{NotSynced, Problem, Watched, Watches};
 
@@ -336,6 +337,16 @@ impl Spawner {
         self.tasks.spawn(controller.name(), |stop| run(controller, trigger, ready, leadership, stop));
     }
 
+    fn start_per_object(
+        &mut self,
+        controller: impl ReconcileObject,
+        trigger: Trigger,
+        ready: impl Future<Output = ()> + Send + 'static,
+    ) {
+        let leadership = self.context.leadership.clone();
+        self.start(PerObject::new(controller, leadership, self.monitor.clone()), trigger, ready);
+    }
+
     /// Returns a trigger for changes of one Secret in the Concierge's namespace.
     fn on_secret(&self, caches: &mut Caches, name: &str) -> (SecretRef, Trigger) {
         let trigger = Trigger::new();
@@ -473,7 +484,7 @@ impl Spawner {
             ciphers: ciphers.clone(),
         });
         let webhooks = caches.webhooks.ready();
-        self.start(controller, trigger, async move {
+        self.start_per_object(controller, trigger, async move {
             webhooks.await;
             ready.await;
         });
@@ -488,15 +499,15 @@ impl Spawner {
             proxies,
             ciphers,
         });
-        let refresh = KeyRefresh { registry: registry.clone(), changed: trigger.clone() };
+        let refresh = KeyRefresh::new(registry.clone(), trigger.clone());
         let jwts = caches.jwts.ready();
-        self.start(controller, trigger, async move {
+        self.start_per_object(controller, trigger, async move {
             jwts.await;
             ready.await;
         });
         let trigger = Trigger::new();
         caches.jwts.wake(&trigger, |_| true);
-        self.start(refresh, trigger, caches.jwts.ready());
+        self.start_per_object(refresh, trigger, caches.jwts.ready());
 
         let trigger = Trigger::new();
         caches.webhooks.wake(&trigger, |_| true);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::error::EvaluationError;
-use crate::libraries::regular_expression::{self, Pattern};
+use crate::libraries::regular_expression::{self, Literals, Pattern, SizeLimits};
 
 /// The limits of one evaluation.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +30,8 @@ impl Budget {
     }
 }
 
-/// The largest number of regular expressions that an evaluation compiles.
+/// The largest number of regular expressions that an evaluation compiles, including those that are
+/// not valid.
 const MAX_PATTERNS: usize = 50;
 /// The largest number of comparisons and steps that have no cost in Kubernetes' model, for each
 /// unit of cost that the budget has.
@@ -42,12 +43,15 @@ pub(crate) struct Usage {
     cost: u64,
     steps: u64,
     size: usize,
-    patterns: HashMap<Arc<str>, Arc<Pattern>>,
+    /// The regular expressions of the program.
+    literals: Arc<Literals>,
+    /// The regular expressions that the evaluation computed.
+    patterns: HashMap<Arc<str>, Result<Arc<Pattern>, String>>,
 }
 
 impl Usage {
-    pub(crate) fn new(budget: Budget) -> Self {
-        Self { budget, cost: 0, steps: 0, size: 0, patterns: HashMap::new() }
+    pub(crate) fn new(budget: Budget, literals: Arc<Literals>) -> Self {
+        Self { budget, cost: 0, steps: 0, size: 0, literals, patterns: HashMap::new() }
     }
 
     pub(crate) fn cost(&self) -> u64 {
@@ -85,14 +89,16 @@ impl Usage {
 
     /// Returns a compiled regular expression.
     pub(crate) fn pattern(&mut self, text: &Arc<str>) -> Result<Arc<Pattern>, EvaluationError> {
-        if let Some(pattern) = self.patterns.get(text) {
-            return Ok(pattern.clone());
+        if let Some(pattern) = self.literals.get(text) {
+            return Ok(Arc::clone(pattern));
         }
-        if self.patterns.len() >= MAX_PATTERNS {
+        if !self.patterns.contains_key(text) && self.patterns.len() >= MAX_PATTERNS {
             return Err(EvaluationError::CostLimit);
         }
-        let pattern = Arc::new(regular_expression::compile(text).map_err(EvaluationError::failed)?);
-        self.patterns.insert(text.clone(), pattern.clone());
-        Ok(pattern)
+        let pattern = self
+            .patterns
+            .entry(Arc::clone(text))
+            .or_insert_with(|| regular_expression::compile(text, &SizeLimits::COMPUTED).map(Arc::new));
+        pattern.clone().map_err(EvaluationError::failed)
     }
 }

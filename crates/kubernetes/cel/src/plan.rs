@@ -1,4 +1,5 @@
-//! Prepares the evaluation: values of constant expressions and functions of calls.
+//! Prepares the evaluation: values of constant expressions, regular expressions that are constant,
+//! and functions of calls.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +8,8 @@ use crate::ast::{Expr, Id, Literal};
 use crate::budget::{Budget, Usage};
 use crate::checker::{Checked, Name};
 use crate::error::EvaluationError;
-use crate::libraries::{Function, function, regular_expression};
+use crate::libraries::regular_expression::{self, Literals, SizeLimits};
+use crate::libraries::{Function, function};
 use crate::value::{Key, Map, OpaqueValue, Value};
 
 /// The prepared parts of each node.
@@ -17,6 +19,8 @@ pub(crate) struct Plan {
     pub(crate) functions: Vec<Option<Function>>,
     /// The elements of constant lists that `in` searches.
     pub(crate) sets: Vec<Option<Arc<Map>>>,
+    /// The constant regular expressions.
+    pub(crate) literals: Arc<Literals>,
 }
 
 /// The functions whose call with a constant argument is a constant.
@@ -27,8 +31,13 @@ impl Plan {
     /// Prepares a tree. Fails if a constant has no value.
     pub(crate) fn new(checked: &Checked) -> Result<Self, EvaluationError> {
         let count = checked.ast.len();
-        let mut plan =
-            Self { constants: vec![None; count], functions: vec![None; count], sets: vec![None; count] };
+        let mut plan = Self {
+            constants: vec![None; count],
+            functions: vec![None; count],
+            sets: vec![None; count],
+            literals: Arc::default(),
+        };
+        let mut literals = Literals::new();
         let mut ids = checked.ast.descendants(checked.root);
         // Children were created before their parents.
         ids.sort();
@@ -37,8 +46,10 @@ impl Plan {
             if let Expr::Call { function: name, .. } = checked.ast.expr(id) {
                 plan.functions[id.index()] = function(name);
                 plan.sets[id.index()] = plan.set(checked, id);
+                plan.compile_pattern(checked, id, &mut literals)?;
             }
         }
+        plan.literals = Arc::new(literals);
         Ok(plan)
     }
 
@@ -77,18 +88,34 @@ impl Plan {
                     && let Some(argument) = known(argument)
                     && let Some(convert) = function(name)
                 {
-                    let mut usage = Usage::new(Budget::default());
+                    let mut usage = Usage::new(Budget::default(), Arc::default());
                     return convert(&mut usage, &[argument]).map(Some);
                 }
-                check_pattern(checked, name, None, arguments)?;
-                None
-            }
-            Expr::Call { function: name, target, arguments } => {
-                check_pattern(checked, name, *target, arguments)?;
                 None
             }
             _ => None,
         })
+    }
+
+    /// Compiles the regular expression of a call if it is constant. It is the argument after the
+    /// text, which can be the target.
+    fn compile_pattern(
+        &self,
+        checked: &Checked,
+        id: Id,
+        literals: &mut Literals,
+    ) -> Result<(), EvaluationError> {
+        let Expr::Call { function, target, arguments } = checked.ast.expr(id) else { return Ok(()) };
+        if !matches!(&**function, "matches" | "find" | "findAll") {
+            return Ok(());
+        }
+        let Some(pattern) = target.iter().chain(arguments).nth(1) else { return Ok(()) };
+        let Some(Value::String(text)) = &self.constants[pattern.index()] else { return Ok(()) };
+        if !literals.contains_key(text) {
+            let compiled = regular_expression::compile(text, &SizeLimits::LITERAL);
+            literals.insert(text.clone(), Arc::new(compiled.map_err(EvaluationError::failed)?));
+        }
+        Ok(())
     }
 
     /// Returns the elements of a constant list on the right of `in`, if they can be keys.
@@ -104,23 +131,6 @@ impl Plan {
         });
         Some(Map::built(keys.collect::<Option<BTreeMap<Key, Value>>>()?).into())
     }
-}
-
-/// Checks the constant regular expression of `find` and `findAll`.
-fn check_pattern(
-    checked: &Checked,
-    name: &str,
-    target: Option<Id>,
-    arguments: &[Id],
-) -> Result<(), EvaluationError> {
-    if target.is_some()
-        && matches!(name, "find" | "findAll")
-        && let Some(Expr::Literal(Literal::String(pattern))) =
-            arguments.first().map(|id| checked.ast.expr(*id))
-    {
-        regular_expression::compile(pattern).map_err(EvaluationError::failed)?;
-    }
-    Ok(())
 }
 
 fn value(literal: &Literal) -> Value {

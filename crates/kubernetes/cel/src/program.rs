@@ -2,6 +2,8 @@
 
 mod tests;
 
+use std::sync::Arc;
+
 use crate::ast::{Expr, Id, Literal};
 use crate::budget::{Budget, Usage};
 use crate::checker::{self, Checked, Name};
@@ -90,7 +92,7 @@ impl Program {
         variables: &[(&str, Value)],
         budget: Budget,
     ) -> (Result<Value, EvaluationError>, u64) {
-        let mut usage = Usage::new(budget);
+        let mut usage = Usage::new(budget, Arc::clone(&self.plan.literals));
         let result = interpreter::evaluate(self, variables, &mut usage);
         (result, usage.cost())
     }

@@ -3,7 +3,8 @@
 //! Reads come from shared watch caches ([`watch`]). Writes go through a [`client::Writer`], which
 //! refuses them while this pod does not hold the Lease ([`lease`]). A refused write is not an
 //! error: the leader makes it, the result arrives by watch, and the controller runs again
-//! ([`runtime`]).
+//! ([`runtime`]). A controller whose objects can delay each other runs each of them separately
+//! ([`per_object`]).
 
 #![forbid(unsafe_code)]
 
@@ -12,6 +13,7 @@ pub mod clock;
 pub mod event;
 pub mod follow;
 pub mod lease;
+pub mod per_object;
 pub mod runtime;
 pub mod service_account_token;
 pub mod watch;

@@ -7,10 +7,11 @@ use futures::future::join_all;
 use pinniped_jose::test_util::{Signer, key_set};
 use pinniped_jose::{Algorithm, Jws, SignatureError};
 use pinniped_oidc::{
-    IdTokenVerifier, RemoteKeySet, RemoteKeySetError, UnverifiedIdToken, WITHDRAWN_KEY_LIFETIME,
+    IdTokenVerifier, RemoteKeySet, RemoteKeySetError, UnverifiedIdToken, WITHDRAWN_KEY_LIFETIME, WaitLimits,
 };
 use serde_json::json;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 use crate::provider::{Provider, Reply};
 
@@ -172,6 +173,55 @@ async fn a_caller_that_goes_away_does_not_end_the_request() {
     let open = async { gate.add_permits(1) };
     assert_eq!(tokio::join!(second, open).0, Ok(Algorithm::Es256));
     assert_eq!(provider.count(), 1);
+}
+
+/// Returns a set whose keys are known, and whose provider returns another key when the gate opens.
+async fn with_slow_successor(
+    gate: &Arc<Semaphore>,
+    known: &Signer,
+    new: &Signer,
+) -> (Provider, RemoteKeySet) {
+    let limits = WaitLimits { time: Duration::from_secs(5), callers: 2 };
+    let provider = Provider::constant(published([known])).await;
+    let keys = keys_of(&provider).with_wait_limits(limits);
+    keys.fetch().await.unwrap();
+    provider.now_returns(published([known, new]).after(gate));
+    (provider, keys)
+}
+
+#[tokio::test]
+async fn a_caller_waits_for_a_limited_time_and_the_request_continues() {
+    let (known, new, gate) = (signer("known"), signer("new"), Arc::new(Semaphore::new(0)));
+    let (provider, keys) = with_slow_successor(&gate, &known, &new).await;
+    let token = new.sign(&json!({}));
+    tokio::time::pause();
+    let start = Instant::now();
+    let error = verify(&keys, &token).await.unwrap_err();
+    let waited = start.elapsed();
+    tokio::time::resume();
+    assert_eq!(error, "fetching keys context deadline exceeded");
+    assert!((5..6).contains(&waited.as_secs()), "{waited:?}");
+    gate.add_permits(1);
+    assert_eq!(verify(&keys, &token).await, Ok(Algorithm::Es256));
+    assert_eq!(provider.count(), 2);
+}
+
+#[tokio::test]
+async fn callers_fail_at_once_while_others_wait_and_known_keys_verify_tokens() {
+    let (known, new, gate) = (signer("known"), signer("new"), Arc::new(Semaphore::new(0)));
+    let (provider, keys) = with_slow_successor(&gate, &known, &new).await;
+    let (earlier, token) = (known.sign(&json!({})), new.sign(&json!({})));
+    let mut waiting = Box::pin(join_all((0..2).map(|_| verify(&keys, &token))));
+    assert!(futures::poll!(&mut waiting).is_pending());
+    let error = verify(&keys, &token).await.unwrap_err();
+    assert_eq!(error, "fetching keys: too many tokens with unknown keys wait for the issuer");
+    assert_eq!(verify(&keys, &earlier).await, Ok(Algorithm::Es256));
+    gate.add_permits(1);
+    assert_eq!(waiting.await, [Ok(Algorithm::Es256), Ok(Algorithm::Es256)]);
+    // Others may wait again.
+    let error = verify(&keys, &signer("other").sign(&json!({}))).await.unwrap_err();
+    assert!(!error.contains("too many"), "{error}");
+    drop(provider);
 }
 
 #[tokio::test]

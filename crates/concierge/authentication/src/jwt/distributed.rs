@@ -23,6 +23,8 @@ use serde_json::Value;
 use url::Url;
 use zeroize::Zeroizing;
 
+use super::provider::KEY_WAIT_LIMITS;
+
 /// The claim with the name of the source for each distributed claim.
 const NAMES: &str = "_claim_names";
 /// The claim with the sources.
@@ -157,7 +159,8 @@ impl DistributedClaim {
             let failed = |error: &dyn std::fmt::Display| Arc::from(error.to_string());
             let provider = discover(&self.client, issuer).await.map_err(|error| failed(&chain(&error)))?;
             let url = Url::parse(&provider.jwks_uri).map_err(|error| failed(&error))?;
-            Ok(Arc::new(RemoteKeySet::new(url, self.client.clone())))
+            let keys = RemoteKeySet::new(url, self.client.clone()).with_wait_limits(KEY_WAIT_LIMITS);
+            Ok(Arc::new(keys))
         };
         // Boxed because it is large and rare.
         let keys = Box::pin(self.issuers.get_or_query(issuer.to_owned(), discovered)).await;

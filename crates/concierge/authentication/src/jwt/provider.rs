@@ -13,7 +13,7 @@ use pinniped_http_client::https::{HttpsClient, HttpsClientParams, Redirects};
 use pinniped_http_client::proxy_environment::ProxyEnvironment;
 use pinniped_http_client::tcp_dialer::TcpDialer;
 use pinniped_jose::{Algorithm, MAX_KEY_SET_SIZE};
-use pinniped_oidc::{IdTokenVerifier, RemoteKeySet, discover};
+use pinniped_oidc::{IdTokenVerifier, RemoteKeySet, WaitLimits, discover};
 use pinniped_pki::tls::{ALPN_HTTP, CipherRestriction, Profile, Roots, TlsError, client_config_with};
 use url::Url;
 
@@ -29,6 +29,14 @@ const MAX_RESPONSE: usize = MAX_KEY_SET_SIZE;
 
 /// The time by which the clock of the issuer may be ahead.
 const NOT_BEFORE_LEEWAY: Duration = Duration::from_secs(60);
+
+/// The limits on logins that wait for the keys of an issuer. Such a login holds a permit.
+///
+/// An issuer in operation responds in less than a second, and requests begin a second apart, so a
+/// login for which two requests are necessary takes less than the time. The number is half of the
+/// logins that one authenticator can have at once (`exchange.rs` of the server), so that clients
+/// that invent keys leave permits for logins with known keys while an issuer does not respond.
+pub(super) const KEY_WAIT_LIMITS: WaitLimits = WaitLimits { time: Duration::from_secs(5), callers: 48 };
 
 /// The algorithms of tokens. Those of upstream: the one that every provider has, and the one of the
 /// Supervisor.
@@ -62,7 +70,7 @@ pub async fn validate(
         Progress::KeysNotFetched(StatusText::from(format!("fetching keys {error}")))
     };
     let url = Url::parse(&provider.jwks_uri).map_err(|error| not_fetched(&error))?;
-    let keys = RemoteKeySet::new(url, client.clone());
+    let keys = RemoteKeySet::new(url, client.clone()).with_wait_limits(KEY_WAIT_LIMITS);
     keys.fetch().await.map_err(|error| not_fetched(&error))?;
     let rules = validation::validate(spec, &ExpressionCompiler::default()).map_err(Progress::SpecInvalid)?;
     let groups = match &rules.groups {

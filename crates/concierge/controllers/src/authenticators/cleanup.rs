@@ -1,15 +1,13 @@
 //! Removes authenticators from the registry whose objects were deleted (`cachecleaner-controller`).
 
 use std::collections::HashSet;
-use std::hash::Hash;
 
-use kube::Resource;
 use kube::runtime::reflector::Store;
 use pinniped_concierge_api::authentication::{JwtAuthenticator, WebhookAuthenticator};
 use pinniped_concierge_authentication::registry::{AuthenticatorKey, Registry};
 use pinniped_kube_types::suffix::GroupSuffix;
 
-use super::registry_key;
+use super::{names, registry_key};
 use pinniped_controller::runtime::{Action, Reconcile, ReconcileError};
 
 /// The controller. Trigger it for every object of both kinds, and run it only when both caches are
@@ -31,24 +29,16 @@ impl Reconcile for AuthenticatorCleanup {
     }
 
     async fn reconcile(&mut self) -> Result<Action, ReconcileError> {
-        let existing = names(&self.webhooks)
-            .map(|name| registry_key(&self.suffix, WebhookAuthenticator::KIND, &name))
-            .chain(names(&self.jwts).map(|name| registry_key(&self.suffix, JwtAuthenticator::KIND, &name)))
-            .collect();
+        let key = |kind: &str, name: &str| registry_key(&self.suffix, kind, name);
+        let webhooks = names(&self.webhooks).into_iter().map(|name| key(WebhookAuthenticator::KIND, &name));
+        let jwts = names(&self.jwts).into_iter().map(|name| key(JwtAuthenticator::KIND, &name));
+        let existing = webhooks.chain(jwts).collect();
         for key in leftovers(self.registry.keys(), &existing) {
             tracing::info!(kind = %key.kind, name = %key.name, "deleting authenticator from cache");
             self.registry.remove(&key);
         }
         Ok(Action::done())
     }
-}
-
-fn names<K>(store: &Store<K>) -> impl Iterator<Item = String>
-where
-    K: Resource + Clone + 'static,
-    K::DynamicType: Eq + Hash + Clone,
-{
-    store.state().into_iter().filter_map(|object| object.meta().name.clone())
 }
 
 /// Returns the keys of the registry without an existing object.

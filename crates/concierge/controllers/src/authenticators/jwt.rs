@@ -8,11 +8,11 @@
 //! apply     remove an invalid entry, write the status, insert a valid entry (plan.rs, for all kinds)
 //! ```
 //!
-//! An authenticator with unchanged inputs is never validated again, so that logins survive an
-//! issuer that does not respond. [`refresh`] fetches its keys from time to time, and
+//! Each object has a task of its own, so that an issuer that does not respond delays no other
+//! object. An authenticator with unchanged inputs is never validated again, so that logins survive
+//! an issuer that does not respond. [`refresh`] fetches its keys from time to time, and
 //! [`metrics`] exports their age.
 
-use futures::{StreamExt as _, stream};
 use kube::runtime::reflector::Store;
 use pinniped_concierge_api::authentication::JwtAuthenticator;
 use pinniped_concierge_authentication::jwt::{self, ProviderParams};
@@ -26,12 +26,16 @@ pub mod refresh;
 
 use self::decide::{Next, Observed, Ready, conclude, inspect};
 use super::tls_source::WatchedCaObjects;
-use super::{by_name, registry_key};
+use super::{named, names, registry_key};
 use crate::context::Context;
-use pinniped_controller::runtime::{Action, Reconcile, ReconcileError};
+use pinniped_controller::per_object::ReconcileObject;
+use pinniped_controller::runtime::{Action, ReconcileError};
+use tokio::sync::Semaphore;
 
-/// Maximum number of issuers that are queried concurrently.
-const MAX_CONCURRENT_VALIDATIONS: usize = 8;
+/// Maximum number of issuers that are queried concurrently. A query of an issuer that does not
+/// respond ends after a minute, and the pauses between its repetitions grow to three minutes. So
+/// even a hundred such issuers leave room for others most of the time.
+const MAX_CONCURRENT_VALIDATIONS: usize = 32;
 
 /// Parameters of the controller.
 pub struct JwtAuthenticatorParams {
@@ -53,29 +57,49 @@ pub struct JwtAuthenticatorParams {
 /// Concierge's namespace, and for its Secrets that pass [`super::tls_source::is_ca_secret`].
 pub struct JwtAuthenticatorController {
     params: JwtAuthenticatorParams,
+    validations: Semaphore,
 }
 
 impl JwtAuthenticatorController {
-    /// Returns a controller for [`pinniped_controller::runtime::run`].
+    /// Returns a controller for [`pinniped_controller::per_object::PerObject`].
     pub fn new(params: JwtAuthenticatorParams) -> Self {
-        Self { params }
+        Self { params, validations: Semaphore::new(MAX_CONCURRENT_VALIDATIONS) }
+    }
+}
+
+impl ReconcileObject for JwtAuthenticatorController {
+    type Key = String;
+
+    fn name(&self) -> &'static str {
+        "jwtcachefiller-controller"
+    }
+
+    fn objects(&self) -> Vec<String> {
+        let names = names(&self.params.authenticators);
+        if names.is_empty() {
+            tracing::info!("No JWTAuthenticators found");
+        }
+        names
     }
 
     /// Validates one object and updates the registry and its status.
-    async fn reconcile_one(&self, object: &JwtAuthenticator) -> Result<(), ReconcileError> {
-        let name = object.metadata.name.clone().unwrap_or_default();
-        let JwtAuthenticatorParams { context, registry, ca_objects, proxies, ciphers, .. } = &self.params;
-        let key = registry_key(&context.suffix, JwtAuthenticator::KIND, &name);
+    async fn reconcile(&self, name: &String) -> Result<Action, ReconcileError> {
+        let JwtAuthenticatorParams { context, registry, authenticators, ca_objects, proxies, ciphers } =
+            &self.params;
+        let Some(object) = named(authenticators, name) else { return Ok(Action::done()) };
+        let key = registry_key(&context.suffix, JwtAuthenticator::KIND, name);
         let ready = ready(registry, &key);
         let inspection = inspect(Observed { spec: &object.spec, ca_objects, ready });
         let validation = match &inspection.next {
             Next::Invalid | Next::Unchanged(_) => None,
             Next::Validate { roots, .. } => {
                 let params = ProviderParams { roots: roots.clone(), proxies, ciphers };
+                let _permit = self.validations.acquire().await;
                 Some(jwt::validate(&object.spec, params).await)
             }
         };
-        let result = conclude(inspection, validation).apply(object, key, context, registry).await;
+        let plan = conclude(inspection, validation);
+        let result = plan.apply(&*object, &key, authenticators, context, registry).await;
         result.map_err(|error| error.context(&format!("error for JWTAuthenticator {name}")))
     }
 }
@@ -85,28 +109,6 @@ fn ready(registry: &Registry, key: &AuthenticatorKey) -> Option<Ready> {
     let fingerprint = registry.fingerprint(key)?;
     let keys = refresh::freshness(registry.get(key)?.signing_keys()?);
     Some(Ready { fingerprint, keys })
-}
-
-impl Reconcile for JwtAuthenticatorController {
-    fn name(&self) -> &'static str {
-        "jwtcachefiller-controller"
-    }
-
-    async fn reconcile(&mut self) -> Result<Action, ReconcileError> {
-        let objects = by_name(&self.params.authenticators);
-        if objects.is_empty() {
-            tracing::info!("No JWTAuthenticators found");
-            return Ok(Action::done());
-        }
-        let this = &*self;
-        let errors: Vec<_> = stream::iter(objects)
-            .map(async |object| this.reconcile_one(&object).await)
-            .buffered(MAX_CONCURRENT_VALIDATIONS)
-            .filter_map(async |result| result.err())
-            .collect()
-            .await;
-        ReconcileError::aggregate(errors).map_or(Ok(Action::done()), Err)
-    }
 }
 
 #[cfg(test)]

@@ -3,18 +3,21 @@
 
 use std::fmt::{Debug, Display};
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::core::ClusterResourceScope;
+use kube::runtime::reflector::Store;
 use kube::{Api, Resource};
 use pinniped_concierge_api::authentication::{AuthenticatorStatus, JwtAuthenticator, WebhookAuthenticator};
 use pinniped_concierge_authentication::registry::{AuthenticatorKey, Registry, TokenAuthenticator};
 use pinniped_concierge_domain::authenticator_status::{AuthenticatorConditions, differ_only_in_messages};
-use pinniped_controller::runtime::ReconcileError;
+use pinniped_controller::runtime::{Action, ReconcileError};
 use pinniped_kube_types::suffix::GroupSuffix;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::named;
 use crate::context::Context;
 
 /// The changes for one object: `A` is the authenticator, `E` a failure.
@@ -33,7 +36,7 @@ pub(super) struct Plan<A, E> {
 pub(super) enum Entry<A> {
     Remove,
     Keep,
-    /// Inserted after the status was written.
+    /// Replaces the entry at once; without an entry, inserted after the status was written.
     Insert {
         authenticator: A,
         fingerprint: String,
@@ -72,32 +75,62 @@ impl AuthenticatorKind for JwtAuthenticator {
 }
 
 impl<A: TokenAuthenticator + 'static, E: Display> Plan<A, E> {
-    /// Applies the plan. The order matters: an invalid authenticator is removed before its status
-    /// is visible, and a valid one is inserted after it.
-    pub(super) async fn apply<K: AuthenticatorKind>(
+    /// Applies the plan. The order matters: an invalid authenticator is removed, and a changed one
+    /// is replaced, before the status is visible, and also if the status cannot be written: the
+    /// rules of an earlier spec must not be in use any more. A new authenticator is inserted after
+    /// its status was written.
+    pub(super) async fn apply<K: AuthenticatorKind + 'static>(
         self,
         object: &K,
-        key: AuthenticatorKey,
+        key: &AuthenticatorKey,
+        objects: &Store<K>,
         context: &Context,
         registry: &Registry,
-    ) -> Result<(), ReconcileError> {
+    ) -> Result<Action, ReconcileError> {
         let Self { conditions, entry, error } = self;
-        if matches!(entry, Entry::Remove) && registry.remove(&key) {
-            tracing::info!(kind = K::NAME, name = %key.name, "removed an authenticator that is not valid any more");
+        let name = &key.name;
+        if !named(objects, name).is_some_and(|current| is_same(&*current, object)) {
+            tracing::debug!(kind = K::NAME, name, "an authenticator has changed during its validation");
+            return Ok(Action::recheck(Duration::ZERO));
+        }
+        let mut new = None;
+        match entry {
+            Entry::Remove if registry.remove(key) => {
+                tracing::info!(kind = K::NAME, name, "removed an authenticator that is not valid any more");
+            }
+            Entry::Remove | Entry::Keep => {}
+            Entry::Insert { authenticator, fingerprint } => {
+                let authenticator = Arc::new(authenticator);
+                if registry.replace(key, &fingerprint, authenticator.clone()) {
+                    tracing::info!(kind = K::NAME, name, "replaced an authenticator that has changed");
+                } else {
+                    new = Some((authenticator, fingerprint));
+                }
+            }
         }
         let mut errors: Vec<_> =
             error.into_iter().map(|error| ReconcileError::Failed(error.to_string())).collect();
         match write_status(object.clone(), &conditions, context).await {
             Err(error) => errors.push(error),
             Ok(()) => {
-                if let Entry::Insert { authenticator, fingerprint } = entry {
-                    tracing::info!(kind = K::NAME, name = %key.name, "added an authenticator");
-                    registry.insert(key, fingerprint, Arc::new(authenticator));
+                if let Some((authenticator, fingerprint)) = new {
+                    tracing::info!(kind = K::NAME, name, "added an authenticator");
+                    registry.insert(key.clone(), fingerprint, authenticator);
                 }
             }
         }
-        ReconcileError::aggregate(errors).map_or(Ok(()), Err)
+        // `cleanup.rs` may have processed the deletion of the object before the insertion.
+        if named(objects, name).is_none() {
+            registry.remove(key);
+        }
+        ReconcileError::aggregate(errors).map_or(Ok(Action::done()), Err)
     }
+}
+
+/// Reports whether an object has not been replaced, and its spec has not changed.
+fn is_same<K: Resource>(one: &K, other: &K) -> bool {
+    let identity = |object: &K| (object.meta().uid.clone(), object.meta().generation);
+    identity(one) == identity(other)
 }
 
 async fn write_status<K: AuthenticatorKind>(

@@ -1,11 +1,14 @@
 //! The controller of one kind of authenticators with a scripted API server that records the
 //! statuses which the controller writes, and the behaviour that all kinds share.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use http::{Request, Response};
+use futures::future::join_all;
+use http::{Request, Response, StatusCode};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::client::Body;
 use kube::runtime::reflector::Store;
@@ -14,8 +17,13 @@ use kube::runtime::watcher::Event;
 use pinniped_concierge_api::authentication::{AuthenticatorPhase, TlsSpec};
 use pinniped_concierge_authentication::registry::Registry;
 use pinniped_controller::lease::Leadership;
-use pinniped_controller::runtime::{Reconcile, ReconcileError};
+use pinniped_controller::per_object::{PerObject, ReconcileObject};
+use pinniped_controller::runtime::{ReconcileError, Trigger, run};
 use pinniped_kube_types::suffix::GroupSuffix;
+use pinniped_tasks::TaskMonitor;
+use pinniped_test_support::wait;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::plan::AuthenticatorKind;
 use super::tls_source::WatchedCaObjects;
@@ -27,15 +35,23 @@ pub(super) struct ScriptedApi<K: AuthenticatorKind + 'static> {
     pub(super) registry: Registry,
     writer: Writer<K>,
     written: Arc<Mutex<Vec<K>>>,
+    /// Whether every write is refused with 503.
+    is_away: Arc<AtomicBool>,
 }
 
 impl<K: AuthenticatorKind + Send + Sync + 'static> ScriptedApi<K> {
     pub(super) fn new(is_leader: bool) -> Self {
         let written = Arc::new(Mutex::new(Vec::new()));
-        let log = Arc::clone(&written);
+        let is_away = Arc::new(AtomicBool::new(false));
+        let (log, refuses) = (Arc::clone(&written), Arc::clone(&is_away));
         let service = tower::service_fn(move |request: Request<Body>| {
-            let log = Arc::clone(&log);
+            let (log, refuses) = (Arc::clone(&log), refuses.load(Ordering::SeqCst));
             async move {
+                if refuses {
+                    let mut response = Response::new(Body::empty());
+                    *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+                    return Ok(response);
+                }
                 let line = format!("{} {}", request.method(), request.uri().path());
                 let body = request.into_body().collect_bytes().await.unwrap();
                 let object: K = serde_json::from_slice(&body).unwrap();
@@ -57,7 +73,13 @@ impl<K: AuthenticatorKind + Send + Sync + 'static> ScriptedApi<K> {
             leadership: Leadership::fixed(is_leader),
             ..crate::context::tests::context()
         };
-        Self { context, registry: Registry::new(), writer: Writer::new(GroupSuffix::default()), written }
+        let writer = Writer::new(GroupSuffix::default());
+        Self { context, registry: Registry::new(), writer, written, is_away }
+    }
+
+    /// Sets whether the API server refuses every write.
+    pub(super) fn set_away(&self, is_away: bool) {
+        self.is_away.store(is_away, Ordering::SeqCst);
     }
 
     /// Returns the cache of the objects.
@@ -77,6 +99,11 @@ impl<K: AuthenticatorKind + Send + Sync + 'static> ScriptedApi<K> {
     /// Adds or replaces an object.
     pub(super) fn set(&mut self, object: &K) {
         self.writer.apply_watcher_event(&Event::Apply(object.clone()));
+    }
+
+    /// Deletes an object.
+    pub(super) fn delete(&mut self, object: &K) {
+        self.writer.apply_watcher_event(&Event::Delete(object.clone()));
     }
 
     /// Returns the objects that were written since the last call.
@@ -99,7 +126,7 @@ pub(super) struct Fixture<K: AuthenticatorKind + 'static, C> {
 impl<K, C> Fixture<K, C>
 where
     K: AuthenticatorKind + PartialEq + Send + Sync + 'static,
-    C: Reconcile,
+    C: ReconcileObject,
 {
     /// Creates a fixture with the controller that `build` returns.
     pub(super) fn with(is_leader: bool, build: impl FnOnce(&ScriptedApi<K>) -> C) -> Self {
@@ -108,13 +135,21 @@ where
         Self { api, controller }
     }
 
+    /// Reconciles each object once.
+    pub(super) async fn pass(&self) -> Result<(), ReconcileError> {
+        let objects = self.controller.objects();
+        let results = join_all(objects.iter().map(|object| self.controller.reconcile(object))).await;
+        let errors = results.into_iter().filter_map(Result::err).collect();
+        ReconcileError::aggregate(errors).map_or(Ok(()), Err)
+    }
+
     /// Reconciles two valid objects, requires that each becomes ready with a single write, and
     /// returns the objects with their statuses, which the API server has then. `a` and `b` are
     /// their names.
     pub(super) async fn become_ready(&mut self, a: &K, b: &K) -> Vec<K> {
         self.api.set(b);
         self.api.set(a);
-        self.controller.reconcile().await.unwrap();
+        self.pass().await.unwrap();
         let written = self.api.written();
         assert_eq!(written.len(), 2);
         assert!(written.iter().all(|object| phase(object) == Some(AuthenticatorPhase::Ready)));
@@ -126,7 +161,7 @@ where
     /// Reconciles a valid object of the name `a`, and returns it with its status.
     pub(super) async fn becomes_ready(&mut self, a: &K) -> K {
         self.api.set(a);
-        self.controller.reconcile().await.unwrap();
+        self.pass().await.unwrap();
         assert_eq!(self.api.names(), ["a"]);
         self.api.written().remove(0)
     }
@@ -136,7 +171,7 @@ where
     pub(super) async fn becomes_invalid(&mut self, object: &mut K, generation: i64) {
         object.meta_mut().generation = Some(generation);
         self.api.set(object);
-        self.controller.reconcile().await.expect("only a user can correct the spec");
+        self.pass().await.expect("only a user can correct the spec");
         assert_eq!(self.api.names(), [""; 0]);
         let mut written = self.api.written().remove(0);
         assert_eq!(phase(&written), Some(AuthenticatorPhase::Error));
@@ -148,13 +183,13 @@ where
     /// before the leader has written its status. `edit` changes that status on the way.
     pub(super) async fn follows(&mut self, leader: &mut Self, a: &K, edit: impl FnOnce(&mut K)) {
         self.api.set(a);
-        let error = self.controller.reconcile().await.unwrap_err();
+        let error = self.pass().await.unwrap_err();
         assert!(matches!(error, ReconcileError::NotLeader(_)), "{error}");
         assert_eq!(self.api.names(), [""; 0]);
         let mut ready = leader.becomes_ready(a).await;
         edit(&mut ready);
         self.api.set(&ready);
-        self.controller.reconcile().await.unwrap();
+        self.pass().await.unwrap();
         assert_eq!(self.api.names(), ["a"]);
     }
 
@@ -163,10 +198,26 @@ where
     pub(super) async fn one_fails(&mut self, a: &K, b: &K, error: &str) {
         self.api.set(a);
         self.api.set(b);
-        assert_eq!(self.controller.reconcile().await.unwrap_err().to_string(), error);
+        assert_eq!(self.pass().await.unwrap_err().to_string(), error);
         assert_eq!(self.api.names(), ["b"]);
         assert_eq!(self.api.written().len(), 2);
     }
+}
+
+/// Waits until `look` returns something. It may be longer than the deadlines of requests.
+pub(super) async fn eventually<T>(what: &str, look: impl AsyncFnMut() -> Option<T>) -> T {
+    wait::until(Duration::from_secs(60), what, look).await.unwrap()
+}
+
+/// Runs a controller of objects until the handle is dropped.
+pub(super) fn run_per_object(
+    controller: impl ReconcileObject,
+    leadership: Leadership,
+    trigger: &Trigger,
+) -> AbortOnDropHandle<()> {
+    let controller = PerObject::new(controller, leadership.clone(), TaskMonitor::default());
+    let stop = CancellationToken::new();
+    AbortOnDropHandle::new(tokio::spawn(run(controller, trigger.clone(), async {}, leadership, stop)))
 }
 
 /// Returns a CA bundle as `spec.tls`.

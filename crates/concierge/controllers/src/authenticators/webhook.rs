@@ -8,31 +8,36 @@
 //! apply     remove an invalid entry, write the status, insert a valid entry (plan.rs, for all kinds)
 //! ```
 //!
-//! An invalid authenticator leaves the registry before the status is written. A valid one enters it
-//! only after its status was written; on a follower, when the leader's status has arrived. An
-//! authenticator with unchanged inputs is never dialed again, so that logins survive an unreliable
-//! network.
+//! An invalid authenticator leaves the registry, and a changed one is replaced, before the status
+//! is written. A new one enters it only after its status was written; on a follower, when the
+//! leader's status has arrived. An authenticator with unchanged inputs is never dialed again, so
+//! that logins survive an unreliable network. Each object has a task of its own, so that an
+//! endpoint that does not respond delays no other object.
 
-use futures::{StreamExt as _, stream};
 use kube::runtime::reflector::Store;
 use pinniped_concierge_api::authentication::WebhookAuthenticator;
 use pinniped_concierge_authentication::registry::{AuthenticatorKey, Registry};
-use pinniped_concierge_authentication::webhook::{WebhookClient, probe};
+use pinniped_concierge_authentication::webhook::{ProbeError, WebhookClient, probe};
 use pinniped_concierge_domain::status_text::StatusText;
 use pinniped_http_client::proxy_environment::ProxyEnvironment;
-use pinniped_pki::tls::CipherRestriction;
+use pinniped_pki::tls::{CipherRestriction, Roots};
+use url::Url;
 
 mod decide;
 mod endpoint;
 
 use self::decide::{Next, Observed, Validation, WebhookFailure, conclude, inspect};
 use super::tls_source::{CaObjects, WatchedCaObjects};
-use super::{by_name, registry_key};
+use super::{named, names, registry_key};
 use crate::context::Context;
-use pinniped_controller::runtime::{Action, Reconcile, ReconcileError};
+use pinniped_controller::per_object::ReconcileObject;
+use pinniped_controller::runtime::{Action, ReconcileError};
+use tokio::sync::Semaphore;
 
-/// Maximum number of endpoints that are dialed concurrently.
-const MAX_CONCURRENT_DIALS: usize = 8;
+/// Maximum number of endpoints that are dialed concurrently. An attempt ends after half a minute,
+/// and the pauses between repetitions grow to three minutes. So even a hundred endpoints that do
+/// not respond leave room for others most of the time.
+const MAX_CONCURRENT_DIALS: usize = 32;
 
 /// Parameters of the controller.
 pub struct WebhookAuthenticatorParams {
@@ -54,24 +59,47 @@ pub struct WebhookAuthenticatorParams {
 /// of the Concierge's namespace, and for its Secrets that pass [`super::tls_source::is_ca_secret`].
 pub struct WebhookAuthenticatorController {
     params: WebhookAuthenticatorParams,
+    dials: Semaphore,
 }
 
 impl WebhookAuthenticatorController {
-    /// Returns a controller for [`pinniped_controller::runtime::run`].
+    /// Returns a controller for [`pinniped_controller::per_object::PerObject`].
     pub fn new(params: WebhookAuthenticatorParams) -> Self {
-        Self { params }
+        Self { params, dials: Semaphore::new(MAX_CONCURRENT_DIALS) }
+    }
+
+    async fn dial(&self, url: &Url, roots: Roots, ciphers: &CipherRestriction) -> Result<(), ProbeError> {
+        let _permit = self.dials.acquire().await;
+        probe(url, roots, ciphers).await
+    }
+}
+
+impl ReconcileObject for WebhookAuthenticatorController {
+    type Key = String;
+
+    fn name(&self) -> &'static str {
+        "webhookcachefiller-controller"
+    }
+
+    fn objects(&self) -> Vec<String> {
+        let names = names(&self.params.authenticators);
+        if names.is_empty() {
+            tracing::info!("No WebhookAuthenticators found");
+        }
+        names
     }
 
     /// Validates one object and updates the registry and its status.
-    async fn reconcile_one(&self, object: &WebhookAuthenticator) -> Result<(), ReconcileError> {
-        let name = object.metadata.name.clone().unwrap_or_default();
-        let key = registry_key(&self.params.context.suffix, WebhookAuthenticator::KIND, &name);
-        let inspection = inspect(&observe(object, &key, &self.params));
-        let WebhookAuthenticatorParams { proxies, ciphers, .. } = &self.params;
+    async fn reconcile(&self, name: &String) -> Result<Action, ReconcileError> {
+        let WebhookAuthenticatorParams { context, registry, authenticators, proxies, ciphers, .. } =
+            &self.params;
+        let Some(object) = named(authenticators, name) else { return Ok(Action::done()) };
+        let key = registry_key(&context.suffix, WebhookAuthenticator::KIND, name);
+        let inspection = inspect(&observe(&object, &key, &self.params));
         let validation = match &inspection.next {
             Next::Invalid | Next::Unchanged => Validation::Skipped,
             Next::Validate { url, roots, is_proxied, .. } => {
-                let dialed = if *is_proxied { Ok(()) } else { probe(url, roots.clone(), ciphers).await };
+                let dialed = if *is_proxied { Ok(()) } else { self.dial(url, roots.clone(), ciphers).await };
                 let client = WebhookClient::new(url, roots.clone(), proxies, ciphers);
                 Validation::Done {
                     dialed: dialed.map_err(|error| WebhookFailure::Dial(StatusText::of(&error))),
@@ -80,7 +108,7 @@ impl WebhookAuthenticatorController {
             }
         };
         let plan = conclude(inspection, validation);
-        let result = plan.apply(object, key, &self.params.context, &self.params.registry).await;
+        let result = plan.apply(&*object, &key, authenticators, context, registry).await;
         result.map_err(|error| error.context(&format!("error for WebhookAuthenticator {name}")))
     }
 }
@@ -95,28 +123,6 @@ fn observe<'a>(
         ca_objects: &params.ca_objects,
         proxies: &params.proxies,
         ready: params.registry.fingerprint(key),
-    }
-}
-
-impl Reconcile for WebhookAuthenticatorController {
-    fn name(&self) -> &'static str {
-        "webhookcachefiller-controller"
-    }
-
-    async fn reconcile(&mut self) -> Result<Action, ReconcileError> {
-        let objects = by_name(&self.params.authenticators);
-        if objects.is_empty() {
-            tracing::info!("No WebhookAuthenticators found");
-            return Ok(Action::done());
-        }
-        let this = &*self;
-        let errors: Vec<_> = stream::iter(objects)
-            .map(async |object| this.reconcile_one(&object).await)
-            .buffered(MAX_CONCURRENT_DIALS)
-            .filter_map(async |result| result.err())
-            .collect()
-            .await;
-        ReconcileError::aggregate(errors).map_or(Ok(Action::done()), Err)
     }
 }
 

@@ -4,7 +4,8 @@ use super::Checked;
 use crate::ast::{Element, Expr, Id, Literal};
 use crate::error::{Issue, Issues};
 use crate::libraries::interpolation::{self, Clause, Failure, Part};
-use crate::libraries::{duration, regular_expression, timestamp};
+use crate::libraries::regular_expression::{self, SizeLimits};
+use crate::libraries::{duration, timestamp};
 use crate::source::Source;
 use crate::types::Type;
 
@@ -58,7 +59,9 @@ impl Validator<'_> {
             ("duration", Literal::Int(_)) => false,
             ("timestamp", Literal::String(text)) => timestamp::parse(text).is_some(),
             ("timestamp", Literal::Int(seconds)) => timestamp::from_seconds(*seconds).is_some(),
-            ("matches", Literal::String(pattern)) => regular_expression::compile(pattern).is_ok(),
+            ("matches", Literal::String(pattern)) => {
+                regular_expression::compile(pattern, &SizeLimits::LITERAL).is_ok()
+            }
             _ => true,
         };
         if !valid {

@@ -1,12 +1,14 @@
 //! Functions of lists and sets: Kubernetes' list library, cel-go's lists library (version 3) and
 //! sets library.
 
+use std::cmp::Ordering;
+
 use super::{Function, bool, int, no_overload, sort, text};
 use crate::budget::Usage;
 use crate::error::EvaluationError;
 use crate::interpreter::{ELEMENT_SIZE, Evaluation};
 use crate::libraries::arithmetic;
-use crate::value::{Value, compare, equal};
+use crate::value::{Value, equal};
 
 pub(crate) fn function(name: &str) -> Option<Function> {
     Some(match name {
@@ -15,8 +17,12 @@ pub(crate) fn function(name: &str) -> Option<Function> {
             [Value::List(elements)] => sum(usage, elements),
             _ => Err(no_overload("sum", arguments)),
         },
-        "max" => |_, arguments| list("max", arguments, |elements| extreme(elements, "max")),
-        "min" => |_, arguments| list("min", arguments, |elements| extreme(elements, "min")),
+        "max" => |_, arguments| {
+            list("max", arguments, |elements| sort::extreme(elements, "max", Ordering::Greater))
+        },
+        "min" => {
+            |_, arguments| list("min", arguments, |elements| sort::extreme(elements, "min", Ordering::Less))
+        }
         "indexOf" => |usage, arguments| match arguments {
             [Value::List(elements), element] => position(usage, elements.iter().enumerate(), element),
             [Value::String(text), Value::String(part)] => text::index_of(text, part, 0),
@@ -112,20 +118,6 @@ fn sum(usage: &mut Usage, elements: &[Value]) -> Evaluation {
         sum = add(usage, &[sum, element.clone()])?;
     }
     Ok(sum)
-}
-
-fn extreme(elements: &[Value], name: &str) -> Evaluation {
-    let mut elements = elements.iter();
-    let Some(mut best) = elements.next() else {
-        return Err(EvaluationError::failed(format!("{name} called on empty list")));
-    };
-    for element in elements {
-        let order = compare(best, element)?;
-        if if name == "max" { order.is_lt() } else { order.is_gt() } {
-            best = element;
-        }
-    }
-    Ok(best.clone())
 }
 
 fn position<'a>(

@@ -7,14 +7,40 @@ use crate::error::EvaluationError;
 use crate::interpreter::{ELEMENT_SIZE, Evaluation};
 use crate::value::{Opaque, OpaqueValue, Value, compare};
 
+/// Reports whether elements are sorted. As in Kubernetes, a pair without an order, such as NaN and
+/// another number, counts as sorted.
 pub(super) fn is_sorted(elements: &[Value]) -> Evaluation {
-    for pair in elements.windows(2) {
-        let [a, b] = pair else { continue };
-        if compare(a, b)?.is_gt() {
+    let mut previous: Option<&Value> = None;
+    for element in elements {
+        require_comparable(element, "isSorted")?;
+        if previous.is_some_and(|previous| compare(previous, element).is_ok_and(Ordering::is_gt)) {
             return Ok(Value::Bool(false));
         }
+        previous = Some(element);
     }
     Ok(Value::Bool(true))
+}
+
+/// Returns the largest element if `better` is `Greater`, and the smallest if it is `Less`. As in
+/// Kubernetes, an element without an order, such as NaN, neither replaces another one nor is
+/// replaced.
+pub(super) fn extreme(elements: &[Value], name: &str, better: Ordering) -> Evaluation {
+    let mut best: Option<&Value> = None;
+    for element in elements {
+        require_comparable(element, name)?;
+        match best {
+            Some(best) if !compare(element, best).is_ok_and(|order| order == better) => {}
+            _ => best = Some(element),
+        }
+    }
+    best.cloned().ok_or_else(|| EvaluationError::failed(format!("{name} called on empty list")))
+}
+
+fn require_comparable(element: &Value, function: &str) -> Result<(), EvaluationError> {
+    if is_comparable(element) {
+        return Ok(());
+    }
+    Err(EvaluationError::NoSuchOverload(format!(": {function}(list)")))
 }
 
 /// Sorts elements by keys, of which each element has one at the same index.
@@ -34,9 +60,12 @@ pub(super) fn by_keys(usage: &mut Usage, elements: &[Value], keys: &[Value]) -> 
     if keys.iter().any(|key| key.type_name() != first.type_name()) {
         return Err(EvaluationError::failed("list elements must have the same type"));
     }
+    if keys.len() > 1 {
+        // Keys of one type have a total order, except for NaN. Without one, sorting may panic.
+        keys.iter().try_for_each(|key| compare(key, key).map(drop))?;
+    }
     usage.allocate(2 * elements.len() * ELEMENT_SIZE)?;
     let mut indexes: Vec<usize> = (0..elements.len()).collect();
-    // Numbers that are not ordered (NaN) compare as equal.
     indexes.sort_by(|a, b| compare(&keys[*a], &keys[*b]).unwrap_or(Ordering::Equal));
     Ok(Value::list(indexes.into_iter().map(|index| elements[index].clone()).collect()))
 }

@@ -169,6 +169,74 @@ fn shared_values_do_not_multiply_the_work_of_a_comparison() {
 }
 
 #[test]
+fn numbers_without_an_order_are_not_sorted() {
+    for count in [2, 12, 13, 50, 200] {
+        let numbers = format!("lists.range({count}).map(x, x % 3 == 1 ? 0.0 / 0.0 : double(x * 7919 % 101))");
+        for sorted in [format!("{numbers}.sort()"), format!("{numbers}.sortBy(x, x)")] {
+            let error = evaluated(&sorted).unwrap_err();
+            assert_eq!(error.to_string(), "NaN values cannot be ordered", "{sorted}");
+        }
+    }
+}
+
+/// Returns an expression whose value is a text of this length.
+fn long_text(length: usize) -> String {
+    format!("lists.range({}).map(x, '{}').join()", length / 50, "a".repeat(50))
+}
+
+#[test]
+fn literals_of_regular_expressions_are_compiled_with_the_program() {
+    let program = compiled("'a'.matches('^a$') && 'a'.find('a') == 'a' && matches('a', '^a$')");
+    let mut literals: Vec<_> = program.plan.literals.keys().map(|text| &**text).collect();
+    literals.sort_unstable();
+    assert_eq!(literals, ["^a$", "a"]);
+    // Their number is not limited.
+    let many: Vec<_> = (0..200).map(|number| format!("!'b'.matches('^a{number}$')")).collect();
+    assert!(matches!(evaluated(&many.join(" && ")), Ok(Value::Bool(true))));
+}
+
+#[test]
+fn regular_expressions_that_are_computed_have_narrower_limits() {
+    assert!(matches!(evaluated("'a'.find('.{1000}') == ''"), Ok(Value::Bool(true))));
+    let error = evaluated("'a'.matches('.{100' + '0}')").unwrap_err();
+    assert_eq!(error.to_string(), "error parsing regexp: expression too large: `.{1000}`");
+    let longest = long_text(1_000);
+    assert!(matches!(evaluated(&format!("'a'.matches({longest})")), Ok(Value::Bool(false))));
+    let quoted = "a".repeat(1_000);
+    for (call, prefix) in [("'a'.matches", ""), ("'a'.find", "Illegal regex: ")] {
+        let error = evaluated(&format!("{call}({longest} + 'b')")).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!("{prefix}error parsing regexp: expression too large: `{quoted}`")
+        );
+    }
+    let invalid = "lists.range(1000).exists(x, 'a'.matches('(' + string(x)))";
+    assert!(matches!(evaluated(invalid), Err(EvaluationError::CostLimit)));
+}
+
+#[test]
+fn searches_whose_work_grows_faster_than_their_cost_exceed_a_limit() {
+    let text = long_text(50_000);
+    for call in [
+        // Each search reads the whole rest of the text.
+        "findAll('a.*b|a').size()",
+        "findAll('a.*' + 'b|a').size()",
+        // The automaton is large.
+        "find('.{999}b')",
+        "matches('(a|aa){1000}b')",
+    ] {
+        let result = evaluated(&format!("{text}.{call}"));
+        assert!(matches!(result, Err(EvaluationError::CostLimit)), "{call}");
+    }
+    for (text, call, expected) in
+        [(long_text(5_000), "findAll('a{50}').size()", 100), (text, "find('a+').size()", 50_000)]
+    {
+        let result = evaluated(&format!("{text}.{call}"));
+        assert!(matches!(result, Ok(Value::Int(found)) if found == expected), "{call}");
+    }
+}
+
+#[test]
 fn regular_expressions_have_a_bound() {
     assert!(compile(&environment("claims"), r"'a'.matches('((a{100}){100}){100}')").is_err());
     let many = "lists.range(1000).exists(x, 'a'.matches('b' + string(x)))";

@@ -2,6 +2,7 @@
 
 use pinniped_oidc::WITHDRAWN_KEY_LIFETIME;
 
+use super::provider::KEY_WAIT_LIMITS;
 use super::*;
 
 #[tokio::test]
@@ -11,7 +12,7 @@ async fn concurrent_logins_with_a_new_key_cause_one_request() {
     let new = Signer::generate(Algorithm::Es256, "new");
     provider.issuer.publish(&key_set([&provider.es256, &new]));
     let tokens: Vec<_> =
-        (0..50).map(|n| new.sign(&provider.claims(&json!({"username": format!("u{n}")})))).collect();
+        (0..40).map(|n| new.sign(&provider.claims(&json!({"username": format!("u{n}")})))).collect();
     let users = join_all(tokens.iter().map(|token| log_in(&authenticator, token))).await;
     for (n, user) in users.into_iter().enumerate() {
         assert_eq!(user, Ok(Some(named(&format!("u{n}"), &[]))));
@@ -37,9 +38,11 @@ async fn a_flood_of_unknown_keys_does_not_become_a_flood_of_requests() {
         })
         .collect();
     let results = join_all(tokens.iter().map(|token| log_in(&authenticator, token))).await;
-    let wanted =
-        Err("oidc: verify token: failed to verify signature: failed to verify id token signature".to_owned());
-    assert!(results.iter().all(|result| *result == wanted));
+    let wanted = |reason: &str| Err(format!("oidc: verify token: failed to verify signature: {reason}"));
+    let (waited, refused) = results.split_at(KEY_WAIT_LIMITS.callers);
+    assert!(waited.iter().all(|result| *result == wanted("failed to verify id token signature")));
+    let too_many = wanted("fetching keys: too many tokens with unknown keys wait for the issuer");
+    assert!(refused.iter().all(|result| *result == too_many));
     let requests = provider.issuer.seen(KEYS_PATH).len();
     assert!(requests <= 3, "{requests} requests for 500 tokens");
 }
@@ -82,6 +85,28 @@ async fn known_keys_work_while_the_issuer_does_not_respond() {
     provider.issuer.publish(&key_set([&provider.es256, &new]));
     assert_eq!(log_in(&authenticator, &unknown).await, user);
     assert!(keys.status().failure.is_none());
+}
+
+#[tokio::test]
+async fn logins_with_unknown_keys_are_short_and_few_while_the_issuer_hangs() {
+    let provider = Provider::start().await;
+    let authenticator = provider.authenticator().await;
+    provider.issuer.reply(KEYS_PATH, Reply::Never);
+    let known = provider.es256.sign(&provider.claims(&json!({})));
+    let invented = Signer::generate(Algorithm::Es256, "invented").sign(&provider.claims(&json!({})));
+    tokio::time::pause();
+    let start = tokio::time::Instant::now();
+    let results = join_all((0..100).map(|_| log_in(&authenticator, &invented)));
+    let (results, login) = tokio::join!(results, log_in(&authenticator, &known));
+    let waited = start.elapsed();
+    tokio::time::resume();
+    assert_eq!(login, Ok(Some(named("u", &[]))));
+    let failed = |text: &str| {
+        results.iter().filter(|result| result.as_ref().is_err_and(|e| e.ends_with(text))).count()
+    };
+    assert_eq!(failed("fetching keys context deadline exceeded"), KEY_WAIT_LIMITS.callers);
+    assert_eq!(failed("wait for the issuer"), 100 - KEY_WAIT_LIMITS.callers);
+    assert!(waited < KEY_WAIT_LIMITS.time * 2, "{waited:?}");
 }
 
 /// The keys of an issuer that replaces them: the two newest ones are published.

@@ -1,6 +1,7 @@
 //! Tests of the whole controller with a scripted issuer, real TLS and a scripted API server.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use pinniped_concierge_api::authentication::JwtAuthenticatorSpec;
@@ -16,7 +17,7 @@ use serde_json::json;
 use super::metrics::KeyMetrics;
 use super::refresh::KeyRefresh;
 use super::*;
-use crate::authenticators::test_util::{self, created, inline_bundle, statuses};
+use crate::authenticators::test_util::{self, created, eventually, inline_bundle, run_per_object, statuses};
 
 type Fixture = test_util::Fixture<JwtAuthenticator, JwtAuthenticatorController>;
 
@@ -96,7 +97,7 @@ async fn a_valid_object_becomes_ready_with_a_single_write() {
     );
     assert_eq!(fixture.log_in("a", &provider.token()).await.as_deref(), Some("u"));
     provider.issuer.stop().await;
-    fixture.controller.reconcile().await.expect("nothing is requested, although the issuer is stopped");
+    fixture.pass().await.expect("nothing is requested, although the issuer is stopped");
     assert_eq!(fixture.api.written(), []);
     assert_eq!(fixture.log_in("a", &provider.token()).await.as_deref(), Some("u"));
 }
@@ -108,7 +109,7 @@ async fn a_changed_spec_replaces_the_entry_and_an_invalid_one_removes_it() {
     object.spec.claims.username = "sub".to_owned();
     object.metadata.generation = Some(2);
     fixture.api.set(&object);
-    fixture.controller.reconcile().await.unwrap();
+    fixture.pass().await.unwrap();
     assert_eq!(fixture.log_in("a", &provider.token()).await.as_deref(), Some("s"));
 
     let mut object = fixture.api.written().remove(0);
@@ -119,13 +120,106 @@ async fn a_changed_spec_replaces_the_entry_and_an_invalid_one_removes_it() {
 }
 
 #[tokio::test]
+async fn a_changed_spec_takes_effect_although_its_status_cannot_be_written() {
+    for is_leader in [true, false] {
+        let (provider, mut leader, mut fixture) =
+            (Provider::start().await, fixture(true), fixture(is_leader));
+        let mut object = leader.becomes_ready(&provider.object("a")).await;
+        fixture.api.set(&object);
+        fixture.pass().await.unwrap();
+        assert_eq!(fixture.log_in("a", &provider.token()).await.as_deref(), Some("u"));
+        fixture.api.set_away(true);
+
+        object.spec.claims.username = "sub".to_owned();
+        object.metadata.generation = Some(2);
+        fixture.api.set(&object);
+        fixture.pass().await.unwrap_err();
+        assert_eq!(fixture.log_in("a", &provider.token()).await.as_deref(), Some("s"));
+        object.spec.audience = "other".to_owned();
+        object.metadata.generation = Some(3);
+        fixture.api.set(&object);
+        fixture.pass().await.unwrap_err();
+        assert_eq!(fixture.log_in("a", &provider.token()).await, None, "the token has another audience");
+        assert_eq!(fixture.api.names(), ["a"]);
+
+        object.spec.issuer = "http://plain".to_owned();
+        object.metadata.generation = Some(4);
+        fixture.api.set(&object);
+        fixture.pass().await.unwrap_err();
+        assert_eq!(fixture.api.names(), [""; 0]);
+    }
+}
+
+#[tokio::test]
+async fn the_result_for_an_object_that_changed_or_disappeared_meanwhile_is_not_used() {
+    let (provider, mut fixture) = (Provider::start().await, fixture(true));
+    let mut object = provider.object("a");
+    fixture.api.set(&object);
+    let name = "a".to_owned();
+    let mut pass = Box::pin(fixture.controller.reconcile(&name));
+    assert!(futures::poll!(&mut pass).is_pending(), "the issuer is queried");
+    object.spec.audience = "other".to_owned();
+    object.metadata.generation = Some(2);
+    fixture.api.set(&object);
+    assert!(pass.await.unwrap().recheck_after.is_some());
+    assert_eq!(fixture.api.names(), [""; 0]);
+    assert_eq!(fixture.api.written(), []);
+
+    let mut pass = Box::pin(fixture.controller.reconcile(&name));
+    assert!(futures::poll!(&mut pass).is_pending(), "the issuer is queried");
+    fixture.api.delete(&object);
+    pass.await.unwrap();
+    assert_eq!(fixture.api.names(), [""; 0]);
+    assert_eq!(fixture.api.written(), []);
+}
+
+#[tokio::test]
+async fn an_issuer_that_does_not_respond_delays_no_other_object() {
+    let (good, other, hanging) = (Provider::start().await, Provider::start().await, Provider::start().await);
+    hanging.issuer.reply(DISCOVERY_PATH, Reply::Never);
+    let Fixture { mut api, controller } = fixture(true);
+    api.set(&hanging.object("hanging"));
+    api.set(&good.object("good"));
+    let trigger = Trigger::new();
+    let _running = run_per_object(controller, api.context.leadership.clone(), &trigger);
+    let queries = || hanging.issuer.seen(DISCOVERY_PATH).len();
+    eventually("a query", async || (queries() == 1).then_some(())).await;
+    eventually("good", async || (api.names() == ["good"]).then_some(())).await;
+    api.set(&other.object("other"));
+    trigger.wake();
+    eventually("other", async || (api.names() == ["good", "other"]).then_some(())).await;
+    assert_eq!(queries(), 1, "the first query is in progress");
+}
+
+#[tokio::test]
+async fn an_issuer_that_does_not_respond_delays_no_other_keys() {
+    let (good, hanging, mut fixture) = (Provider::start().await, Provider::start().await, fixture(true));
+    fixture.become_ready(&hanging.object("a"), &good.object("b")).await;
+    hanging.issuer.reply(KEYS_PATH, Reply::Never);
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(301)).await;
+    tokio::time::resume();
+    let refresh = KeyRefresh::new(fixture.api.registry.clone(), Trigger::new());
+    let _running = run_per_object(refresh, fixture.api.context.leadership.clone(), &Trigger::new());
+    let queries = || hanging.issuer.seen(KEYS_PATH).len();
+    eventually("a query", async || (queries() == 2).then_some(())).await;
+    let key = registry_key(&GroupSuffix::default(), JwtAuthenticator::KIND, "b");
+    eventually("fresh keys", async || {
+        let status = fixture.api.registry.get(&key)?.signing_keys()?.status();
+        (status.age? < Duration::from_secs(300)).then_some(())
+    })
+    .await;
+    assert_eq!(queries(), 2, "the query is in progress");
+}
+
+#[tokio::test]
 async fn a_changed_spec_is_not_used_while_its_issuer_does_not_respond() {
     let (mut provider, mut fixture) = (Provider::start().await, fixture(true));
     let mut object = fixture.becomes_ready(&provider.object("a")).await;
     object.spec.audience = "other".to_owned();
     fixture.api.set(&object);
     provider.issuer.stop().await;
-    let error = fixture.controller.reconcile().await.unwrap_err().to_string();
+    let error = fixture.pass().await.unwrap_err().to_string();
     let wanted = format!(
         "error for JWTAuthenticator a: could not perform oidc discovery on provider issuer: Get \"{0}{DISCOVERY_PATH}\": \
          dial tcp {1}: connect: connection refused",
@@ -136,7 +230,7 @@ async fn a_changed_spec_is_not_used_while_its_issuer_does_not_respond() {
     assert_eq!(fixture.api.names(), [""; 0]);
     fixture.api.set(&fixture.api.written()[0].clone());
     provider.issuer.restart().await.unwrap();
-    fixture.controller.reconcile().await.unwrap();
+    fixture.pass().await.unwrap();
     assert_eq!(fixture.api.names(), ["a"]);
 }
 
@@ -147,7 +241,7 @@ async fn an_invalid_field_is_reported_and_not_retried() {
     object.spec.claims.username = "a".to_owned();
     object.spec.claims.username_expression = "b".to_owned();
     fixture.api.set(&object);
-    fixture.controller.reconcile().await.unwrap();
+    fixture.pass().await.unwrap();
     let written = fixture.api.written().remove(0);
     let condition = &written.status.as_ref().unwrap().conditions[0];
     assert_eq!(
@@ -204,16 +298,21 @@ async fn keys_are_refreshed_and_their_age_is_visible_while_the_issuer_does_not_r
     assert_eq!(metrics(&fixture), [gauge("age_seconds", 0), gauge("fetch_failed", 0)]);
 
     let changed = Trigger::new();
-    let mut refresh = KeyRefresh { registry: fixture.api.registry.clone(), changed: changed.clone() };
-    refresh.reconcile().await.unwrap();
+    let refresh = KeyRefresh::new(fixture.api.registry.clone(), changed.clone());
+    let refreshed = async || {
+        for key in refresh.objects() {
+            refresh.reconcile(&key).await.unwrap();
+        }
+    };
+    refreshed().await;
     assert_eq!(provider.issuer.seen(KEYS_PATH).len(), 1, "the keys are not due yet");
 
     tokio::time::pause();
-    tokio::time::advance(std::time::Duration::from_secs(301)).await;
+    tokio::time::advance(Duration::from_secs(301)).await;
     tokio::time::resume();
     let successor = Signer::generate(Algorithm::Es256, "next");
     provider.issuer.publish(&key_set([&successor]));
-    refresh.reconcile().await.unwrap();
+    refreshed().await;
     assert_eq!(provider.issuer.seen(KEYS_PATH).len(), 2);
     let withdrawn = provider.token();
     assert_eq!(fixture.log_in("a", &withdrawn).await.as_deref(), Some("u"));
@@ -225,14 +324,14 @@ async fn keys_are_refreshed_and_their_age_is_visible_while_the_issuer_does_not_r
 
     provider.issuer.stop().await;
     tokio::time::pause();
-    tokio::time::advance(std::time::Duration::from_secs(20 * 60)).await;
+    tokio::time::advance(Duration::from_secs(20 * 60)).await;
     tokio::time::resume();
-    refresh.reconcile().await.unwrap();
+    refreshed().await;
     changed.woken().await;
     let lines = metrics(&fixture);
     assert!(lines[0].starts_with(&gauge("age_seconds", 12)), "{lines:?}");
     assert_eq!(lines[1], gauge("fetch_failed", 1));
-    fixture.controller.reconcile().await.unwrap();
+    fixture.pass().await.unwrap();
     let written = fixture.api.written().remove(0);
     assert_eq!(statuses(&written), statuses(&ready));
     let message = &written.status.as_ref().unwrap().conditions[3].message;
@@ -244,10 +343,10 @@ async fn keys_are_refreshed_and_their_age_is_visible_while_the_issuer_does_not_r
     assert_eq!(fixture.log_in("a", &provider.token()).await.as_deref(), Some("u"));
 
     provider.issuer.restart().await.unwrap();
-    refresh.reconcile().await.unwrap();
+    refreshed().await;
     changed.woken().await;
     fixture.api.set(&written);
-    fixture.controller.reconcile().await.unwrap();
+    fixture.pass().await.unwrap();
     let written = fixture.api.written().remove(0);
     assert_eq!(written.status.as_ref().unwrap().conditions[3].message, "successfully fetched jwks");
 }

@@ -4,9 +4,11 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use pinniped_concierge_api::authentication::WebhookAuthenticatorSpec;
 use pinniped_concierge_domain::authenticator_status::AuthenticatorConditions;
+use pinniped_controller::runtime::Trigger;
 use pinniped_kube_types::condition::DesiredCondition;
 use pinniped_kube_types::suffix::GroupSuffix;
 use pinniped_pki::tls::{CipherRestriction, ClientCertificates, Profile, server_config};
@@ -15,7 +17,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::*;
 use crate::authenticators::plan::{Entry, Plan};
-use crate::authenticators::test_util::{self, created, inline_bundle, statuses};
+use crate::authenticators::test_util::{self, created, eventually, inline_bundle, run_per_object, statuses};
 use crate::authenticators::tls_source::CaObjects;
 
 struct NoObjects;
@@ -244,7 +246,7 @@ async fn a_valid_object_becomes_ready_with_a_single_write() {
         ]
     );
     server.stop().await;
-    fixture.controller.reconcile().await.expect("nothing is dialed, although the server is stopped");
+    fixture.pass().await.expect("nothing is dialed, although the server is stopped");
     assert_eq!(fixture.api.written(), []);
 }
 
@@ -254,6 +256,50 @@ async fn an_invalidated_object_leaves_the_registry() {
     let mut object = fixture.becomes_ready(&server.object("a")).await;
     object.spec.endpoint = "http://plain".to_owned();
     fixture.becomes_invalid(&mut object, 2).await;
+}
+
+#[tokio::test]
+async fn a_changed_object_takes_effect_although_its_status_cannot_be_written() {
+    let (server, mut fixture) = (TlsServer::start().await, fixture(true));
+    let mut object = fixture.becomes_ready(&server.object("a")).await;
+    let fingerprint = |fixture: &Fixture| {
+        let key = registry_key(&GroupSuffix::default(), WebhookAuthenticator::KIND, "a");
+        fixture.api.registry.fingerprint(&key)
+    };
+    let before = fingerprint(&fixture);
+    fixture.api.set_away(true);
+    object.spec.endpoint = format!("https://{}/other", server.address);
+    object.metadata.generation = Some(2);
+    fixture.api.set(&object);
+    fixture.pass().await.unwrap_err();
+    let after = fingerprint(&fixture);
+    assert!(after.is_some() && after != before, "{after:?}");
+
+    object.spec.endpoint = "http://plain".to_owned();
+    object.metadata.generation = Some(3);
+    fixture.api.set(&object);
+    fixture.pass().await.unwrap_err();
+    assert_eq!(fingerprint(&fixture), None);
+}
+
+#[tokio::test]
+async fn an_endpoint_that_does_not_respond_delays_no_other_object() {
+    let server = TlsServer::start().await;
+    // Connections are accepted by the system only.
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let Fixture { mut api, controller } = fixture(true);
+    let mut hanging = server.object("hanging");
+    hanging.spec.endpoint = format!("https://{}/", silent.local_addr().unwrap());
+    api.set(&hanging);
+    api.set(&server.object("a"));
+    let trigger = Trigger::new();
+    let _running = run_per_object(controller, api.context.leadership.clone(), &trigger);
+    let (_connection, _) = silent.accept().await.unwrap();
+    eventually("a", async || (api.names() == ["a"]).then_some(())).await;
+    api.set(&server.object("b"));
+    trigger.wake();
+    eventually("b", async || (api.names() == ["a", "b"]).then_some(())).await;
+    assert!(silent.accept().now_or_never().is_none(), "the first attempt is in progress");
 }
 
 #[tokio::test]

@@ -78,7 +78,7 @@ impl Translator {
                 '\\' => self.escape()?,
                 '}' | ']' | '/' | '&' | '~' | '-' | '#' => {
                     self.at += 1;
-                    self.output.push_str(&regex::escape(&c.to_string()));
+                    self.output.push_str(&regex_syntax::escape(&c.to_string()));
                 }
                 _ => {
                     self.at += 1;
@@ -121,10 +121,13 @@ impl Translator {
 
     /// Reads a repetition such as `{2,3}`. Returns `None` if the brace is a plain character.
     fn counted(&mut self) -> Result<Option<String>, String> {
-        let Some(length) = self.text[self.at..].iter().position(|c| *c == '}') else { return Ok(None) };
-        let whole = self.slice(self.at, self.at + length + 1);
-        let inner = whole.trim_start_matches('{').trim_end_matches('}');
-        let (low, high) = inner.split_once(',').map_or((inner, Some(inner)), |(low, high)| {
+        let is_count = |c: &&char| c.is_ascii_digit() || **c == ',';
+        let inner: String = self.text[self.at + 1..].iter().take_while(is_count).collect();
+        if self.peek(inner.len() + 1) != Some('}') {
+            return Ok(None);
+        }
+        let whole = format!("{{{inner}}}");
+        let (low, high) = inner.split_once(',').map_or((&*inner, Some(&*inner)), |(low, high)| {
             (low, if high.is_empty() { None } else { Some(high) })
         });
         let number = |text: &str| {
@@ -142,7 +145,7 @@ impl Translator {
         if low > MAX_REPEAT || high.is_some_and(|high| high > MAX_REPEAT || high < low) {
             return Err(format!("invalid repeat count: `{whole}`"));
         }
-        self.at += length + 1;
+        self.at += whole.len();
         Ok(Some(whole))
     }
 
@@ -212,7 +215,7 @@ impl Translator {
             'Q' => {
                 let rest = self.slice(self.at, self.text.len());
                 let literal = rest.split("\\E").next().unwrap_or_default();
-                self.output.push_str(&regex::escape(literal));
+                self.output.push_str(&regex_syntax::escape(literal));
                 self.at += literal.chars().count();
                 if self.starts_with("\\E") {
                     self.at += 2;
@@ -278,7 +281,7 @@ impl Translator {
             'r' => 13,
             't' => 9,
             'v' => 11,
-            c if c.is_ascii_punctuation() => return Ok(regex::escape(&c.to_string())),
+            c if c.is_ascii_punctuation() => return Ok(regex_syntax::escape(&c.to_string())),
             _ => return invalid(self, self.at),
         };
         Ok(format!("\\x{{{code:x}}}"))
@@ -299,7 +302,7 @@ impl Translator {
         let class = self.slice(start, end);
         self.at = end;
         // Most names of classes are those of the crate.
-        if regex::Regex::new(&class).is_err() {
+        if !is_valid(&class) {
             return Err(format!("invalid character class range: `{class}`"));
         }
         Ok(class)
@@ -308,7 +311,6 @@ impl Translator {
     /// Translates a class such as `[^a-z]`.
     fn class(&mut self) -> Result<(), String> {
         let start = self.at;
-        let rest = self.slice(start, self.text.len());
         self.at += 1;
         self.output.push('[');
         if self.peek(0) == Some('^') {
@@ -317,7 +319,9 @@ impl Translator {
         }
         let mut first = true;
         loop {
-            let Some(c) = self.peek(0) else { return Err(format!("missing closing ]: `{rest}`")) };
+            let Some(c) = self.peek(0) else {
+                return Err(format!("missing closing ]: `{}`", self.slice(start, self.text.len())));
+            };
             if c == ']' && !first {
                 self.at += 1;
                 self.output.push(']');
@@ -325,10 +329,10 @@ impl Translator {
             }
             first = false;
             if self.starts_with("[:")
-                && let Some(length) = self.slice(self.at, self.text.len()).find(":]")
+                && let Some(length) = self.text[self.at + 2..].windows(2).position(|end| end == [':', ']'])
             {
-                let name = self.slice(self.at, self.at + length + 2);
-                if regex::Regex::new(&format!("[{name}]")).is_err() {
+                let name = self.slice(self.at, self.at + length + 4);
+                if !is_valid(&format!("[{name}]")) {
                     return Err(format!("invalid character class range: `{name}`"));
                 }
                 self.output.push_str(&name);
@@ -357,7 +361,7 @@ impl Translator {
                 self.output.push_str(&low);
                 self.output.push('-');
                 self.output.push_str(&high);
-                if regex::Regex::new(&format!("[{low}-{high}]")).is_err() {
+                if !is_valid(&format!("[{low}-{high}]")) {
                     let range = self.slice(from, self.at);
                     return Err(format!("invalid character class range: `{range}`"));
                 }
@@ -378,6 +382,11 @@ impl Translator {
             None => Ok(String::new()),
         }
     }
+}
+
+/// Reports whether a class has a meaning for the engine.
+fn is_valid(class: &str) -> bool {
+    regex_syntax::parse(class).is_ok()
 }
 
 /// Returns the characters of a Perl class. Go's have ASCII characters only.

@@ -1,4 +1,4 @@
-//! The default scopes of an OIDC login, of which an issuer may have a part.
+//! The default scopes of an OIDC login. An issuer may support only some of them.
 //!
 //! They are those of a Supervisor. Many other providers refuse the whole login for one scope that
 //! they do not have (`invalid_scope`), so that only scopes that they list in their discovery

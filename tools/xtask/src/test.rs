@@ -138,11 +138,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// The end-to-end tests have more, because they take longer than all others together, mostly wait,
 /// and share a control plane. In the other packages each test has a control plane of its own.
 fn threads(package: &str) -> Option<usize> {
-    (package == E2E_PACKAGE && !is_set(THREADS_ENV)).then(waiting_at_once)
+    (package == E2E_PACKAGE && !is_set(THREADS_ENV)).then(waiting_concurrency)
 }
 
 /// The number of concurrent activities that mostly wait: two more than there are processors.
-fn waiting_at_once() -> usize {
+fn waiting_concurrency() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from) + 2
 }
 
@@ -214,7 +214,7 @@ impl Arguments {
 impl Args {
     /// Returns the number of concurrent executables.
     fn at_once(&self) -> usize {
-        self.jobs.unwrap_or_else(waiting_at_once)
+        self.jobs.unwrap_or_else(waiting_concurrency)
     }
 
     /// Returns the requested packages, by name or by suite; an empty list means all.

@@ -6,12 +6,12 @@
 //! libraries (hyper, rustls, ...) are logged from `warn` on, and all of them only at level `all`.
 //!
 //! A field named `logger` moves to the front; a field named `error` moves to the end. Long texts
-//! are cut, see [`crate::clip`].
+//! are cut, see [`crate::truncate`].
 
 use std::fmt::Write as _;
 use std::io::Write as _;
 
-use crate::{clip, value};
+use crate::{truncate, value};
 use jiff::Timestamp;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -167,7 +167,7 @@ impl Visit for Fields {
     fn record_str(&mut self, field: &Field, value: &str) {
         // A value from `json()` is already JSON; everything else is text.
         match value::raw(value) {
-            Some(raw) if raw.len() <= clip::LONGEST_LIST => self.put(field, raw.to_owned()),
+            Some(raw) if raw.len() <= truncate::MAX_LIST_BYTES => self.put(field, raw.to_owned()),
             // JSON that is cut is a text.
             Some(raw) => self.put(field, string(raw)),
             None => self.put(field, string(value)),
@@ -196,7 +196,7 @@ impl Visit for Fields {
 }
 
 fn string(text: &str) -> String {
-    serde_json::to_string(&clip::clipped(text)).unwrap_or_else(|_| "\"\"".to_owned())
+    serde_json::to_string(&truncate::truncated(text)).unwrap_or_else(|_| "\"\"".to_owned())
 }
 
 fn line(metadata: &Metadata<'_>, fields: &Fields, now: Timestamp) -> String {
@@ -346,7 +346,7 @@ mod tests {
             let values = value::json(&[&long]);
             tracing::info!(error = long, path = %long, names = values, "{long}");
         });
-        assert!(lines[0].len() < 5 * clip::LONGEST_TEXT, "{} bytes", lines[0].len());
+        assert!(lines[0].len() < 5 * truncate::MAX_TEXT_BYTES, "{} bytes", lines[0].len());
         let line: serde_json::Value = serde_json::from_str(&lines[0]).unwrap();
         for key in ["message", "path", "names", "error"] {
             let text = line[key].as_str().unwrap();

@@ -75,7 +75,7 @@ pub enum RemoteKeySetError {
     /// The key is not known, and the keys did not arrive within [`WaitLimits::time`]. The text is
     /// that of a deadline in Go.
     #[error("fetching keys context deadline exceeded")]
-    WaitedTooLong,
+    WaitTimeout,
     /// The key is not known, and [`WaitLimits::callers`] others wait already.
     #[error("fetching keys: too many tokens with unknown keys wait for the issuer")]
     TooManyWaiting,
@@ -195,7 +195,7 @@ impl RemoteKeySet {
         let verified = self.verify_with_fetched(jws, allowed, arrived);
         let Some(waiting) = &self.waiting else { return verified.await };
         let _permit = waiting.permit()?;
-        timeout(waiting.time, verified).await.unwrap_or(Err(RemoteKeySetError::WaitedTooLong))
+        timeout(waiting.time, verified).await.unwrap_or(Err(RemoteKeySetError::WaitTimeout))
     }
 
     /// Verifies a signature with keys that are fetched after `arrived`.

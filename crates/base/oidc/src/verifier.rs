@@ -102,7 +102,7 @@ impl From<RemoteKeySetError> for VerifyError {
         match error {
             RemoteKeySetError::Signature(error) => error.into(),
             RemoteKeySetError::Fetch(_)
-            | RemoteKeySetError::WaitedTooLong
+            | RemoteKeySetError::WaitTimeout
             | RemoteKeySetError::TooManyWaiting => Self::Keys(error),
         }
     }

@@ -45,7 +45,7 @@ use crate::kube_cert_agent::{AgentWatches, CertAgentController, CertAgentParams}
 use crate::legacy_cleanup::{LegacyPodCleaner, LegacySecretCleaner};
 use crate::service_account_tokens::{ServiceAccountTokenController, TokensParams};
 use pinniped_controller::lease::{LeaderElection, Leadership, LeaseParams, Timing};
-use pinniped_controller::per_object::{PerObject, ReconcileObject};
+use pinniped_controller::per_object::{PerObjectController, ReconcileObject};
 use pinniped_controller::runtime::{Reconcile, Trigger, run};
 use pinniped_controller::watch::{NotSynced, Problem, Watched, Watches};
 
@@ -344,7 +344,7 @@ impl Spawner {
         ready: impl Future<Output = ()> + Send + 'static,
     ) {
         let leadership = self.context.leadership.clone();
-        self.start(PerObject::new(controller, leadership, self.monitor.clone()), trigger, ready);
+        self.start(PerObjectController::new(controller, leadership, self.monitor.clone()), trigger, ready);
     }
 
     /// Returns a trigger for changes of one Secret in the Concierge's namespace.

@@ -52,8 +52,8 @@ pub fn waste(password: &[u8]) {
     std::hint::black_box(compute(USUAL_COST, [0; 16], password));
 }
 
-/// Returns the bytes of a password that count.
-pub fn significant(password: &str) -> Zeroizing<Vec<u8>> {
+/// Returns the part of a password that bcrypt uses.
+pub fn bcrypt_input(password: &str) -> Zeroizing<Vec<u8>> {
     let bytes = password.as_bytes();
     Zeroizing::new(bytes[..bytes.len().min(MOST_PASSWORD_BYTES)].to_vec())
 }
@@ -156,7 +156,7 @@ mod tests {
         ];
         for (name, hash, password, expected) in cases {
             assert_eq!(matches(hash.as_bytes(), password.as_bytes()), expected, "{name}");
-            assert_eq!(matches(hash.as_bytes(), &significant(password)), expected, "{name}");
+            assert_eq!(matches(hash.as_bytes(), &bcrypt_input(password)), expected, "{name}");
         }
     }
 }

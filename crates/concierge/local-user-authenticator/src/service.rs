@@ -59,7 +59,7 @@ impl Authenticator {
     {
         let (parts, body) = request.into_parts();
         protocol::check(&parts)?;
-        // The body is dropped here: the request may wait for the checks of others.
+        // The body is dropped here: the request may wait for password checks of others.
         let credentials = protocol::credentials(&collect(body).await?)?;
         self.authenticate(credentials).await
     }
@@ -68,7 +68,7 @@ impl Authenticator {
         let Credentials { username, password } = credentials;
         let password = {
             let whole = password;
-            passwords::significant(&whole)
+            passwords::bcrypt_input(&whole)
         };
         let Some(User { password_hash, groups }) = self.users.find(&username) else {
             drop(username);

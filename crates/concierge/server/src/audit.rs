@@ -4,7 +4,8 @@
 //! they are independent of the log level, and their keys have a fixed order. A token appears only
 //! as its SHA-256. User names and groups appear only if configured, see [`Auditor::new`].
 //!
-//! Clients and webhooks choose many of the texts. [`pinniped_logging::clip`] limits their length.
+//! Clients and webhooks choose many of the texts. [`pinniped_logging::truncate`] limits their
+//! length.
 //!
 //! An event is written before the request continues, so no event is lost when the process
 //! terminates; `docs/threat-model.md` describes the consequence.
@@ -16,7 +17,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use pinniped_logging::clip::{clipped, clipped_list, clipped_map};
+use pinniped_logging::truncate::{truncated, truncated_list, truncated_map};
 use serde::Serialize;
 
 /// The destination of audit lines; each line includes its newline.
@@ -64,7 +65,7 @@ impl Auditor {
         );
         let mut event = Event { auditor: self, line, personal: String::new(), fields: String::new() };
         if !audit_id.is_empty() {
-            put(&mut event.line, "auditID", &json(&clipped(audit_id)));
+            put(&mut event.line, "auditID", &json(&truncated(audit_id)));
         }
         event
     }
@@ -82,7 +83,7 @@ impl Event<'_> {
     /// Adds a text without personal information, for example an error.
     #[must_use]
     pub fn text(self, key: &str, value: &str) -> Self {
-        self.field(key, &clipped(value))
+        self.field(key, &truncated(value))
     }
 
     /// Adds a field without personal information, whose length does not depend on clients.
@@ -95,7 +96,7 @@ impl Event<'_> {
     /// Adds a personal text.
     #[must_use]
     pub fn personal_text(mut self, key: &str, value: &str) -> Self {
-        let value = if self.auditor.personal { json(&clipped(value)) } else { json("redacted") };
+        let value = if self.auditor.personal { json(&truncated(value)) } else { json("redacted") };
         put(&mut self.personal, key, &value);
         self
     }
@@ -104,7 +105,7 @@ impl Event<'_> {
     #[must_use]
     pub fn personal_list(mut self, key: &str, values: &[String]) -> Self {
         let value = if self.auditor.personal {
-            json(&clipped_list(values))
+            json(&truncated_list(values))
         } else {
             json(&[format!("redacted {} values", values.len())])
         };
@@ -116,7 +117,7 @@ impl Event<'_> {
     #[must_use]
     pub fn personal_map(mut self, key: &str, values: &BTreeMap<String, Vec<String>>) -> Self {
         let value = if self.auditor.personal {
-            json(&clipped_map(values))
+            json(&truncated_map(values))
         } else {
             json(&BTreeMap::from([("redacted", format!("redacted {} keys", values.len()))]))
         };

@@ -2,8 +2,9 @@
 //!
 //! [`runtime::run`](crate::runtime::run) has one queue, and the next pass begins when the last one
 //! has ended. That is right for a controller whose passes are fast. A controller that sends
-//! requests to a server for each object, which may not respond, implements [`ReconcileObject`]
-//! instead: [`PerObject`] runs each object in a task of its own, with its own retries.
+//! requests to a different server for each object, any of which may not respond, implements
+//! [`ReconcileObject`] instead: [`PerObjectController`] runs each object in a task of its own, with
+//! its own retries.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -34,7 +35,7 @@ pub trait ReconcileObject: Send + Sync + 'static {
 
 /// Runs a [`ReconcileObject`]. A pass of this controller starts a task for each new object, stops
 /// those of deleted objects, and requests a pass for each of the others.
-pub struct PerObject<C: ReconcileObject> {
+pub struct PerObjectController<C: ReconcileObject> {
     controller: Arc<C>,
     leadership: Leadership,
     monitor: TaskMonitor,
@@ -46,9 +47,9 @@ struct Running {
     task: TaskGroup,
 }
 
-impl<C: ReconcileObject> PerObject<C> {
-    /// Returns a controller for [`runtime::run`](crate::runtime::run). The monitor receives the
-    /// unexpected end of the task of an object.
+impl<C: ReconcileObject> PerObjectController<C> {
+    /// Returns a controller for [`runtime::run`](crate::runtime::run). The monitor is notified
+    /// when the task of an object ends unexpectedly.
     pub fn new(controller: C, leadership: Leadership, monitor: TaskMonitor) -> Self {
         Self { controller: Arc::new(controller), leadership, monitor, objects: HashMap::new() }
     }
@@ -62,7 +63,7 @@ impl<C: ReconcileObject> PerObject<C> {
     }
 }
 
-impl<C: ReconcileObject> Reconcile for PerObject<C> {
+impl<C: ReconcileObject> Reconcile for PerObjectController<C> {
     fn name(&self) -> &'static str {
         self.controller.name()
     }
@@ -165,7 +166,7 @@ mod tests {
             let controller =
                 Scripted { objects: Arc::clone(&objects), passes: sender, hanging: hanging.clone() };
             let leadership = Leadership::fixed(true);
-            let controller = PerObject::new(controller, leadership.clone(), TaskMonitor::default());
+            let controller = PerObjectController::new(controller, leadership.clone(), TaskMonitor::default());
             let task = tokio::spawn(run(controller, trigger.clone(), async {}, leadership, stop.clone()));
             Self { objects, passes, hanging, trigger, stop, task, _permits: permits }
         }
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_object_that_hangs_delays_no_other() {
+    async fn an_object_that_hangs_does_not_delay_others() {
         let mut test = Test::start(&["hangs", "good"]);
         test.passed(&["hangs", "good"]).await;
         let start = tokio::time::Instant::now();

@@ -95,7 +95,7 @@ impl Checks {
         let mut table = Table::new(&["", "measured", "limit", "", ""]);
         for weight in [Weight::Requirement, Weight::Target] {
             for check in self.all.iter().filter(|check| check.weight == weight) {
-                let weight = if weight == Weight::Requirement { "must" } else { "target" };
+                let weight = if weight == Weight::Requirement { "requirement" } else { "target" };
                 let met = if check.met { "ok" } else { "missed" };
                 table.row(vec![
                     check.name.clone(),

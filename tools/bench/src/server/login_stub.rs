@@ -36,7 +36,7 @@ pub(crate) struct LoginStubOptions {
     token: PathBuf,
 }
 
-/// Runs the login until the process is terminated.
+/// Runs the stub until the process is terminated.
 pub(crate) async fn login_stub(options: &LoginStubOptions) -> anyhow::Result<()> {
     let token = std::fs::read_to_string(&options.token).context("could not read the token")?;
     let login =

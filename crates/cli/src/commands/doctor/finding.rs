@@ -41,7 +41,7 @@ pub(super) fn problems(findings: &[Finding]) -> usize {
 }
 
 /// Prints one line for each finding, and one for each remedy. Much of the text is from servers and
-/// kubeconfigs, and must not start a line.
+/// kubeconfigs, and must not start a new line.
 pub(super) fn render(findings: &[Finding]) -> String {
     let mut text = String::new();
     for finding in findings {

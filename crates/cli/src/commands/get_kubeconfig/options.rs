@@ -89,7 +89,7 @@ pub(crate) static FLAGS: [FlagSpec; 41] = [
     ),
     FlagSpec::text(
         "workload-token-audience",
-        "Audience of the token, for --workload-token-from github-actions (default: discovered)",
+        "Audience of the token, for --workload-token-from github-actions (default: that of --oidc-request-audience)",
     ),
     FlagSpec::text(
         "workload-token-env",

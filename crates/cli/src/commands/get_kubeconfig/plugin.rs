@@ -94,7 +94,7 @@ pub(super) fn plugin(options: &Options, environment: &Environment) -> Result<Exe
     Ok(ExecPlugin { command, args, install_hint: options.install_hint.clone() })
 }
 
-/// Returns an error for options of a workload's token that no source uses.
+/// Returns an error for `--workload-token-*` flags without `--workload-token-from`.
 fn check_source(token: &WorkloadTokenOptions) -> Result<(), PluginError> {
     let given = [
         ("workload-token-audience", &token.audience),
@@ -113,7 +113,7 @@ fn push_workload_token(
     options: &Options,
 ) -> Result<(), PluginError> {
     let token = &options.workload_token;
-    // The authenticator accepts one audience, which was discovered.
+    // By default, the audience is that of the authenticator, discovered or given by a flag.
     let audience = match (token.audience.as_str(), source) {
         ("", WorkloadTokenSource::GithubActions) => &options.oidc.request_audience,
         _ => &token.audience,

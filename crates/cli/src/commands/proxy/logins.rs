@@ -20,7 +20,7 @@ use crate::login::session::{LoginError, Session};
 use crate::printer::Printer;
 
 /// A cached login is used if its remaining lifetime exceeds that of the current one by this time.
-const MIN_GAIN: SignedDuration = SignedDuration::from_secs(30);
+const MIN_LIFETIME_GAIN: SignedDuration = SignedDuration::from_secs(30);
 /// After a failed login, requests get its error for this time before the next attempt.
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
@@ -66,7 +66,7 @@ pub(super) struct Logins {
 impl Logins {
     /// Makes the first login.
     pub(super) async fn begin(source: Box<dyn LogIn>, printer: Printer) -> Result<Self, Arc<RenewalError>> {
-        let identity = log_in(source.as_ref(), Some(MIN_GAIN)).await?;
+        let identity = log_in(source.as_ref(), Some(MIN_LIFETIME_GAIN)).await?;
         Ok(Self {
             source,
             current: Mutex::new(Arc::new(identity)),
@@ -135,7 +135,7 @@ impl Logins {
         }
         let now = Timestamp::now();
         let left = seen.ends().map_or(SignedDuration::ZERO, |end| end.duration_since(now));
-        let good_for = (!seen.is_refused()).then(|| left.max(SignedDuration::ZERO) + MIN_GAIN);
+        let good_for = (!seen.is_refused()).then(|| left.max(SignedDuration::ZERO) + MIN_LIFETIME_GAIN);
         match log_in(self.source.as_ref(), good_for).await {
             Ok(identity) => {
                 let identity = Arc::new(identity);
@@ -237,7 +237,7 @@ mod tests {
         tokio::time::timeout(Duration::from_secs(20), replaced).await.unwrap();
         assert_eq!(
             *lock(&script.asked),
-            [Some(MIN_GAIN), None],
+            [Some(MIN_LIFETIME_GAIN), None],
             "a refused one is not looked for in the cache"
         );
         ended.cancel();

@@ -41,7 +41,8 @@ impl<'a> Attempt<'a> {
         secrets: LoginSecrets,
         printer: Printer,
     ) -> Self {
-        let (scopes, omitted) = options.scopes_at(provider.is_supervisor(), &provider.scopes_supported);
+        let (scopes, omitted) =
+            options.requested_scopes(provider.is_supervisor(), &provider.scopes_supported);
         if !omitted.is_empty() {
             printer.debug(
                 "Pinniped: Omitted default scopes because the issuer does not list them",

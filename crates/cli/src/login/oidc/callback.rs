@@ -41,7 +41,7 @@ use self::response::{Body, ResponseParams, empty, not_found, origin};
 use crate::printer::Printer;
 
 /// The time in which the request of a connection has to arrive, head and body together.
-const REQUEST_LIMIT: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time in which responses that have begun are completed after the login.
 const SHUTDOWN_GRACE: Duration = Duration::from_millis(100);
 /// The maximum number of open connections; browsers open some in advance.
@@ -182,14 +182,14 @@ impl<'a, R: Redeem> Callback<'a, R> {
 
     /// Serves a connection until it is closed.
     pub async fn serve_connection(&self, stream: impl AsyncRead + AsyncWrite + Unpin) {
-        let deadline = Instant::now() + REQUEST_LIMIT;
+        let deadline = Instant::now() + REQUEST_TIMEOUT;
         let service = service_fn(move |request: Request<Incoming>| async move {
             Ok::<_, Infallible>(self.respond(request, deadline).await)
         });
         // One request on each connection, so that an idle one does not use the grace period.
         let served = http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(REQUEST_LIMIT)
+            .header_read_timeout(REQUEST_TIMEOUT)
             .keep_alive(false)
             // A tab that is closed before it has its page does not cancel the redemption of the
             // code, which cannot be repeated.

@@ -66,7 +66,7 @@ pub(super) struct OidcOptions {
     pub(super) client_id: String,
     pub(super) client_secret: SecretString,
     /// The scopes of the flag or its default, sorted as in upstream's requests and session keys,
-    /// and each once. [`OidcOptions::scopes_at`] returns those of the request.
+    /// and each once. [`OidcOptions::requested_scopes`] returns those of the request.
     pub(super) scopes: Vec<String>,
     /// Whether the scopes are the default.
     pub(super) has_default_scopes: bool,
@@ -139,7 +139,11 @@ impl OidcOptions {
 
     /// Returns the scopes to request from an issuer that lists these, and the default scopes that
     /// are omitted. A Supervisor gets all default scopes, as from upstream.
-    pub(super) fn scopes_at(&self, is_supervisor: bool, supported: &[String]) -> (Vec<String>, Vec<String>) {
+    pub(super) fn requested_scopes(
+        &self,
+        is_supervisor: bool,
+        supported: &[String],
+    ) -> (Vec<String>, Vec<String>) {
         let mut scopes = self.scopes.clone();
         let omitted = match self.has_default_scopes && !is_supervisor {
             true => default_scopes::remove_unlisted(&mut scopes, supported),
@@ -148,8 +152,8 @@ impl OidcOptions {
         (scopes, omitted)
     }
 
-    /// Returns the key of the session in the cache. It has the scopes before the issuer is known,
-    /// because a cached session is used without a request.
+    /// Returns the key of the session in the cache. It contains the configured scopes, not
+    /// those of the request, because a cached session is found before the issuer is contacted.
     pub(super) fn session_key(&self) -> SessionKey {
         SessionKey {
             issuer: self.issuer.clone(),
@@ -256,16 +260,19 @@ mod tests {
         let default = options(&[], &[HOME]).unwrap();
         let all = ["groups", "offline_access", "openid", "pinniped:request-audience", "username"];
         assert_eq!(
-            default.scopes_at(false, &supported),
+            default.requested_scopes(false, &supported),
             (
                 ["groups", "openid"].map(str::to_owned).to_vec(),
                 ["offline_access", "pinniped:request-audience", "username"].map(str::to_owned).to_vec()
             )
         );
-        assert_eq!(default.scopes_at(true, &supported), (all.map(str::to_owned).to_vec(), Vec::new()));
+        assert_eq!(default.requested_scopes(true, &supported), (all.map(str::to_owned).to_vec(), Vec::new()));
         // The same scopes, but requested.
         let requested = options(&[&format!("--scopes={}", all.join(","))], &[HOME]).unwrap();
-        assert_eq!(requested.scopes_at(false, &supported), (all.map(str::to_owned).to_vec(), Vec::new()));
+        assert_eq!(
+            requested.requested_scopes(false, &supported),
+            (all.map(str::to_owned).to_vec(), Vec::new())
+        );
         assert_eq!(default.session_key(), requested.session_key());
         assert_eq!(default.session_key().scopes, all);
     }

@@ -1,9 +1,9 @@
 //! The flow of a Supervisor without a browser: username and password are sent to its authorization
 //! endpoint, which returns the code.
 //!
-//! Only a Supervisor receives them: an issuer whose discovery document has the member that other
-//! issuers do not have, and only at its own address. Other issuers would not expect a password in a
-//! header, and might log it. All addresses are https, and redirects are not followed.
+//! They are sent only to a Supervisor, that is, an issuer whose discovery document has the member
+//! of a Supervisor, and only to the issuer's own host and port. Other issuers would not expect a
+//! password in a header, and might log it. All addresses are https, and redirects are not followed.
 
 use http::HeaderValue;
 use http::header::{HeaderName, LOCATION};

@@ -27,7 +27,7 @@ use crate::printer::Printer;
 use crate::supervisor::{IdentityProviders, IdentityProvidersError, SupervisorDiscovery, identity_providers};
 
 /// The time limit of one request.
-const REQUEST_LIMIT: Duration = Duration::from_secs(60);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time by which the clock of the issuer may be ahead, for the claim `nbf`.
 const NOT_BEFORE_LEEWAY: Duration = Duration::from_secs(5 * 60);
 
@@ -143,7 +143,7 @@ impl Provider {
         printer.debug("Pinniped: Performing OIDC discovery", &[("issuer", json!(options.issuer))]);
         let connect = |redirects| {
             let (dialer, roots) = (options.dialer.clone(), options.roots());
-            https::client_with(dialer, Profile::Default, roots, Some(REQUEST_LIMIT), redirects)
+            https::client_with(dialer, Profile::Default, roots, Some(REQUEST_TIMEOUT), redirects)
         };
         let client: HttpsClient = connect(Redirects::Follow)?;
         let failed = |source| ProviderError::Discovery { issuer: options.issuer.clone(), source };

@@ -336,7 +336,7 @@ fn a_supervisor_takes_a_password_without_a_browser() {
 }
 
 #[test]
-fn a_password_is_sent_to_no_other_server_than_a_supervisor() {
+fn a_password_is_sent_only_to_a_supervisor_at_its_own_address() {
     const FLOW: &str = "--upstream-identity-provider-flow=cli_password";
     let elsewhere = Server::start(|_| ReceivedResponse::text(200, ""));
     let issuer = Issuer::start(Settings::default());

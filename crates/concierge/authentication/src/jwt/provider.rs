@@ -33,7 +33,7 @@ const NOT_BEFORE_LEEWAY: Duration = Duration::from_secs(60);
 /// The limits on logins that wait for the keys of an issuer. Such a login holds a permit.
 ///
 /// An issuer in operation responds in less than a second, and requests begin a second apart, so a
-/// login for which two requests are necessary takes less than the time. The number is half of the
+/// login that waits for two requests completes within the limit. The number is half of the
 /// logins that one authenticator can have at once (`exchange.rs` of the server), so that clients
 /// that invent keys leave permits for logins with known keys while an issuer does not respond.
 pub(super) const KEY_WAIT_LIMITS: WaitLimits = WaitLimits { time: Duration::from_secs(5), callers: 48 };

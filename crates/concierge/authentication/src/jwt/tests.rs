@@ -2,17 +2,20 @@
 //! the keys while the issuer changes or does not respond, and the faults of an issuer.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
 
 use futures::future::join_all;
 use pinniped_concierge_domain::jwt_authenticator::conditions::Progress;
 use pinniped_http_client::proxy_environment::ProxyEnvironment;
 use pinniped_jose::Algorithm;
 use pinniped_jose::test_util::{Signer, key_set, token};
+use pinniped_oidc::WaitLimits;
 use pinniped_pki::CaBundle;
 use pinniped_pki::tls::{CipherRestriction, Roots};
 use pinniped_test_support::issuer::{DISCOVERY_PATH, KEYS_PATH, Reply, ScriptedIssuer};
 use serde_json::{Value, json};
 
+use super::provider::KEY_WAIT_LIMITS;
 use super::*;
 
 mod distributed;
@@ -51,8 +54,11 @@ impl Provider {
         Ok(JwtAuthenticator { now, ..built })
     }
 
+    /// Builds an authenticator whose logins wait for keys as long as a slow machine needs.
     async fn authenticator(&self) -> JwtAuthenticator {
-        self.validate(json!({})).await.unwrap()
+        let built = self.validate(json!({})).await.unwrap();
+        let patient = WaitLimits { time: Duration::from_secs(600), ..KEY_WAIT_LIMITS };
+        JwtAuthenticator { keys: built.keys.with_wait_limits(patient), ..built }
     }
 
     /// Returns the claims of a valid token with these in addition, or in their place.

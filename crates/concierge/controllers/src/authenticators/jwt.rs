@@ -5,13 +5,14 @@
 //! inspect   TLS configuration and issuer; done if the inputs equal the entry's  (pure)
 //! validate  discovery, fetch of the keys, compilation of the spec               (network)
 //! conclude  conditions, and the change of the registry's entry                  (pure)
-//! apply     remove an invalid entry, write the status, insert a valid entry (plan.rs, for all kinds)
+//! apply     remove an invalid entry or replace a changed one, write the status, insert a new entry
+//!           (plan.rs, for all kinds)
 //! ```
 //!
-//! Each object has a task of its own, so that an issuer that does not respond delays no other
-//! object. An authenticator with unchanged inputs is never validated again, so that logins survive
-//! an issuer that does not respond. [`refresh`] fetches its keys from time to time, and
-//! [`metrics`] exports their age.
+//! Each object has a task of its own, so that an issuer that does not respond does not delay other
+//! objects (up to `MAX_CONCURRENT_VALIDATIONS`). An authenticator with unchanged inputs is never
+//! validated again, so that logins survive an issuer that does not respond. [`refresh`] fetches its
+//! keys from time to time, and [`metrics`] exports their age.
 
 use kube::runtime::reflector::Store;
 use pinniped_concierge_api::authentication::JwtAuthenticator;
@@ -33,8 +34,8 @@ use pinniped_controller::runtime::{Action, ReconcileError};
 use tokio::sync::Semaphore;
 
 /// Maximum number of issuers that are queried concurrently. A query of an issuer that does not
-/// respond ends after a minute, and the pauses between its repetitions grow to three minutes. So
-/// even a hundred such issuers leave room for others most of the time.
+/// respond ends after a minute, and the pauses between its repetitions grow to three minutes.
+/// Therefore, even with a hundred such issuers, a permit is usually free.
 const MAX_CONCURRENT_VALIDATIONS: usize = 32;
 
 /// Parameters of the controller.
@@ -61,7 +62,7 @@ pub struct JwtAuthenticatorController {
 }
 
 impl JwtAuthenticatorController {
-    /// Returns a controller for [`pinniped_controller::per_object::PerObject`].
+    /// Returns a controller for [`pinniped_controller::per_object::PerObjectController`].
     pub fn new(params: JwtAuthenticatorParams) -> Self {
         Self { params, validations: Semaphore::new(MAX_CONCURRENT_VALIDATIONS) }
     }

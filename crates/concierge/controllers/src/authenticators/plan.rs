@@ -75,10 +75,11 @@ impl AuthenticatorKind for JwtAuthenticator {
 }
 
 impl<A: TokenAuthenticator + 'static, E: Display> Plan<A, E> {
-    /// Applies the plan. The order matters: an invalid authenticator is removed, and a changed one
-    /// is replaced, before the status is visible, and also if the status cannot be written: the
-    /// rules of an earlier spec must not be in use any more. A new authenticator is inserted after
-    /// its status was written.
+    /// Applies the plan, and requests another pass if the object has changed meanwhile.
+    ///
+    /// An invalid authenticator is removed, and a changed one is replaced, before the status is
+    /// written. This also happens if the status cannot be written, because the rules of an earlier
+    /// spec must not stay in use. A new authenticator is inserted after its status is written.
     pub(super) async fn apply<K: AuthenticatorKind + 'static>(
         self,
         object: &K,
@@ -89,8 +90,12 @@ impl<A: TokenAuthenticator + 'static, E: Display> Plan<A, E> {
     ) -> Result<Action, ReconcileError> {
         let Self { conditions, entry, error } = self;
         let name = &key.name;
-        if !named(objects, name).is_some_and(|current| is_same(&*current, object)) {
-            tracing::debug!(kind = K::NAME, name, "an authenticator has changed during its validation");
+        if !named(objects, name).is_some_and(|current| is_same_generation(&*current, object)) {
+            tracing::debug!(
+                kind = K::NAME,
+                name,
+                "discarded a validation result because the object changed or was deleted"
+            );
             return Ok(Action::recheck(Duration::ZERO));
         }
         let mut new = None;
@@ -127,8 +132,8 @@ impl<A: TokenAuthenticator + 'static, E: Display> Plan<A, E> {
     }
 }
 
-/// Reports whether an object has not been replaced, and its spec has not changed.
-fn is_same<K: Resource>(one: &K, other: &K) -> bool {
+/// Returns whether two objects have the same UID and generation.
+fn is_same_generation<K: Resource>(one: &K, other: &K) -> bool {
     let identity = |object: &K| (object.meta().uid.clone(), object.meta().generation);
     identity(one) == identity(other)
 }

@@ -17,7 +17,7 @@ use kube::runtime::watcher::Event;
 use pinniped_concierge_api::authentication::{AuthenticatorPhase, TlsSpec};
 use pinniped_concierge_authentication::registry::Registry;
 use pinniped_controller::lease::Leadership;
-use pinniped_controller::per_object::{PerObject, ReconcileObject};
+use pinniped_controller::per_object::{PerObjectController, ReconcileObject};
 use pinniped_controller::runtime::{ReconcileError, Trigger, run};
 use pinniped_kube_types::suffix::GroupSuffix;
 use pinniped_tasks::TaskMonitor;
@@ -36,14 +36,14 @@ pub(super) struct ScriptedApi<K: AuthenticatorKind + 'static> {
     writer: Writer<K>,
     written: Arc<Mutex<Vec<K>>>,
     /// Whether every write is refused with 503.
-    is_away: Arc<AtomicBool>,
+    is_unavailable: Arc<AtomicBool>,
 }
 
 impl<K: AuthenticatorKind + Send + Sync + 'static> ScriptedApi<K> {
     pub(super) fn new(is_leader: bool) -> Self {
         let written = Arc::new(Mutex::new(Vec::new()));
-        let is_away = Arc::new(AtomicBool::new(false));
-        let (log, refuses) = (Arc::clone(&written), Arc::clone(&is_away));
+        let is_unavailable = Arc::new(AtomicBool::new(false));
+        let (log, refuses) = (Arc::clone(&written), Arc::clone(&is_unavailable));
         let service = tower::service_fn(move |request: Request<Body>| {
             let (log, refuses) = (Arc::clone(&log), refuses.load(Ordering::SeqCst));
             async move {
@@ -74,12 +74,12 @@ impl<K: AuthenticatorKind + Send + Sync + 'static> ScriptedApi<K> {
             ..crate::context::tests::context()
         };
         let writer = Writer::new(GroupSuffix::default());
-        Self { context, registry: Registry::new(), writer, written, is_away }
+        Self { context, registry: Registry::new(), writer, written, is_unavailable }
     }
 
     /// Sets whether the API server refuses every write.
-    pub(super) fn set_away(&self, is_away: bool) {
-        self.is_away.store(is_away, Ordering::SeqCst);
+    pub(super) fn set_unavailable(&self, is_unavailable: bool) {
+        self.is_unavailable.store(is_unavailable, Ordering::SeqCst);
     }
 
     /// Returns the cache of the objects.
@@ -205,8 +205,8 @@ where
 }
 
 /// Waits until `look` returns something. It may be longer than the deadlines of requests.
-pub(super) async fn eventually<T>(what: &str, look: impl AsyncFnMut() -> Option<T>) -> T {
-    wait::until(Duration::from_secs(60), what, look).await.unwrap()
+pub(super) async fn eventually<T>(description: &str, condition: impl AsyncFnMut() -> Option<T>) -> T {
+    wait::until(Duration::from_secs(60), description, condition).await.unwrap()
 }
 
 /// Runs a controller of objects until the handle is dropped.
@@ -215,7 +215,7 @@ pub(super) fn run_per_object(
     leadership: Leadership,
     trigger: &Trigger,
 ) -> AbortOnDropHandle<()> {
-    let controller = PerObject::new(controller, leadership.clone(), TaskMonitor::default());
+    let controller = PerObjectController::new(controller, leadership.clone(), TaskMonitor::default());
     let stop = CancellationToken::new();
     AbortOnDropHandle::new(tokio::spawn(run(controller, trigger.clone(), async {}, leadership, stop)))
 }

@@ -5,14 +5,15 @@
 //! inspect   TLS configuration and endpoint; done if the inputs equal the registry's  (pure)
 //! validate  dial the endpoint, build the client                                      (network)
 //! conclude  conditions, and the change of the registry's entry                       (pure)
-//! apply     remove an invalid entry, write the status, insert a valid entry (plan.rs, for all kinds)
+//! apply     remove an invalid entry or replace a changed one, write the status, insert a new entry
+//!           (plan.rs, for all kinds)
 //! ```
 //!
 //! An invalid authenticator leaves the registry, and a changed one is replaced, before the status
 //! is written. A new one enters it only after its status was written; on a follower, when the
 //! leader's status has arrived. An authenticator with unchanged inputs is never dialed again, so
 //! that logins survive an unreliable network. Each object has a task of its own, so that an
-//! endpoint that does not respond delays no other object.
+//! endpoint that does not respond does not delay other objects (up to `MAX_CONCURRENT_DIALS`).
 
 use kube::runtime::reflector::Store;
 use pinniped_concierge_api::authentication::WebhookAuthenticator;
@@ -35,8 +36,8 @@ use pinniped_controller::runtime::{Action, ReconcileError};
 use tokio::sync::Semaphore;
 
 /// Maximum number of endpoints that are dialed concurrently. An attempt ends after half a minute,
-/// and the pauses between repetitions grow to three minutes. So even a hundred endpoints that do
-/// not respond leave room for others most of the time.
+/// and the pauses between repetitions grow to three minutes. Therefore, even with a hundred
+/// endpoints that do not respond, a permit is usually free.
 const MAX_CONCURRENT_DIALS: usize = 32;
 
 /// Parameters of the controller.
@@ -63,7 +64,7 @@ pub struct WebhookAuthenticatorController {
 }
 
 impl WebhookAuthenticatorController {
-    /// Returns a controller for [`pinniped_controller::per_object::PerObject`].
+    /// Returns a controller for [`pinniped_controller::per_object::PerObjectController`].
     pub fn new(params: WebhookAuthenticatorParams) -> Self {
         Self { params, dials: Semaphore::new(MAX_CONCURRENT_DIALS) }
     }

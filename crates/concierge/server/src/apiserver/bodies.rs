@@ -21,7 +21,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 const MOST_BYTES: usize = 3 << 20;
 
 /// The part of each body that is not charged, in bytes.
-const FREE_BYTES: usize = 64 << 10;
+const UNCHARGED_BYTES: usize = 64 << 10;
 
 /// Maximum size of the charged parts of all bodies together, in bytes.
 const BUDGET: usize = 8 << 20;
@@ -69,7 +69,7 @@ impl Bodies {
             return Err(too_large());
         }
         let mut pieces: Option<SemaphorePermit<'_>> = None;
-        let mut bytes = Vec::with_capacity(announced.min(FREE_BYTES));
+        let mut bytes = Vec::with_capacity(announced.min(UNCHARGED_BYTES));
         while let Some(frame) = body.frame().await {
             // Trailers are ignored.
             let Ok(mut data) = frame.map_err(|_| broken())?.into_data() else { continue };
@@ -78,7 +78,7 @@ impl Bodies {
                 return Err(too_large());
             }
             if size > bytes.capacity() {
-                let most = if size > FREE_BYTES { MOST_BYTES } else { FREE_BYTES };
+                let most = if size > UNCHARGED_BYTES { MOST_BYTES } else { UNCHARGED_BYTES };
                 let capacity = size.max(2 * bytes.capacity()).min(most);
                 self.charge(&mut pieces, capacity)?;
                 bytes.reserve_exact(capacity - bytes.len());
@@ -109,7 +109,7 @@ impl Bodies {
     ) -> Result<(), Box<Status>> {
         let refused = || Box::new(Status::too_many_requests(TOO_MANY_REQUESTS, 1));
         let charged = pieces.as_ref().map_or(0, SemaphorePermit::num_permits);
-        let total = capacity.saturating_sub(FREE_BYTES).div_ceil(PIECE);
+        let total = capacity.saturating_sub(UNCHARGED_BYTES).div_ceil(PIECE);
         let missing = u32::try_from(total.saturating_sub(charged)).map_err(|_| refused())?;
         let more = self.pieces.try_acquire_many(missing).map_err(|_| refused())?;
         match pieces {
@@ -166,7 +166,7 @@ mod tests {
         };
         // Buffers grow by doubling, and their capacity is charged.
         assert!(bodies_read.iter().all(|body| body.bytes.capacity() <= LARGE));
-        assert_eq!(bodies_read.len(), BUDGET / (LARGE - FREE_BYTES));
+        assert_eq!(bodies_read.len(), BUDGET / (LARGE - UNCHARGED_BYTES));
         assert_eq!((refused.code, &*refused.reason), (429, "TooManyRequests"));
         assert_eq!(refused.details.expect("details").retry_after_seconds, 1);
         bodies_read.pop();
@@ -177,13 +177,13 @@ mod tests {
     async fn small_bodies_are_read_when_large_ones_use_the_whole_budget() {
         let bodies = Bodies::new();
         let all = bodies.pieces.try_acquire_many((BUDGET / PIECE) as u32).expect("all pieces");
-        assert_eq!(bodies.read(unannounced(FREE_BYTES + PIECE)).await.expect_err("no room").code, 429);
-        for small in [4096, FREE_BYTES / 2 + PIECE, FREE_BYTES] {
+        assert_eq!(bodies.read(unannounced(UNCHARGED_BYTES + PIECE)).await.expect_err("no room").code, 429);
+        for small in [4096, UNCHARGED_BYTES / 2 + PIECE, UNCHARGED_BYTES] {
             assert_eq!(bodies.read(unannounced(small)).await.expect("a small one").bytes.len(), small);
             assert_eq!(bodies.read(full(small)).await.expect("a small one").bytes.len(), small);
         }
         drop(all);
-        bodies.read(unannounced(FREE_BYTES + PIECE)).await.expect("there is room again");
+        bodies.read(unannounced(UNCHARGED_BYTES + PIECE)).await.expect("there is room again");
     }
 
     #[tokio::test]

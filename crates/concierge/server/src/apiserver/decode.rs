@@ -21,7 +21,7 @@ use super::openapi::models;
 mod reader;
 mod warnings;
 
-use reader::{Document, Limit, MOST_DEPTH, ReadError};
+use reader::{Document, Limit, MAX_DEPTH, ReadError};
 
 /// The treatment of unknown and duplicate fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +86,7 @@ pub(super) fn decode(
             Box::new(Status::request_entity_too_large(limit))
         }
         ReadError::Limit(Limit::Depth) => unrecognized(format!(
-            "couldn't get version/kind; json parse error: exceeded max depth of {MOST_DEPTH}"
+            "couldn't get version/kind; json parse error: exceeded max depth of {MAX_DEPTH}"
         )),
         ReadError::Limit(Limit::Aliases) => {
             unrecognized("yaml: document contains excessive aliasing".to_owned())
@@ -109,7 +109,7 @@ pub(super) fn decode(
         )))
     };
     check_kind(kind, suffix, &given_kind, &given_version).map_err(&refused)?;
-    if let Some(wrong) = document.wrong {
+    if let Some(wrong) = document.type_error {
         return Err(refused(wrong));
     }
     let warnings = document.warnings.into_texts();
@@ -136,7 +136,7 @@ fn summary(body: &[u8]) -> String {
 
 /// Returns kind and version of the body. If they are missing, they are those of the URL.
 fn identify(document: &Document, kind: Kind, suffix: &GroupSuffix) -> Result<(String, String), String> {
-    if let Some((found, field)) = document.wrong_identity {
+    if let Some((found, field)) = document.kind_type_error {
         return Err(format!(
             "couldn't get version/kind; json parse error: json: cannot unmarshal {found} into Go struct \
              field .{field} of type string"

@@ -20,7 +20,7 @@ use pinniped_delegated_auth::client_key::{ClientKey, Level};
 use pinniped_fair_semaphore::{FairSemaphore, Permit};
 use pinniped_kube_types::status::Status;
 use pinniped_kube_types::suffix::GroupSuffix;
-use pinniped_logging::clip::clipped;
+use pinniped_logging::truncate::truncated;
 use pinniped_secret::token::Token;
 use serde::Serialize;
 
@@ -110,9 +110,9 @@ impl Exchange {
 
         let group = self.audited_group(&request.authenticator);
         let authenticator = AuditedAuthenticator {
-            api_group: clipped(&group),
-            kind: clipped(&request.authenticator.kind),
-            name: clipped(&request.authenticator.name),
+            api_group: truncated(&group),
+            kind: truncated(&request.authenticator.kind),
+            name: truncated(&request.authenticator.name),
         };
         let authenticated = match &found {
             Some((_, authenticator)) => {

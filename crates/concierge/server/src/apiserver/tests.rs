@@ -236,7 +236,7 @@ async fn a_body_that_would_take_many_times_its_size_in_memory_is_refused() {
 }
 
 #[tokio::test]
-async fn one_value_of_an_option_counts() {
+async fn the_first_value_of_a_repeated_query_option_is_used() {
     let world = World::new("pinniped.dev");
     let repeated = "&fieldValidation=a".repeat(3_000);
     let strict = format!("{LOGIN}?fieldValidation=Strict{repeated}");

@@ -34,8 +34,8 @@ const TOKENS: usize = 3000;
 /// back.
 const ENOUGH: usize = 40;
 
-/// How long a review of a server that is away is repeated: the timeout of one call to it.
-const REPEATED_FOR: Duration = Duration::from_secs(10);
+/// The time after which a review of a server that is away may fail: the timeout of one call to it.
+const REVIEW_MAY_FAIL_AFTER: Duration = Duration::from_secs(10);
 
 /// A response that is not a success.
 struct Failure {
@@ -46,10 +46,10 @@ struct Failure {
 }
 
 impl Failure {
-    /// Whether a review may have failed: the API server was away for as long as reviews are
-    /// repeated. On a busy machine it needs that long to start.
-    fn is_due_to(&self, outage: &Outage) -> bool {
-        self.ended >= outage.killed + REPEATED_FOR && self.started <= outage.ready
+    /// Whether a review may have failed: the API server was away for at least the timeout of a
+    /// call. On a busy machine it needs that long to start.
+    fn is_explained_by(&self, outage: &Outage) -> bool {
+        self.ended >= outage.killed + REVIEW_MAY_FAIL_AFTER && self.started <= outage.ready
     }
 }
 
@@ -169,8 +169,8 @@ async fn a_restart_of_the_api_server_fails_no_review() -> anyhow::Result<()> {
     // not listen. A review is retried.
     for (load, what) in [(&proxied, "proxied"), (&logins, "logins")] {
         let failures = load.failures.lock().map_err(|_| anyhow::anyhow!("poisoned"))?;
-        let is_due = |failure: &Failure| outages.iter().any(|outage| failure.is_due_to(outage));
-        let unexpected = failures.iter().filter(|one| one.status != 502 && !is_due(one));
+        let is_explained = |failure: &Failure| outages.iter().any(|outage| failure.is_explained_by(outage));
+        let unexpected = failures.iter().filter(|one| one.status != 502 && !is_explained(one));
         let unexpected: Vec<_> = unexpected.map(|one| (one.status, &one.text)).collect();
         ensure!(unexpected.is_empty(), "{what}: {unexpected:?}");
     }

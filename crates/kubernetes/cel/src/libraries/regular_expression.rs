@@ -52,7 +52,7 @@ pub(crate) type Literals = HashMap<Arc<str>, Arc<Pattern>>;
 /// A compiled regular expression.
 pub(crate) struct Pattern {
     regex: meta::Regex,
-    /// The number of states of the automaton: a search makes at most so many steps for each byte.
+    /// The number of states of the automaton: a search makes at most that many steps for each byte.
     states: usize,
 }
 

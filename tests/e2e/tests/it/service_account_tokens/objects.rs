@@ -87,21 +87,21 @@ async fn a_role_with_additional_permissions_is_restored_or_removed() {
         {"op": "remove", "path": "/metadata/ownerReferences"}]);
     patch(&tokens, "clusterrolebinding", &bound, subject).await;
 
-    let soon = 2 * TIME_LIMIT;
-    let restored = wait::until_ok(soon, "the role to be restored", async || {
+    let time_limit = 2 * TIME_LIMIT;
+    let restored = wait::until_ok(time_limit, "the role to be restored", async || {
         let rules = object(&tokens, "clusterroles", &name).await["rules"].clone();
         anyhow::ensure!(rules == made, "{rules}");
         Ok(())
     });
     restored.await.unwrap();
-    let restored = wait::until_ok(soon, "the binding to be restored", async || {
+    let restored = wait::until_ok(time_limit, "the binding to be restored", async || {
         let binding = object(&tokens, "clusterrolebindings", &bound).await;
         anyhow::ensure!(binding["subjects"].as_array().map(Vec::len) == Some(1), "{binding}");
         anyhow::ensure!(binding["metadata"]["ownerReferences"][0]["kind"] == "ClusterRole", "{binding}");
         Ok(())
     });
     restored.await.unwrap();
-    let gone = wait::until(soon, "the identity that cannot be told any more to go", async || {
+    let gone = wait::until(time_limit, "the identity that cannot be told any more to go", async || {
         let left = tokens.count("clusterroles", Some(&other)).await
             + tokens.count("clusterrolebindings", Some(&other)).await
             + tokens.count("serviceaccounts", Some(&other)).await;

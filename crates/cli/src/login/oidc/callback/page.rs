@@ -1,6 +1,6 @@
 //! The page that the browser shows after the user has signed in at the issuer.
 //!
-//! It does not say that the login is complete: after it, the cluster may refuse the token. The
+//! It does not say that the login is complete, because the cluster can still refuse the token. The
 //! terminal shows the result.
 //!
 //! It needs no script and no other resource, and follows the color scheme of the browser. Text from
@@ -39,8 +39,8 @@ pub(super) fn success(user: &str, issuer: &str, client_id: &str) -> String {
         "",
         &format!(
             "<dl>{user}<dt>Provider</dt><dd>{}</dd><dt>Client</dt><dd>{}</dd></dl>\
-             <p>Your provider has confirmed who you are. Return to your terminal, which shows whether the cluster \
-             accepts this login. You can close this tab.</p>",
+             <p>Your provider has confirmed your identity. Your terminal shows whether the cluster accepts this \
+             login. You can close this tab.</p>",
             escape(issuer),
             escape(client_id)
         ),

@@ -235,7 +235,7 @@ async fn serve_slow_client<R: Redeem>(callback: &Callback<'_, R>, parts: &[&str]
             () = send => String::new(),
         }
     };
-    tokio::time::timeout(REQUEST_LIMIT * 10, exchange).await.expect("the connection stays open")
+    tokio::time::timeout(REQUEST_TIMEOUT * 10, exchange).await.expect("the connection stays open")
 }
 
 #[tokio::test(start_paused = true)]
@@ -255,7 +255,7 @@ async fn a_request_that_is_not_complete_in_ten_seconds_does_not_end_the_login() 
         let begin = Instant::now();
         let response = serve_slow_client(&callback, parts).await;
         assert!(response.starts_with(status), "{parts:?}: {response}");
-        assert_eq!(begin.elapsed().as_secs(), REQUEST_LIMIT.as_secs(), "{parts:?}");
+        assert_eq!(begin.elapsed().as_secs(), REQUEST_TIMEOUT.as_secs(), "{parts:?}");
         assert_eq!(codes.redeemed.load(Ordering::SeqCst), 0);
 
         // The browser brings the code.
@@ -276,7 +276,7 @@ async fn a_redemption_may_take_longer_than_a_request() {
         }
 
         async fn redeem(&self, _: &str) -> Result<Redeemed<()>, String> {
-            tokio::time::sleep(REQUEST_LIMIT * 3).await;
+            tokio::time::sleep(REQUEST_TIMEOUT * 3).await;
             Ok(Redeemed { user: String::new(), value: () })
         }
     }

@@ -51,8 +51,8 @@ impl ReconcileObject for KeyRefresh {
 }
 
 impl KeyRefresh {
-    /// Returns a controller for [`pinniped_controller::per_object::PerObject`]. `changed` wakes the
-    /// controller that reports the age of the keys.
+    /// Returns a controller for [`pinniped_controller::per_object::PerObjectController`]. `changed`
+    /// wakes the controller that reports the age of the keys.
     pub fn new(registry: Registry, changed: Trigger) -> Self {
         Self { registry, changed, fetches: Semaphore::new(MAX_CONCURRENT_FETCHES) }
     }

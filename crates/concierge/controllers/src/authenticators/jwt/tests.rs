@@ -128,7 +128,7 @@ async fn a_changed_spec_takes_effect_although_its_status_cannot_be_written() {
         fixture.api.set(&object);
         fixture.pass().await.unwrap();
         assert_eq!(fixture.log_in("a", &provider.token()).await.as_deref(), Some("u"));
-        fixture.api.set_away(true);
+        fixture.api.set_unavailable(true);
 
         object.spec.claims.username = "sub".to_owned();
         object.metadata.generation = Some(2);
@@ -174,7 +174,7 @@ async fn the_result_for_an_object_that_changed_or_disappeared_meanwhile_is_not_u
 }
 
 #[tokio::test]
-async fn an_issuer_that_does_not_respond_delays_no_other_object() {
+async fn an_issuer_that_does_not_respond_does_not_delay_other_objects() {
     let (good, other, hanging) = (Provider::start().await, Provider::start().await, Provider::start().await);
     hanging.issuer.reply(DISCOVERY_PATH, Reply::Never);
     let Fixture { mut api, controller } = fixture(true);
@@ -192,7 +192,7 @@ async fn an_issuer_that_does_not_respond_delays_no_other_object() {
 }
 
 #[tokio::test]
-async fn an_issuer_that_does_not_respond_delays_no_other_keys() {
+async fn an_issuer_that_does_not_respond_does_not_delay_keys_of_other_issuers() {
     let (good, hanging, mut fixture) = (Provider::start().await, Provider::start().await, fixture(true));
     fixture.become_ready(&hanging.object("a"), &good.object("b")).await;
     hanging.issuer.reply(KEYS_PATH, Reply::Never);

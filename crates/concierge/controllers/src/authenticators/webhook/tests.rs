@@ -267,7 +267,7 @@ async fn a_changed_object_takes_effect_although_its_status_cannot_be_written() {
         fixture.api.registry.fingerprint(&key)
     };
     let before = fingerprint(&fixture);
-    fixture.api.set_away(true);
+    fixture.api.set_unavailable(true);
     object.spec.endpoint = format!("https://{}/other", server.address);
     object.metadata.generation = Some(2);
     fixture.api.set(&object);
@@ -283,7 +283,7 @@ async fn a_changed_object_takes_effect_although_its_status_cannot_be_written() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_does_not_respond_delays_no_other_object() {
+async fn an_endpoint_that_does_not_respond_does_not_delay_other_objects() {
     let server = TlsServer::start().await;
     // Connections are accepted by the system only.
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -23,35 +23,35 @@ use crate::apiserver::openapi::models::{self, Form, Model, Type};
 
 /// Maximum number of names and values in a body. A login has about fifteen. Annotations and managed
 /// fields of `kubectl` have some hundreds at most.
-pub(super) const MOST_NODES: usize = 10_000;
+pub(super) const MAX_NODES: usize = 10_000;
 
 /// Maximum depth of nested objects and lists.
-pub(super) const MOST_DEPTH: usize = 64;
+pub(super) const MAX_DEPTH: usize = 64;
 
 /// Maximum size of a token in bytes, which is that of ID tokens in the crate `jose`. A login
 /// retains its token until it completes, and a webhook may be slow.
-pub(super) const MOST_TOKEN_BYTES: usize = 64 << 10;
+pub(super) const MAX_TOKEN_BYTES: usize = 64 << 10;
 
 /// Maximum size of another retained text in bytes. Names of objects have 253 at most.
-pub(super) const MOST_TEXT_BYTES: usize = 1 << 10;
+pub(super) const MAX_TEXT_BYTES: usize = 1 << 10;
 
 /// Maximum number of anchors, of aliases and of merge keys in YAML.
-const MOST_ALIASES: usize = 100;
+const MAX_ALIASES: usize = 100;
 
 /// Maximum size of the text that is retained for aliases in YAML, in bytes.
-const MOST_ANCHORED_BYTES: usize = 256 << 10;
+const MAX_ANCHORED_BYTES: usize = 256 << 10;
 
 /// A limit of bodies. Its text describes the limit in error messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Limit {
-    #[error("{MOST_NODES} names and values")]
+    #[error("{MAX_NODES} names and values")]
     Nodes,
-    #[error("{MOST_DEPTH} nested objects and lists")]
+    #[error("{MAX_DEPTH} nested objects and lists")]
     Depth,
-    #[error("{MOST_ALIASES} aliases")]
+    #[error("{MAX_ALIASES} aliases")]
     Aliases,
     #[error("{} bytes for {}", .0.most_bytes(), .0.path())]
-    Text(Slot),
+    Text(RetainedField),
 }
 
 /// The reason why a body cannot be read.
@@ -65,7 +65,7 @@ pub(super) enum ReadError {
 
 /// A member that is retained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Slot {
+pub(super) enum RetainedField {
     Kind,
     ApiVersion,
     Name,
@@ -76,7 +76,7 @@ pub(super) enum Slot {
     AcceptedTypes,
 }
 
-impl Slot {
+impl RetainedField {
     fn of(model: &Model, field: &str) -> Option<Self> {
         match (model.name, field) {
             (_, "kind") if model.form == Form::Kind => Some(Self::Kind),
@@ -107,7 +107,7 @@ impl Slot {
     }
 
     fn most_bytes(self) -> usize {
-        if self == Self::Token { MOST_TOKEN_BYTES } else { MOST_TEXT_BYTES }
+        if self == Self::Token { MAX_TOKEN_BYTES } else { MAX_TEXT_BYTES }
     }
 }
 
@@ -122,9 +122,9 @@ pub(super) struct Document {
     pub(super) spec: TokenCredentialRequestSpec,
     pub(super) warnings: Warnings,
     /// The type of a `kind` or `apiVersion` that is not a text, and the member's name.
-    pub(super) wrong_identity: Option<(&'static str, &'static str)>,
+    pub(super) kind_type_error: Option<(&'static str, &'static str)>,
     /// The message about the first other value of a wrong type.
-    pub(super) wrong: Option<String>,
+    pub(super) type_error: Option<String>,
     pub(super) has_invalid_time: bool,
     reports_mistakes: bool,
     nodes: usize,
@@ -169,17 +169,17 @@ fn read_yaml(body: &[u8], root: Node<'_>) -> Result<&'static str, ReadError> {
     // parser retains in addition: anchors, merged objects, and objects as keys.
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! {
-            max_nodes: MOST_NODES,
-            max_events: 4 * MOST_NODES,
-            max_depth: MOST_DEPTH,
+            max_nodes: MAX_NODES,
+            max_events: 4 * MAX_NODES,
+            max_depth: MAX_DEPTH,
             max_documents: 1,
-            max_aliases: MOST_ALIASES,
-            max_anchors: MOST_ALIASES,
-            max_merge_keys: MOST_ALIASES,
-            max_recorded_anchor_events: MOST_NODES,
-            max_recorded_anchor_bytes: MOST_ANCHORED_BYTES,
+            max_aliases: MAX_ALIASES,
+            max_anchors: MAX_ALIASES,
+            max_merge_keys: MAX_ALIASES,
+            max_recorded_anchor_events: MAX_NODES,
+            max_recorded_anchor_bytes: MAX_ANCHORED_BYTES,
         },
-        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: MOST_NODES },
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: MAX_NODES },
         emit_comments: false,
         with_snippet: false,
     };
@@ -223,7 +223,7 @@ impl Document {
     /// Counts a name or a value.
     fn count<E: Error>(&mut self) -> Result<(), E> {
         self.nodes += 1;
-        if self.nodes > MOST_NODES { Err(self.exceed(Limit::Nodes)) } else { Ok(()) }
+        if self.nodes > MAX_NODES { Err(self.exceed(Limit::Nodes)) } else { Ok(()) }
     }
 
     /// Returns an error that stops the parser.
@@ -238,20 +238,20 @@ impl Document {
         }
     }
 
-    fn retain<E: Error>(&mut self, slot: Slot, text: Cow<'_, str>) -> Result<(), E> {
+    fn retain<E: Error>(&mut self, slot: RetainedField, text: Cow<'_, str>) -> Result<(), E> {
         if text.len() > slot.most_bytes() {
             return Err(self.exceed(Limit::Text(slot)));
         }
         let authenticator = &mut self.spec.authenticator;
         match slot {
-            Slot::Kind => self.kind = text.into_owned(),
-            Slot::ApiVersion => self.api_version = text.into_owned(),
-            Slot::Name => self.name = text.into_owned(),
-            Slot::Token => self.spec.token = Some(SecretString::from(text.into_owned())),
-            Slot::AuthenticatorGroup => authenticator.api_group = Some(text.into_owned()),
-            Slot::AuthenticatorKind => authenticator.kind = text.into_owned(),
-            Slot::AuthenticatorName => authenticator.name = text.into_owned(),
-            Slot::AcceptedTypes => self.accept(CredentialType::from(&*text)),
+            RetainedField::Kind => self.kind = text.into_owned(),
+            RetainedField::ApiVersion => self.api_version = text.into_owned(),
+            RetainedField::Name => self.name = text.into_owned(),
+            RetainedField::Token => self.spec.token = Some(SecretString::from(text.into_owned())),
+            RetainedField::AuthenticatorGroup => authenticator.api_group = Some(text.into_owned()),
+            RetainedField::AuthenticatorKind => authenticator.kind = text.into_owned(),
+            RetainedField::AuthenticatorName => authenticator.name = text.into_owned(),
+            RetainedField::AcceptedTypes => self.accept(CredentialType::from(&*text)),
         }
         Ok(())
     }
@@ -324,7 +324,7 @@ impl Expected {
 /// Reads one value, and returns its type in the words of Go.
 struct Node<'a> {
     expected: Expected,
-    slot: Option<Slot>,
+    slot: Option<RetainedField>,
     /// The model of the object whose field this is, or contains this.
     owner: Option<&'static Model>,
     path: &'a Path<'a>,
@@ -337,12 +337,12 @@ impl Node<'_> {
     /// Notes that the value is of a wrong type. As in Go, the first such error is reported after
     /// the rest of the document has been read.
     fn wrong(&mut self, found: &'static str) {
-        if let Some(slot @ (Slot::Kind | Slot::ApiVersion)) = self.slot {
-            self.document.wrong_identity.get_or_insert((found, slot.path()));
+        if let Some(slot @ (RetainedField::Kind | RetainedField::ApiVersion)) = self.slot {
+            self.document.kind_type_error.get_or_insert((found, slot.path()));
             return;
         }
         let (owner, path, expected) = (self.owner, self.path, self.expected);
-        self.document.wrong.get_or_insert_with(|| {
+        self.document.type_error.get_or_insert_with(|| {
             let owner = owner.map_or("", |model| model.name.rsplit('.').next().unwrap_or_default());
             format!(
                 "json: cannot unmarshal {found} into Go struct field {owner}.{} of type {}",
@@ -374,7 +374,7 @@ impl Node<'_> {
     }
 
     fn enter<E: Error>(&mut self) -> Result<(), E> {
-        if self.depth >= MOST_DEPTH { Err(self.document.exceed(Limit::Depth)) } else { Ok(()) }
+        if self.depth >= MAX_DEPTH { Err(self.document.exceed(Limit::Depth)) } else { Ok(()) }
     }
 }
 
@@ -398,9 +398,9 @@ impl<'de> Visitor<'de> for Node<'_> {
     fn visit_unit<E: Error>(self) -> Result<&'static str, E> {
         let spec = &mut self.document.spec;
         match (self.slot, self.expected) {
-            (Some(Slot::AuthenticatorGroup), _) => spec.authenticator.api_group = None,
-            (Some(Slot::AcceptedTypes), Expected::List(_)) => spec.accept_credential_types.clear(),
-            (Some(Slot::AcceptedTypes), _) => self.document.accept(CredentialType::from("")),
+            (Some(RetainedField::AuthenticatorGroup), _) => spec.authenticator.api_group = None,
+            (Some(RetainedField::AcceptedTypes), Expected::List(_)) => spec.accept_credential_types.clear(),
+            (Some(RetainedField::AcceptedTypes), _) => self.document.accept(CredentialType::from("")),
             _ => {}
         }
         Ok("null")
@@ -443,7 +443,7 @@ impl<'de> Visitor<'de> for Node<'_> {
                 (Expected::Anything, None)
             }
         };
-        if slot == Some(Slot::AcceptedTypes) {
+        if slot == Some(RetainedField::AcceptedTypes) {
             self.document.spec.accept_credential_types.clear();
         }
         let mut at = 0;
@@ -492,7 +492,7 @@ impl<'de> Visitor<'de> for Node<'_> {
                         self.document.report("duplicate", &path);
                     }
                     seen_fields |= 1 << at;
-                    (Expected::of(&field.ty), Slot::of(model, field.name), Some(model))
+                    (Expected::of(&field.ty), RetainedField::of(model, field.name), Some(model))
                 }
                 (None, Expected::Map(values)) => {
                     if seen_keys.contains(&name) {

@@ -2,7 +2,7 @@ use std::cell::Cell;
 
 use pinniped_concierge_api::login::CredentialType;
 
-use super::reader::{MOST_NODES, MOST_TEXT_BYTES, MOST_TOKEN_BYTES};
+use super::reader::{MAX_NODES, MAX_TEXT_BYTES, MAX_TOKEN_BYTES};
 use super::warnings::{LONGEST_PATH, MAX_WARNINGS};
 use super::*;
 
@@ -318,9 +318,9 @@ fn the_number_of_names_and_values_is_limited() {
         )
     };
     let around = 1 + 4 * 2;
-    let decoded = status(BodyForm::Json, &within(MOST_NODES - around), FieldValidation::Strict);
+    let decoded = status(BodyForm::Json, &within(MAX_NODES - around), FieldValidation::Strict);
     assert_eq!(token(&decoded.expect("an object")), Some("t"));
-    let refused = status(BodyForm::Json, &within(MOST_NODES - around + 1), FieldValidation::Strict);
+    let refused = status(BodyForm::Json, &within(MAX_NODES - around + 1), FieldValidation::Strict);
     assert_eq!(refused.expect_err("one too many").code, 413);
 }
 
@@ -328,18 +328,18 @@ fn the_number_of_names_and_values_is_limited() {
 fn retained_texts_are_limited_and_others_are_not() {
     let long = "a".repeat(100 << 10);
     let cases = [
-        (r#"{"spec":{"token":"TEXT"}}"#, MOST_TOKEN_BYTES, "65536 bytes for spec.token"),
-        (r#"{"metadata":{"name":"TEXT"}}"#, MOST_TEXT_BYTES, "1024 bytes for metadata.name"),
+        (r#"{"spec":{"token":"TEXT"}}"#, MAX_TOKEN_BYTES, "65536 bytes for spec.token"),
+        (r#"{"metadata":{"name":"TEXT"}}"#, MAX_TEXT_BYTES, "1024 bytes for metadata.name"),
         (r#"{"kind":"TEXT"}"#, 0, "1024 bytes for kind"),
         (r#"{"apiVersion":"TEXT"}"#, 0, "1024 bytes for apiVersion"),
         (
             r#"{"spec":{"authenticator":{"name":"TEXT"}}}"#,
-            MOST_TEXT_BYTES,
+            MAX_TEXT_BYTES,
             "1024 bytes for spec.authenticator.name",
         ),
         (
             r#"{"spec":{"acceptCredentialTypes":["TEXT"]}}"#,
-            MOST_TEXT_BYTES,
+            MAX_TEXT_BYTES,
             "1024 bytes for spec.acceptCredentialTypes",
         ),
     ];
@@ -363,8 +363,8 @@ fn retained_texts_are_limited_and_others_are_not() {
 fn errors_of_nesting_and_aliases_name_the_limit() {
     let nested = |depth: usize| format!(r#"{{"a":{}{}}}"#, "[".repeat(depth), "]".repeat(depth));
     for form in [BodyForm::Json, BodyForm::Yaml] {
-        assert!(status(form, &nested(MOST_DEPTH - 1), FieldValidation::Warn).is_ok(), "{form:?}");
-        for depth in [MOST_DEPTH, 100] {
+        assert!(status(form, &nested(MAX_DEPTH - 1), FieldValidation::Warn).is_ok(), "{form:?}");
+        for depth in [MAX_DEPTH, 100] {
             let refused = status(form, &nested(depth), FieldValidation::Warn).expect_err("too deep");
             assert_eq!(refused.code, 400);
             assert!(refused.message.contains("exceeded max depth of 64"), "{}", refused.message);

@@ -20,10 +20,10 @@ impl Warnings {
         if self.0.len() >= MAX_WARNINGS {
             return;
         }
-        let mut clipped = Clipped(String::new());
+        let mut truncated = Clipped(String::new());
         // An error only means that the limit is reached.
-        let _full = fmt::write(&mut clipped, format_args!("{path}"));
-        let text = format!("{what} field {}", quote(&clipped.0));
+        let _full = fmt::write(&mut truncated, format_args!("{path}"));
+        let text = format!("{what} field {}", quote(&truncated.0));
         if !self.0.contains(&text) {
             self.0.push(text);
         }

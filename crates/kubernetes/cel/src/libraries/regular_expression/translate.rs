@@ -384,7 +384,7 @@ impl Translator {
     }
 }
 
-/// Reports whether a class has a meaning for the engine.
+/// Reports whether a class is valid for the engine.
 fn is_valid(class: &str) -> bool {
     regex_syntax::parse(class).is_ok()
 }

@@ -18,7 +18,7 @@ use run::Job;
 const NODE_PACKAGES: [&str; 2] = ["pinniped-node-tests", "pinniped-e2e"];
 /// Packages whose tests use real identity providers.
 const PROVIDER_PACKAGES: [&str; 2] = ["pinniped-e2e", "pinniped-test-support"];
-/// The package of the end-to-end tests, which use a real informer.
+/// The package whose tests use a real informer.
 const E2E_PACKAGE: &str = "pinniped-e2e";
 
 /// Packages whose integration tests need a control plane or a node. `--fast` leaves them out.
@@ -31,9 +31,6 @@ const CONTROL_PLANE_PACKAGES: [&str; 7] = [
     "pinniped-node-tests",
     "pinniped-test-support",
 ];
-
-/// Environment variable with the number of concurrent tests of an executable.
-const THREADS_ENV: &str = "RUST_TEST_THREADS";
 
 /// Flags of `cargo test` whose value is the next argument.
 const VALUE_FLAGS: [&str; 9] =
@@ -101,11 +98,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     for part in args.parts()? {
         let arguments = Arguments::of(part, &args.rest);
         let built = executables::build(args.offline, &arguments.cargo)?;
-        jobs.extend(built.into_iter().map(|executable| Job {
-            threads: threads(&executable.package),
-            executable,
-            args: arguments.test.clone(),
-        }));
+        jobs.extend(built.into_iter().map(|executable| Job { executable, args: arguments.test.clone() }));
     }
     // The longest jobs first, so that none of them runs alone at the end.
     jobs.sort_by_key(|job| {
@@ -130,20 +123,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let passed = passed && left.is_empty();
     summary(&skips, passed, start);
     Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-/// Returns the number of concurrent tests of an executable of this package, or `None` for the
-/// default of the test harness: the number of processors, or the user's `RUST_TEST_THREADS`.
-///
-/// The end-to-end tests have more, because they take longer than all others together, mostly wait,
-/// and share a control plane. In the other packages each test has a control plane of its own.
-fn threads(package: &str) -> Option<usize> {
-    (package == E2E_PACKAGE && !is_set(THREADS_ENV)).then(waiting_concurrency)
-}
-
-/// The number of concurrent activities that mostly wait: two more than there are processors.
-fn waiting_concurrency() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from) + 2
 }
 
 /// Builds or finds the programs that the tests of these packages use, and returns the environment
@@ -214,7 +193,7 @@ impl Arguments {
 impl Args {
     /// Returns the number of concurrent executables.
     fn at_once(&self) -> usize {
-        self.jobs.unwrap_or_else(waiting_concurrency)
+        self.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from) + 2)
     }
 
     /// Returns the requested packages, by name or by suite; an empty list means all.

@@ -24,8 +24,6 @@ const SLOWEST: usize = 10;
 pub(super) struct Job {
     pub(super) executable: Executable,
     pub(super) args: Vec<String>,
-    /// The number of concurrent tests, or `None` for the default of the test harness.
-    pub(super) threads: Option<usize>,
 }
 
 /// A finished job.
@@ -108,7 +106,7 @@ fn collect(all: usize, events: &mpsc::Receiver<Event>) -> anyhow::Result<Vec<Fin
 
 fn run_one(job: Job, environment: &[(&str, PathBuf)], logs: &Path) -> anyhow::Result<Finished> {
     let started = Instant::now();
-    let Job { executable, args, threads } = job;
+    let Job { executable, args } = job;
     let name = executable.name.clone();
     let file_name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
     let log = logs.join(format!("{file_name}.log"));
@@ -117,7 +115,6 @@ fn run_one(job: Job, environment: &[(&str, PathBuf)], logs: &Path) -> anyhow::Re
     let mut command = executable.command();
     command.args(&args).stdin(Stdio::null()).stdout(output).stderr(errors);
     command.envs(environment.iter().map(|(name, value)| (name, value)));
-    command.envs(threads.map(|threads| (super::THREADS_ENV, threads.to_string())));
     let status =
         command.status().with_context(|| format!("could not start {}", executable.path.display()))?;
     let output = std::fs::read(&log).with_context(|| format!("could not read {}", log.display()))?;

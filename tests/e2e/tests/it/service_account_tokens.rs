@@ -15,5 +15,5 @@ mod howto;
 mod kubeconfig;
 mod objects;
 mod proxy;
-pub(crate) mod webhook;
+mod webhook;
 mod wrapper;

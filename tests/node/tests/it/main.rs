@@ -15,5 +15,4 @@ mod kubectl;
 mod lifecycle;
 mod memory_limit;
 mod rollout;
-mod signed_logins;
 mod walkthrough;

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use pinniped_test_support::kubectl::{CommandOutput, Kubectl};
 use pinniped_test_support::tools;
+use serde_json::Value;
 
 use crate::environment::{Environment, Step};
 use crate::narrator::{Narrator, Show};
@@ -52,6 +53,14 @@ pub const CREDENTIAL_ISSUER: &str = "pinniped-concierge-config";
 const TIME_LIMIT: Duration = Duration::from_secs(120);
 /// The same limit as a flag of kubectl.
 const TIMEOUT_FLAG: &str = "--timeout=120s";
+
+/// Returns the entry of a strategy in the status of a CredentialIssuer; null if there is none. The
+/// position of an entry depends on the other strategies.
+#[must_use]
+pub fn strategy<'v>(issuer: &'v Value, type_: &str) -> &'v Value {
+    let mut strategies = issuer["status"]["strategies"].as_array().into_iter().flatten();
+    strategies.find(|strategy| strategy["type"] == type_).unwrap_or(&Value::Null)
+}
 
 /// One run of the walk-through.
 #[derive(Debug)]

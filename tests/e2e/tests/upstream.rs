@@ -23,7 +23,8 @@ async fn strategies(world: &World) -> anyhow::Result<Value> {
 async fn await_proxy(world: &World, status: &str, reason: &str) -> anyhow::Result<Value> {
     wait::until_ok(TIME_LIMIT, format!("the strategy to be {status}/{reason}"), async || {
         let all = strategies(world).await?;
-        let proxy = all[1].clone();
+        let proxy = all.as_array().and_then(|all| all.iter().find(|one| one["type"] == "ImpersonationProxy"));
+        let proxy = proxy.cloned().unwrap_or_default();
         anyhow::ensure!(proxy["status"] == status && proxy["reason"] == reason, "the strategies are {all}");
         Ok(proxy)
     })

@@ -12,7 +12,7 @@ use kube::Api;
 use kube::api::PostParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use pinniped_e2e::narrator::Narrator;
-use pinniped_e2e::walkthrough::{CONCIERGE, EXTERNAL_NAME, Serving, Walk};
+use pinniped_e2e::walkthrough::{CONCIERGE, EXTERNAL_NAME, Serving, Walk, strategy};
 use pinniped_test_support::certs::Pair;
 use pinniped_test_support::pods::{Pods, RunningPod};
 use pinniped_test_support::wait;
@@ -46,7 +46,7 @@ async fn enable(world: &World) -> anyhow::Result<String> {
     let walk = Walk::new(world, Narrator::Silent, Instant::now())?;
     walk.install().await?;
     let issuer = walk.enable_proxy(&Serving::Generated).await?;
-    let info = &issuer["status"]["strategies"][1]["frontend"]["impersonationProxyInfo"];
+    let info = &strategy(&issuer, "ImpersonationProxy")["frontend"]["impersonationProxyInfo"];
     let ca = info["certificateAuthorityData"].as_str().context("no CA bundle is advertised")?;
     wait::until_ok(TIME_LIMIT, "the proxy to respond at its name", async || {
         Ok(tokio::net::TcpStream::connect((EXTERNAL_NAME, 443)).await?)

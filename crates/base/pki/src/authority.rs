@@ -3,7 +3,8 @@
 //! The certificates are the same as those of upstream's certificate authority package, including
 //! the order of subject attributes and extensions, because clients, tests and upgraded
 //! installations depend on such certificates. `authority/profile.rs` has the extensions of each
-//! kind, `authority/signer.rs` the adapter to keys of aws-lc-rs.
+//! kind, `authority/signer.rs` the adapter to keys of aws-lc-rs. `authority/request.rs` requests a
+//! client certificate from another authority.
 
 use std::{collections::BTreeMap, fmt, net::IpAddr, time::Duration};
 
@@ -41,7 +42,10 @@ use crate::{
 };
 
 mod profile;
+mod request;
 mod signer;
+
+pub use request::{ClientCertificateRequest, SignedCertificateError};
 
 /// How far in the past certificates begin, for clocks that are slow.
 const BACKDATED: Duration = Duration::from_secs(5 * 60);
@@ -135,7 +139,7 @@ pub struct ClientSubject {
 /// A new certificate and its key.
 #[derive(Clone, Debug)]
 pub struct IssuedPair {
-    /// One `CERTIFICATE` block.
+    /// One `CERTIFICATE` block. Intermediate authorities of another signer follow it.
     pub certificate_pem: String,
     /// One PKCS#8 `PRIVATE KEY` block.
     pub private_key_pem: PrivateKeyPem,

@@ -36,7 +36,10 @@ mod store;
 mod suitability;
 pub mod tls;
 
-pub use authority::{CertificateAuthority, ClientSubject, IssueError, IssuedPair, LoadError, Validity};
+pub use authority::{
+    CertificateAuthority, ClientCertificateRequest, ClientSubject, IssueError, IssuedPair, LoadError,
+    SignedCertificateError, Validity,
+};
 pub use bundle::{BundleError, CaBundle};
 pub use certificate::{Certificate, CertificateError};
 pub use key::PrivateKeyPem;

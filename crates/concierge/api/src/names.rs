@@ -67,6 +67,10 @@ pub const ANNOTATION_LAST_USED: &str = "concierge.pinniped.dev/last-used";
 /// in objects.
 pub const ANNOTATION_USERNAME: &str = "concierge.pinniped.dev/username";
 
+/// Label of the `CertificateSigningRequest`s of logins. Its value is the namespace of the
+/// Concierge.
+pub const LABEL_CERTIFICATE_SIGNING_REQUEST: &str = "concierge.pinniped.dev/certificate-signing-request";
+
 /// Labels that mark a control plane node, with any value.
 pub const NODE_LABELS_CONTROL_PLANE: [&str; 2] =
     ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
@@ -103,6 +107,8 @@ pub const STORE_API_SERVING: &str = "concierge-serving-cert";
 pub const STORE_IMPERSONATION_SERVING: &str = "impersonation-proxy-serving-cert";
 /// Name of the cluster's signing key in messages.
 pub const STORE_KUBE_SIGNER: &str = "concierge-kube-signing-cert";
+/// Name of the cluster's signer in messages.
+pub const ISSUER_CERTIFICATE_SIGNING_REQUEST: &str = "kube-certificate-signing-request";
 /// Name of the impersonation proxy's signing key in messages.
 pub const STORE_IMPERSONATION_SIGNER: &str = "impersonation-proxy-signing-cert";
 

@@ -32,11 +32,15 @@ use crate::api_certs::{
     ApiServiceUpdater, CA_CERTIFICATE, CertsExpirer, CertsManager, CertsObserver, Material, SecretRef,
     TLS_CERTIFICATE_CHAIN,
 };
+use crate::api_server_address::{AddressParams, ApiServerAddress};
 use crate::authenticators::cleanup::AuthenticatorCleanup;
 use crate::authenticators::jwt::refresh::KeyRefresh;
 use crate::authenticators::jwt::{JwtAuthenticatorController, JwtAuthenticatorParams};
 use crate::authenticators::tls_source::{WatchedCaObjects, is_ca_secret};
 use crate::authenticators::webhook::{WebhookAuthenticatorController, WebhookAuthenticatorParams};
+use crate::certificate_signing_requests::{
+    CertificateSigningRequestController, CertificateSigningRequestParams,
+};
 use crate::context::{Context, Names};
 use crate::credential_issuer::CredentialIssuers;
 use crate::delegated_secret::DelegatedSecret;
@@ -78,6 +82,10 @@ pub struct ControllersParams {
     pub cert_agent: CertAgentParams,
     /// Parameters of the impersonation proxy.
     pub impersonator: ImpersonatorParams,
+    /// The address of the API server for clients.
+    pub address: AddressParams,
+    /// Parameters of certificates that the cluster's signer signs.
+    pub certificate_signing_requests: CertificateSigningRequestParams,
     /// Parameters of service account tokens.
     pub service_account_tokens: TokensParams,
     /// The registry of ready authenticators.
@@ -165,7 +173,18 @@ impl Controllers {
         spawner.signer_certs(&mut caches);
         spawner.cleaners(&mut caches);
         spawner.cert_agent(&mut caches, issuers.clone(), params.cert_agent);
-        spawner.service_account_tokens(&mut caches, issuers.clone(), params.service_account_tokens);
+        spawner.certificate_signing_requests(
+            &mut caches,
+            issuers.clone(),
+            params.certificate_signing_requests,
+            params.address.clone(),
+        );
+        spawner.service_account_tokens(
+            &mut caches,
+            issuers.clone(),
+            params.service_account_tokens,
+            params.address,
+        );
         spawner.authenticators(&mut caches, params.registry, params.proxies, params.ciphers);
         let impersonator = spawner.impersonator(&mut caches, issuers, params.impersonator);
 
@@ -442,23 +461,46 @@ impl Spawner {
         });
     }
 
+    fn certificate_signing_requests(
+        &mut self,
+        caches: &mut Caches,
+        issuers: CredentialIssuers,
+        params: CertificateSigningRequestParams,
+        address: AddressParams,
+    ) {
+        let (trigger, address, ready) = Self::on_api_server_address(caches, address);
+        let controller =
+            CertificateSigningRequestController::new(self.context.clone(), params, issuers, address);
+        self.start(controller, trigger, ready);
+    }
+
     fn service_account_tokens(
         &mut self,
         caches: &mut Caches,
         issuers: CredentialIssuers,
         params: TokensParams,
+        address: AddressParams,
     ) {
+        let (trigger, address, ready) = Self::on_api_server_address(caches, address);
+        let controller = ServiceAccountTokenController::new(self.context.clone(), params, issuers, address);
+        self.start(controller, trigger, ready);
+    }
+
+    /// Returns a trigger for changes of the `CredentialIssuer` and of the API server's address, the
+    /// address, and a future that ends when both are known.
+    fn on_api_server_address(
+        caches: &mut Caches,
+        params: AddressParams,
+    ) -> (Trigger, ApiServerAddress, impl Future<Output = ()> + Send + use<>) {
         let trigger = Trigger::new();
         caches.issuers.wake(&trigger, |_| true);
         caches.agent.wake_for_cluster_info(&trigger);
         let (issuers_ready, cluster_info_ready) = (caches.issuers.ready(), caches.agent.cluster_info_ready());
-        let cluster_info = caches.agent.cluster_info();
-        let controller =
-            ServiceAccountTokenController::new(self.context.clone(), params, issuers, cluster_info);
-        self.start(controller, trigger, async move {
+        let ready = async move {
             issuers_ready.await;
             cluster_info_ready.await;
-        });
+        };
+        (trigger, ApiServerAddress::new(caches.agent.cluster_info(), params), ready)
     }
 
     fn authenticators(

@@ -14,9 +14,10 @@ use pinniped_concierge_api::config::{
     CredentialIssuer, CredentialIssuerStatus, CredentialIssuerStrategy, ServingCertificateStatus,
     StrategyType,
 };
+use pinniped_concierge_domain::credential_issuer::MissingCredentialIssuer;
 use pinniped_concierge_domain::credential_issuer::conditions::{self, ConditionReport, DroppedConditions};
 use pinniped_concierge_domain::credential_issuer::ready::{ObservedGenerations, ready};
-use pinniped_concierge_domain::credential_issuer::{MissingCredentialIssuer, strategies};
+use pinniped_concierge_domain::credential_issuer::strategies::{self, EntryChange};
 use pinniped_kube_types::condition::wire_time;
 use pinniped_kube_types::suffix::GroupSuffix;
 use tokio::time::Instant;
@@ -48,14 +49,14 @@ struct Memory {
 }
 
 /// A change of the list.
-enum EntryChange<'a> {
+enum ListChange<'a> {
     /// The list must contain this entry.
     Set(&'a CredentialIssuerStrategy),
     /// The list must not contain an entry of this type.
     Removal(&'a StrategyType),
 }
 
-impl EntryChange<'_> {
+impl ListChange<'_> {
     fn type_(&self) -> &StrategyType {
         match self {
             Self::Set(entry) => &entry.type_,
@@ -66,7 +67,7 @@ impl EntryChange<'_> {
 
 /// A change of the status.
 struct Change<'a> {
-    entry: EntryChange<'a>,
+    entry: ListChange<'a>,
     conditions: ConditionReport,
     /// The serving certificate of the proxy, if the change is that of its controller.
     serving_certificate: Option<Option<ServingCertificateStatus>>,
@@ -146,7 +147,7 @@ impl CredentialIssuers {
         generation: Option<i64>,
     ) -> Result<(), ReportError> {
         let conditions = ConditionReport { generation, ..ConditionReport::default() };
-        let entry = EntryChange::Set(entry);
+        let entry = ListChange::Set(entry);
         self.change(&Change { entry, conditions, serving_certificate: None }).await
     }
 
@@ -163,7 +164,7 @@ impl CredentialIssuers {
         not_after: Option<Timestamp>,
     ) -> Result<(), ReportError> {
         let certificate = not_after.map(|time| ServingCertificateStatus { not_after: wire_time(time) });
-        let entry = EntryChange::Set(entry);
+        let entry = ListChange::Set(entry);
         self.change(&Change { entry, conditions, serving_certificate: Some(certificate) }).await
     }
 
@@ -174,7 +175,7 @@ impl CredentialIssuers {
     /// Returns the same errors as [`Self::report`].
     pub async fn remove(&self, type_: &StrategyType, generation: Option<i64>) -> Result<(), ReportError> {
         let conditions = ConditionReport { generation, ..ConditionReport::default() };
-        let entry = EntryChange::Removal(type_);
+        let entry = ListChange::Removal(type_);
         self.change(&Change { entry, conditions, serving_certificate: None }).await
     }
 
@@ -196,8 +197,8 @@ impl CredentialIssuers {
     async fn write(&self, mut issuer: CredentialIssuer, change: &Change<'_>) -> Result<(), WriteError> {
         let current = issuer.status.get_or_insert_default();
         let merged = match change.entry {
-            EntryChange::Set(entry) => strategies::merge(&current.strategies, entry.clone()),
-            EntryChange::Removal(type_) => strategies::without(&current.strategies, type_),
+            ListChange::Set(entry) => strategies::merge(&current.strategies, entry.clone()),
+            ListChange::Removal(type_) => strategies::without(&current.strategies, type_),
         };
         let mut must_write = merged.is_some();
         if let Some(merged) = merged {
@@ -244,4 +245,75 @@ fn set_serving_certificate(
     let changed = status.serving_certificate != certificate;
     status.serving_certificate = certificate;
     changed
+}
+
+/// The entry of a strategy that upstream does not have. The installed definition may not have its
+/// type; the strategy then has no entry.
+pub(crate) struct AdditionalEntry {
+    issuers: CredentialIssuers,
+    type_: StrategyType,
+    /// Whether the installed definition does not have the type.
+    unknown_type: bool,
+    logged: Option<String>,
+}
+
+impl AdditionalEntry {
+    /// Returns the entry of this strategy.
+    pub(crate) fn new(issuers: CredentialIssuers, type_: StrategyType) -> Self {
+        Self { issuers, type_, unknown_type: false, logged: None }
+    }
+
+    /// Returns whether the installed definition does not have the type, so that clients do not see
+    /// the strategy.
+    pub(crate) fn has_unknown_type(&self) -> bool {
+        self.unknown_type
+    }
+
+    /// Applies the change. `generation` is that of the object from which it was derived.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the object is missing, this process is not the leader, or the API server
+    /// refuses the write for another reason than an unknown type.
+    pub(crate) async fn write(
+        &mut self,
+        change: &EntryChange,
+        generation: Option<i64>,
+    ) -> Result<(), ReconcileError> {
+        let written = match change {
+            EntryChange::Remove => self.issuers.remove(&self.type_, generation).await,
+            EntryChange::Set(entry) => {
+                self.log(entry);
+                self.issuers.report(entry, generation).await
+            }
+        };
+        match written {
+            Err(error) if error.is_invalid() => {
+                if !std::mem::replace(&mut self.unknown_type, true) {
+                    tracing::warn!(
+                        %error,
+                        "the installed CredentialIssuer CRD does not have the strategy {}, so it stays disabled: \
+                         apply install-pinniped-concierge-crds.yaml",
+                        self.type_
+                    );
+                }
+                Ok(self.issuers.remove(&self.type_, generation).await?)
+            }
+            Err(error) => Err(error.into()),
+            Ok(()) => {
+                self.unknown_type = false;
+                Ok(())
+            }
+        }
+    }
+
+    /// Logs the entry if its message has changed.
+    fn log(&mut self, entry: &CredentialIssuerStrategy) {
+        if self.logged.as_ref() == Some(&entry.message) {
+            return;
+        }
+        let CredentialIssuerStrategy { type_, status, reason, message, .. } = entry;
+        tracing::info!(strategy = %type_, %status, %reason, %message, "strategy of the CredentialIssuer");
+        self.logged = Some(message.clone());
+    }
 }

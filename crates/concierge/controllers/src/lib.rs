@@ -14,7 +14,9 @@
 #![forbid(unsafe_code)]
 
 pub mod api_certs;
+pub mod api_server_address;
 pub mod authenticators;
+pub mod certificate_signing_requests;
 pub mod context;
 pub mod controllers;
 pub mod credential_issuer;

@@ -54,7 +54,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::audit::Auditor;
-use crate::issuer::ClientCertIssuer;
+use crate::client_cert_issuer::ClientCertIssuer;
 use crate::token_issuer::TokenIssuer;
 
 mod bodies;

@@ -20,7 +20,11 @@ use base64::engine::general_purpose::STANDARD;
 use pinniped_apiserver::health::CheckFailure;
 use pinniped_concierge_api::names;
 use pinniped_concierge_authentication::registry::Registry;
+use pinniped_concierge_controllers::api_server_address::AddressParams;
 use pinniped_concierge_controllers::authenticators::jwt::metrics::KeyMetrics;
+use pinniped_concierge_controllers::certificate_signing_requests::{
+    CertificateSigningRequestParams, SigningClient, SigningSwitch,
+};
 use pinniped_concierge_controllers::context::Names;
 use pinniped_concierge_controllers::controllers::{Controllers, ControllersParams};
 use pinniped_concierge_controllers::impersonator::{ConfigMetrics, ImpersonatorParams};
@@ -28,6 +32,7 @@ use pinniped_concierge_controllers::kube_cert_agent::CertAgentParams;
 use pinniped_concierge_controllers::kube_cert_agent::exec::ApiServerExec;
 use pinniped_concierge_controllers::service_account_tokens::{Account, Switch, TokensParams};
 use pinniped_concierge_domain::renewal::GENERATED_LIFETIME;
+use pinniped_concierge_domain::strategy::certificate_signing_requests::request::Maker as RequestMaker;
 use pinniped_concierge_domain::strategy::kube_cert_agent::{
     Settings as AgentSettings, deployment::deployment_name,
 };
@@ -45,9 +50,10 @@ use pinniped_tasks::{TaskGroup, TaskMonitor};
 use tokio::time::Instant;
 
 use crate::apiserver::{self, Health};
+use crate::client_cert_issuer::certificate_signing_requests::CertificateSigningRequestIssuer;
+use crate::client_cert_issuer::{CertificateStoreIssuer, ClientCertIssuer};
 use crate::config::{self, Config};
 use crate::impersonation::ProxyFactory;
-use crate::issuer::{CertificateStoreIssuer, ClientCertIssuer};
 use crate::owner;
 use crate::token_client::TokenClient;
 use crate::token_issuer::{ServiceAccountTokens, ServiceAccountTokensParams};
@@ -173,6 +179,11 @@ pub(crate) async fn run(
     let registry = Registry::new();
     metrics.register(|metrics| KeyMetrics { registry: registry.clone() }.register(metrics));
     let tokens_switch = Switch::default();
+    let signing_switch = SigningSwitch::default();
+    let signing = SigningClient::new(
+        client.clone(),
+        RequestMaker { namespace: pod.namespace.clone(), labels: config.labels.clone() },
+    );
 
     let proxy = ProxyFactory {
         listen: SocketAddr::from((Ipv4Addr::UNSPECIFIED, config.impersonation_proxy_server_port)),
@@ -230,11 +241,14 @@ pub(crate) async fn run(
             shutdown_delay: shutdown.delay,
             shutdown_grace: shutdown.grace,
         },
+        address: AddressParams { discovery_url: config.discovery_url.clone(), own_ca },
+        certificate_signing_requests: CertificateSigningRequestParams {
+            switch: signing_switch.clone(),
+            signing: signing.clone(),
+        },
         service_account_tokens: TokensParams {
             switch: tokens_switch.clone(),
             account: tokens_account.clone(),
-            discovery_url: config.discovery_url.clone(),
-            own_ca,
             name_users: config.log_usernames_and_groups,
         },
         registry: registry.clone(),
@@ -262,6 +276,7 @@ pub(crate) async fn run(
 
     let issuers: Vec<Arc<dyn ClientCertIssuer>> = vec![
         Arc::new(CertificateStoreIssuer::new(kube_signer)),
+        Arc::new(CertificateSigningRequestIssuer::new(signing, signing_switch)),
         Arc::new(CertificateStoreIssuer::new(proxy_signer)),
     ];
     let tokens = Arc::new(ServiceAccountTokens::new(ServiceAccountTokensParams {

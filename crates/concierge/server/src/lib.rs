@@ -5,10 +5,10 @@
 
 pub mod apiserver;
 pub mod audit;
+pub mod client_cert_issuer;
 pub mod concierge;
 pub mod config;
 mod impersonation;
-pub mod issuer;
 mod owner;
 pub mod token_client;
 pub mod token_issuer;

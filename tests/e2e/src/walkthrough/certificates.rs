@@ -171,7 +171,7 @@ impl Walk<'_> {
         };
         let advertised = format!(
             "kubectl get {} {CREDENTIAL_ISSUER} -o \
-             jsonpath=\"{{.status.strategies[1].frontend.impersonationProxyInfo.certificateAuthorityData}}\"",
+             jsonpath='{{.status.strategies[?(@.type==\"ImpersonationProxy\")].frontend.impersonationProxyInfo.certificateAuthorityData}}'",
             // The post spells it this way.
             if self.narrator == Narrator::Loud {
                 "CredentialIssuer".to_owned()

@@ -25,7 +25,7 @@ impl Walk<'_> {
     pub async fn await_cluster_key(&self) -> anyhow::Result<()> {
         self.heading("The Concierge's agent finds the cluster's signing key");
         let issuer = format!("{}/{CREDENTIAL_ISSUER}", self.kind("credentialissuer"));
-        let there = "--for=jsonpath={.status.strategies[0].reason}=FetchedKey";
+        let there = "--for=jsonpath={.status.strategies[?(@.type==\"KubeClusterSigningCertificate\")].reason}=FetchedKey";
         self.kubectl(&["wait", &issuer, there, TIMEOUT_FLAG], None, Show::Output).await?;
         let args = ["get", "pods", "--namespace", CONCIERGE, "--output", "wide"];
         self.kubectl(&args, None, Show::Output).await?;

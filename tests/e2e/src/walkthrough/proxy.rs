@@ -7,7 +7,7 @@ use pinniped_test_support::kubectl::CommandOutput;
 use pinniped_test_support::wait;
 use serde_json::{Value, json};
 
-use super::{CONCIERGE, CREDENTIAL_ISSUER, TIME_LIMIT, TIMEOUT_FLAG, Walk};
+use super::{CONCIERGE, CREDENTIAL_ISSUER, TIME_LIMIT, TIMEOUT_FLAG, Walk, strategy};
 use crate::narrator::Show;
 
 /// The host name under which clients reach the proxy.
@@ -61,14 +61,15 @@ impl Walk<'_> {
         let kind = self.kind("credentialissuer");
         let args = ["patch", &kind, CREDENTIAL_ISSUER, "--type=merge", "--patch", &patch];
         self.kubectl(&args, None, Show::Output).await?;
-        let listening = "--for=jsonpath={.status.strategies[1].reason}=Listening";
+        let listening =
+            "--for=jsonpath={.status.strategies[?(@.type==\"ImpersonationProxy\")].reason}=Listening";
         let name = format!("{kind}/{CREDENTIAL_ISSUER}");
         self.kubectl(&["wait", &name, listening, TIMEOUT_FLAG], None, Show::Output).await?;
         if let Serving::Secret { authority, .. } = serving {
             // The proxy may have been listening before, with another certificate.
             wait::until_ok(TIME_LIMIT, "the proxy's bundle to be advertised", async || {
                 let issuer = self.credential_issuer().await?;
-                let info = &issuer["status"]["strategies"][1]["frontend"]["impersonationProxyInfo"];
+                let info = &strategy(&issuer, "ImpersonationProxy")["frontend"]["impersonationProxyInfo"];
                 anyhow::ensure!(info["certificateAuthorityData"] == **authority, "{}", issuer["status"]);
                 Ok(())
             })

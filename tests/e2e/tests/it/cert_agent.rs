@@ -209,7 +209,7 @@ fn refused_execs(installed: &Installed) -> anyhow::Result<usize> {
 async fn message(installed: &Installed) -> anyhow::Result<String> {
     // The full resource name, because other tests have the same kind under other suffixes.
     let kind = "credentialissuers.config.concierge.pinniped.dev";
-    let jsonpath = "-o=jsonpath={.status.strategies[0].message}";
+    let jsonpath = "-o=jsonpath={.status.strategies[?(@.type==\"KubeClusterSigningCertificate\")].message}";
     installed.world().kubectl().output(&["get", kind, "pinniped-concierge-config", jsonpath]).await
 }
 

@@ -20,7 +20,9 @@ use kube::Api;
 use kube::api::PostParams;
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use pinniped_e2e::narrator::Narrator;
-use pinniped_e2e::walkthrough::{CONCIERGE, EXTERNAL_NAME, LOCAL_USER_AUTHENTICATOR, Serving, Walk};
+use pinniped_e2e::walkthrough::{
+    CONCIERGE, EXTERNAL_NAME, LOCAL_USER_AUTHENTICATOR, Serving, Walk, strategy,
+};
 use pinniped_test_support::certs::Pair;
 use pinniped_test_support::kubectl::Kubectl;
 use pinniped_test_support::pods::{Pods, RunningPod};
@@ -113,7 +115,7 @@ async fn install(world: &'static World) -> anyhow::Result<Installed> {
     walk.create_workload().await?;
     let issuer = walk.enable_proxy(&Serving::Generated).await?;
 
-    let info = &issuer["status"]["strategies"][1]["frontend"]["impersonationProxyInfo"];
+    let info = &strategy(&issuer, "ImpersonationProxy")["frontend"]["impersonationProxyInfo"];
     let ca = info["certificateAuthorityData"].as_str().context("no CA bundle is advertised")?;
     let ca_pem = String::from_utf8(STANDARD.decode(ca)?)?;
     let address = wait::until_ok(TIME_LIMIT, "the proxy to respond at its name", async || {

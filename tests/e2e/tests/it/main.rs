@@ -7,6 +7,7 @@ mod authenticators;
 mod bad_input;
 mod cel;
 mod cert_agent;
+mod certificate_signing_requests;
 mod certificates;
 mod cli;
 mod core_dumps;

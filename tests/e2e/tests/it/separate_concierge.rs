@@ -1,6 +1,7 @@
 //! A separate Concierge for one test, besides the shared one: another namespace, another API group
 //! suffix.
 
+use pinniped_e2e::walkthrough::strategy;
 use pinniped_test_support::pods::Pods;
 use pinniped_test_support::world::World;
 use pinniped_test_support::{tools, wait};
@@ -55,7 +56,7 @@ impl SeparateConcierge {
         let name = format!("{}-config", self.app);
         let waited = wait::until_ok(TIME_LIMIT, format!("the strategy {wanted:?} {message}"), async || {
             let issuer = self.get(&resource, &name).await?;
-            let strategy = &issuer["status"]["strategies"][1];
+            let strategy = strategy(&issuer, "ImpersonationProxy");
             let fits = strategy["status"] == wanted[0]
                 && strategy["reason"] == wanted[1]
                 && strategy["message"].as_str().is_some_and(|text| text.contains(message));

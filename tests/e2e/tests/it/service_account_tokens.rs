@@ -15,5 +15,5 @@ mod howto;
 mod kubeconfig;
 mod objects;
 mod proxy;
-mod webhook;
+pub(crate) mod webhook;
 mod wrapper;

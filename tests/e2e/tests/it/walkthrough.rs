@@ -1,7 +1,7 @@
 //! The walk-through of the release post, and its failures.
 
 use pinniped_e2e::narrator::Narrator;
-use pinniped_e2e::walkthrough::{CONCIERGE, DECISION, Walk};
+use pinniped_e2e::walkthrough::{CONCIERGE, DECISION, Walk, strategy};
 use pinniped_test_support::kubectl::{CommandOutput, run};
 use pinniped_test_support::world::World;
 use serde_json::{Value, json};
@@ -22,28 +22,21 @@ async fn a_person_logs_in_through_the_impersonation_proxy() {
 
 async fn scenario(installed: &Installed, walk: &Walk<'_>) -> anyhow::Result<()> {
     let world = installed.world();
-    let strategies = &installed.issuer_at_first["status"]["strategies"];
-    assert_eq!(strategies[0]["type"], "KubeClusterSigningCertificate");
-    assert_eq!(
-        (&strategies[0]["status"], &strategies[0]["reason"]),
-        (&json!("Error"), &json!("CouldNotFetchKey"))
-    );
-    assert_eq!(strategies[1]["type"], "ImpersonationProxy");
-    assert_eq!((&strategies[1]["status"], &strategies[1]["reason"]), (&json!("Error"), &json!("Disabled")));
-    assert_eq!(
-        strategies[1]["message"],
-        "automatically determined that impersonation proxy should be disabled"
-    );
+    let key = strategy(&installed.issuer_at_first, "KubeClusterSigningCertificate");
+    assert_eq!((&key["status"], &key["reason"]), (&json!("Error"), &json!("CouldNotFetchKey")));
+    let proxy = strategy(&installed.issuer_at_first, "ImpersonationProxy");
+    assert_eq!((&proxy["status"], &proxy["reason"]), (&json!("Error"), &json!("Disabled")));
+    assert_eq!(proxy["message"], "automatically determined that impersonation proxy should be disabled");
     let secrets = &installed.secrets_at_first;
     assert!(!secrets.contains("impersonation-proxy-ca-certificate"), "{secrets}");
     assert!(!secrets.contains("impersonation-proxy-tls-serving-certificate"), "{secrets}");
 
     assert_authenticator_is_ready(world).await?;
-    let strategy = &installed.issuer["status"]["strategies"][1];
-    assert_eq!((&strategy["status"], &strategy["reason"]), (&json!("Success"), &json!("Listening")));
-    assert_eq!(strategy["message"], "impersonation proxy is ready to accept client connections");
-    assert_eq!(strategy["frontend"]["type"], "ImpersonationProxy");
-    assert_eq!(strategy["frontend"]["impersonationProxyInfo"]["endpoint"], ENDPOINT);
+    let proxy = strategy(&installed.issuer, "ImpersonationProxy");
+    assert_eq!((&proxy["status"], &proxy["reason"]), (&json!("Success"), &json!("Listening")));
+    assert_eq!(proxy["message"], "impersonation proxy is ready to accept client connections");
+    assert_eq!(proxy["frontend"]["type"], "ImpersonationProxy");
+    assert_eq!(proxy["frontend"]["impersonationProxyInfo"]["endpoint"], ENDPOINT);
     assert_cluster_ip_service(world).await?;
 
     let written = walk.kubeconfig().await?;

@@ -87,6 +87,9 @@ fn concierge() -> BTreeMap<&'static str, Vec<String>> {
                     .to_owned(),
             ],
         ),
+        // Certificates of the cluster's signer.
+        ("ClusterRole pinniped-concierge-certificate-signing-requests", vec!["+ object".to_owned()]),
+        ("ClusterRoleBinding pinniped-concierge-certificate-signing-requests", vec!["+ object".to_owned()]),
         // Events about the CredentialIssuer.
         ("Role default/pinniped-concierge-events", vec!["+ object".to_owned()]),
         ("RoleBinding default/pinniped-concierge-events", vec!["+ object".to_owned()]),
@@ -120,6 +123,33 @@ fn the_events_role_has_only_the_rules_that_it_needs() {
         serde_json::json!([{"kind": "ServiceAccount", "name": "pinniped-concierge", "namespace": "pinniped-concierge"}])
     );
     assert_eq!(binding["roleRef"]["name"], "pinniped-concierge-events");
+}
+
+#[test]
+fn the_concierge_may_approve_requests_for_one_signer_only() {
+    let objects = objects(RESOURCES);
+    let name = "pinniped-concierge-certificate-signing-requests";
+    assert_eq!(
+        objects["ClusterRole pinniped-concierge-certificate-signing-requests"]["rules"],
+        serde_json::json!([
+            {"apiGroups": ["certificates.k8s.io"], "resources": ["certificatesigningrequests"],
+                "verbs": ["create", "get", "list", "delete"]},
+            {"apiGroups": ["certificates.k8s.io"], "resources": ["certificatesigningrequests/approval"],
+                "verbs": ["update"]},
+            {"apiGroups": ["certificates.k8s.io"], "resources": ["signers"],
+                "resourceNames": ["kubernetes.io/kube-apiserver-client"], "verbs": ["approve"]},
+        ])
+    );
+    let binding = &objects["ClusterRoleBinding pinniped-concierge-certificate-signing-requests"];
+    assert_eq!(
+        binding["subjects"],
+        serde_json::json!([{"kind": "ServiceAccount", "name": "pinniped-concierge", "namespace": "pinniped-concierge"}])
+    );
+    assert_eq!(binding["roleRef"]["name"], name);
+    let others = objects.iter().filter(|(identity, object)| {
+        !identity.ends_with(name) && object["rules"].to_string().contains("certificates.k8s.io")
+    });
+    assert_eq!(others.count(), 0, "no other role has such a permission");
 }
 
 #[test]

@@ -254,7 +254,7 @@ impl Cluster<'_> {
     }
 
     async fn message(&self) -> anyhow::Result<String> {
-        let jsonpath = "jsonpath={.status.strategies[0].message}";
+        let jsonpath = "jsonpath={.status.strategies[?(@.type==\"KubeClusterSigningCertificate\")].message}";
         self.kubectl(&["get", "credentialissuer", "pinniped-concierge-config", "-o", jsonpath]).await
     }
 

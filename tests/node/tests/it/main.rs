@@ -15,4 +15,5 @@ mod kubectl;
 mod lifecycle;
 mod memory_limit;
 mod rollout;
+mod signed_logins;
 mod walkthrough;

@@ -224,7 +224,7 @@ async fn leads(admin: Admin<'_>, within: Duration) -> anyhow::Result<()> {
 /// Returns the advertised CA of the proxy's certificate.
 async fn advertised(admin: Admin<'_>) -> anyhow::Result<String> {
     let kind = "credentialissuers.config.concierge.pinniped.dev";
-    let path = "jsonpath={.status.strategies[1].frontend.impersonationProxyInfo.certificateAuthorityData}";
+    let path = "jsonpath={.status.strategies[?(@.type==\"ImpersonationProxy\")].frontend.impersonationProxyInfo.certificateAuthorityData}";
     let authority = admin.kubectl(&["get", kind, CREDENTIAL_ISSUER, "-o", path]).await?;
     ensure!(!authority.is_empty(), "no authority is advertised");
     Ok(authority)

@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use pinniped_e2e::environment::{Environment as _, OnNode, Step};
 use pinniped_e2e::narrator::Narrator;
-use pinniped_e2e::walkthrough::{CONCIERGE, DECISION, LOCAL_USER_AUTHENTICATOR, Serving, Walk};
+use pinniped_e2e::walkthrough::{CONCIERGE, DECISION, LOCAL_USER_AUTHENTICATOR, Serving, Walk, strategy};
 use pinniped_node::{Node, fixture};
 use pinniped_test_support::{tools, wait};
 use serde_json::{Value, json};
@@ -61,16 +61,17 @@ async fn scenario(node: &Node, environment: &OnNode<'_>, walk: &Walk<'_>) -> any
     assert!(written.stdout.contains("server: https://10.123.0.1:6443"), "{}", written.stdout);
     walk.refused_without_proxy().await?;
     walk.allow_and_list_without_proxy().await?;
-    credential_is_signed_by_the_cluster(node, environment, &walk.tutorial_kubeconfig()).await?;
+    let kubeconfig = walk.tutorial_kubeconfig();
+    // Five minutes back and five ahead.
+    credential_is_signed_by_the_cluster(node, environment, &kubeconfig, 600).await?;
 
     let serving = walk.make_certificates().await?;
     let issuer = walk.enable_proxy(&serving).await?;
-    let strategies = &issuer["status"]["strategies"];
-    assert_eq!(strategies[0]["reason"], "FetchedKey", "the order stays");
+    assert_eq!(strategy(&issuer, "KubeClusterSigningCertificate")["reason"], "FetchedKey");
     let Serving::Secret { authority, .. } = &serving else { panic!("{serving:?}") };
     let frontend = json!({"type": "ImpersonationProxy", "impersonationProxyInfo":
         {"endpoint": ENDPOINT, "certificateAuthorityData": authority}});
-    assert_eq!(strategies[1]["frontend"], frontend);
+    assert_eq!(strategy(&issuer, "ImpersonationProxy")["frontend"], frontend);
 
     walk.kubeconfig().await?;
     let refused = walk.refused().await?;
@@ -104,7 +105,7 @@ async fn scenario(node: &Node, environment: &OnNode<'_>, walk: &Walk<'_>) -> any
 }
 
 /// Runs an administrator's kubectl, which must succeed.
-async fn kubectl(environment: &OnNode<'_>, args: &[&str]) -> anyhow::Result<String> {
+pub(crate) async fn kubectl(environment: &OnNode<'_>, args: &[&str]) -> anyhow::Result<String> {
     let step = Step::inside(environment, environment.kubectl().command(args));
     Ok(step.run(None).await?.success()?.stdout)
 }
@@ -198,11 +199,13 @@ fn the_clusters_key_is_used_and_the_proxy_is_off(node: &Node, strategies: &Value
     Ok(())
 }
 
-/// Requests a credential as kubectl does, and checks the issuer of its certificate.
-async fn credential_is_signed_by_the_cluster(
+/// Requests a credential of the tutorial's user as kubectl does, and checks the issuer of its
+/// certificate and its lifetime in seconds.
+pub(crate) async fn credential_is_signed_by_the_cluster(
     node: &Node,
     environment: &OnNode<'_>,
     kubeconfig: &Path,
+    wanted_lifetime: i64,
 ) -> anyhow::Result<()> {
     let file = kubeconfig.to_str().unwrap();
     let view = kubectl(environment, &["config", "view", "--raw", "-o", "json", "--kubeconfig", file]).await?;
@@ -226,7 +229,7 @@ async fn credential_is_signed_by_the_cluster(
     assert_eq!(text(leaf.subject().iter_common_name().collect()), ["pinny-the-seal"]);
     assert_eq!(text(leaf.subject().iter_organization().collect()), ["group1", "group2"]);
     let lifetime = leaf.validity().not_after.timestamp() - leaf.validity().not_before.timestamp();
-    assert_eq!(lifetime, 600, "five minutes back and five ahead");
+    assert_eq!(lifetime, wanted_lifetime);
     Ok(())
 }
 
@@ -245,7 +248,7 @@ pub(crate) async fn nothing_restarted(environment: &OnNode<'_>) -> anyhow::Resul
 }
 
 /// Returns the pods' logs for a failure message.
-async fn pod_logs(environment: &OnNode<'_>) -> String {
+pub(crate) async fn pod_logs(environment: &OnNode<'_>) -> String {
     let mut output = String::new();
     for args in [
         &["get", "pods", "-A", "-o", "wide"][..],

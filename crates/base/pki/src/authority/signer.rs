@@ -36,7 +36,7 @@ pub(super) struct Signer {
 pub(super) struct PublicKey(SubjectPublicKeyInfoOwned);
 
 /// A signature as encoded in a certificate.
-pub(super) struct Signature(Vec<u8>);
+pub(super) struct Signature(pub(super) Vec<u8>);
 
 impl Signer {
     pub(super) fn new(key: KeyPair, public_key: SubjectPublicKeyInfoOwned) -> Self {

@@ -5,6 +5,7 @@ use pinniped_concierge_api::config::{
     CredentialIssuerStrategy, StrategyReason, StrategyStatus, StrategyType,
 };
 use pinniped_concierge_domain::credential_issuer::conditions;
+use pinniped_concierge_domain::strategy::certificate_signing_requests::mode::Mode;
 use pinniped_kube_types::condition::{Condition, TYPE_READY};
 
 use super::finding::Finding;
@@ -49,14 +50,47 @@ fn check_one(observed: &Observed, strategy: &CredentialIssuerStrategy, any_works
         return Finding::Fine(format!("strategy {type_} is disabled: {message}"));
     }
     // On a managed control plane this is expected, as long as another strategy works.
-    if *type_ == StrategyType::KubeClusterSigningCertificate && any_works {
+    if any_works && is_tried_automatically(observed, type_) {
         return Finding::Fine(format!("strategy {type_} cannot be used in this cluster: {message}"));
     }
     Finding::problem(format!("strategy {type_} fails: {message}"), remedy(observed, message))
 }
 
-/// The remedies for the messages of the impersonation proxy, by a part of the message.
-const REMEDIES: [(&str, &str); 21] = [
+/// Returns whether the Concierge tries the strategy without being configured to.
+fn is_tried_automatically(observed: &Observed, type_: &StrategyType) -> bool {
+    match type_ {
+        StrategyType::KubeClusterSigningCertificate => true,
+        StrategyType::KubeCertificateSigningRequest => {
+            Mode::parse(observed.issuer.spec.as_ref()) == Ok(Mode::Auto)
+        }
+        StrategyType::ImpersonationProxy | StrategyType::ServiceAccountToken | StrategyType::Other(_) => {
+            false
+        }
+    }
+}
+
+/// The remedies for the messages of strategies, by a part of the message.
+const REMEDIES: [(&str, &str); 26] = [
+    (
+        "did not sign a CertificateSigningRequest",
+        "the cluster has no such signer: enable the impersonation proxy (spec.impersonationProxy.mode: enabled) or \
+         service account tokens, and set spec.certificateSigningRequests.mode to disabled",
+    ),
+    (
+        "ignores the requested lifetime",
+        "certificates of this signer would be valid for too long: enable the impersonation proxy \
+         (spec.impersonationProxy.mode: enabled) or service account tokens, and set \
+         spec.certificateSigningRequests.mode to disabled",
+    ),
+    (
+        "the CertificateSigningRequest was denied",
+        "let the approver that denies requests ignore those that the Concierge's service account creates",
+    ),
+    (
+        "could not load CredentialIssuer spec.certificateSigningRequests",
+        "set spec.certificateSigningRequests.mode to auto, enabled or disabled",
+    ),
+    ("set discovery.url in the Concierge's configuration", "follow the message, and restart the Concierge"),
     (
         "certificate delegation not permitted",
         "the owner of the Secret has to permit it with a TLSCertificateDelegation in the Secret's namespace",

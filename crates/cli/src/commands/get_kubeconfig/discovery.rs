@@ -469,6 +469,10 @@ mod tests {
             strategy("Success", &proxy("https://1"))
         ]);
         let tokens = json!([strategy("Error", &api), strategy("Success", &token)]);
+        // Certificates of the cluster's signer are for the API server, like those of its key.
+        let mut signed = json!([strategy("Error", &json!(null)), strategy("Success", &api)]);
+        signed[0]["type"] = json!("KubeClusterSigningCertificate");
+        signed[1]["type"] = json!("KubeCertificateSigningRequest");
         let broken = json!([
             strategy("Error", &api),
             strategy("Success", &unknown),
@@ -477,6 +481,7 @@ mod tests {
         for (strategies, mode, expected) in [
             (&both, ConciergeMode::Auto, Ok(Frontend::TokenCredentialRequestApi)),
             (&both, ConciergeMode::ImpersonationProxy, Ok(proxy_of("https://1"))),
+            (&signed, ConciergeMode::Auto, Ok(Frontend::TokenCredentialRequestApi)),
             (&proxies, ConciergeMode::Auto, Ok(proxy_of("https://1"))),
             (&all, ConciergeMode::Auto, Ok(Frontend::TokenCredentialRequestApi)),
             (&all, ConciergeMode::ServiceAccountToken, Ok(Frontend::ServiceAccountToken)),

@@ -6,14 +6,12 @@
 
 use jiff::Timestamp;
 use pinniped_concierge_api::config::{CredentialIssuer, StrategyReason, StrategyType};
+use pinniped_concierge_domain::credential_issuer::strategies::EntryChange;
 use pinniped_concierge_domain::service_account_tokens::schedule::{Next, Schedule};
 use pinniped_concierge_domain::service_account_tokens::settings::SettingsError;
-use pinniped_concierge_domain::service_account_tokens::strategy::{
-    self, AddressError, Cleanup, EntryChange, SetupError,
-};
+use pinniped_concierge_domain::service_account_tokens::strategy::{self, Cleanup, SetupError};
 use pinniped_concierge_domain::service_account_tokens::{Form, Maker, Settings};
 use pinniped_concierge_domain::status_text::StatusText;
-use pinniped_concierge_domain::strategy::kube_cert_agent::cluster_info;
 use tokio::time::Instant;
 
 use super::account::Account;
@@ -21,9 +19,9 @@ use super::collector::Collector;
 use super::constrained_impersonation::ConstrainedImpersonation;
 use super::permissions::PermissionCheck;
 use super::switch::{Active, Switch};
+use crate::api_server_address::ApiServerAddress;
 use crate::context::Context;
-use crate::credential_issuer::CredentialIssuers;
-use crate::kube_cert_agent::ClusterInfo;
+use crate::credential_issuer::{AdditionalEntry, CredentialIssuers};
 use pinniped_controller::runtime::{Action, Reconcile, ReconcileError};
 
 /// Parameters of the controller besides the context.
@@ -32,10 +30,6 @@ pub struct TokensParams {
     pub switch: Switch,
     /// The account that writes roles and bindings.
     pub account: Account,
-    /// The configured URL of the API server.
-    pub discovery_url: Option<String>,
-    /// The CA with which this pod verifies the API server, as base64 of PEM.
-    pub own_ca: String,
     /// Whether objects may contain usernames.
     pub name_users: bool,
 }
@@ -45,14 +39,12 @@ pub struct ServiceAccountTokenController {
     context: Context,
     params: TokensParams,
     issuers: CredentialIssuers,
-    cluster_info: ClusterInfo,
+    address: ApiServerAddress,
+    entry: AdditionalEntry,
     permissions: PermissionCheck,
     constrained: ConstrainedImpersonation,
     collector: Collector,
     schedule: Schedule,
-    /// Whether it was logged that the installed definition does not have this strategy.
-    unknown_type: bool,
-    logged: Option<String>,
     /// Generation of the observed `CredentialIssuer`.
     generation: Option<i64>,
 }
@@ -62,19 +54,18 @@ impl ServiceAccountTokenController {
         context: Context,
         params: TokensParams,
         issuers: CredentialIssuers,
-        cluster_info: ClusterInfo,
+        address: ApiServerAddress,
     ) -> Self {
         Self {
+            entry: AdditionalEntry::new(issuers.clone(), StrategyType::ServiceAccountToken),
             collector: Collector::new(context.clone(), params.account.clone()),
             context,
             params,
             issuers,
-            cluster_info,
+            address,
             permissions: PermissionCheck::default(),
             constrained: ConstrainedImpersonation::default(),
             schedule: Schedule::default(),
-            unknown_type: false,
-            logged: None,
             generation: None,
         }
     }
@@ -105,11 +96,11 @@ impl ServiceAccountTokenController {
         }
         let setup =
             match self.permissions.check(&self.context.client, &self.params.account, &settings, form).await {
-                Ok(()) => self.frontend().map_err(SetupError::from),
+                Ok(()) => self.address.current().map_err(SetupError::from),
                 Err(error) => Err(SetupError::Permissions(StatusText::of(&error))),
             };
         self.write(strategy::enabled(&setup, Timestamp::now())).await?;
-        match self.schedule.enabled(setup.is_ok() && !self.unknown_type, now()) {
+        match self.schedule.enabled(setup.is_ok() && !self.entry.has_unknown_type(), now()) {
             Next::Recheck(delay) => return Ok(Action::recheck(delay)),
             Next::Collect => {}
         }
@@ -123,12 +114,6 @@ impl ServiceAccountTokenController {
         }
     }
 
-    fn frontend(&self) -> Result<pinniped_concierge_api::config::ServiceAccountTokenInfo, AddressError> {
-        let url = self.params.discovery_url.as_deref();
-        let found = cluster_info::info(&self.cluster_info.current(), url);
-        strategy::frontend(found, url, &self.params.own_ca)
-    }
-
     /// Runs a pass in mode `disabled`: deletes the remaining objects, then the entry.
     async fn disabled(
         &mut self,
@@ -140,7 +125,7 @@ impl ServiceAccountTokenController {
         if entry.is_none() || !self.context.leadership.is_leader() {
             self.schedule.idle();
             if self.context.leadership.is_leader() {
-                self.write(EntryChange::None).await?;
+                self.write(EntryChange::Remove).await?;
             }
             return Ok(Action::done());
         }
@@ -166,36 +151,7 @@ impl ServiceAccountTokenController {
     }
 
     async fn write(&mut self, change: EntryChange) -> Result<(), ReconcileError> {
-        let written = match &change {
-            EntryChange::None | EntryChange::Remove => {
-                self.issuers.remove(&StrategyType::ServiceAccountToken, self.generation).await
-            }
-            EntryChange::Set(entry) => {
-                if self.logged.as_ref() != Some(&entry.message) {
-                    tracing::info!(status = entry.status.as_str(), reason = entry.reason.as_str(), message = %entry.message, "service account tokens");
-                    self.logged = Some(entry.message.clone());
-                }
-                self.issuers.report(entry, self.generation).await
-            }
-        };
-        match written {
-            Err(error) if error.is_invalid() => {
-                if !std::mem::replace(&mut self.unknown_type, true) {
-                    tracing::warn!(
-                        %error,
-                        "the installed CredentialIssuer CRD does not have the strategy ServiceAccountToken, so it stays \
-                         disabled: apply install-pinniped-concierge-crds.yaml"
-                    );
-                }
-                let type_ = StrategyType::ServiceAccountToken;
-                Ok(self.issuers.remove(&type_, self.generation).await?)
-            }
-            Err(error) => Err(error.into()),
-            Ok(()) => {
-                self.unknown_type = false;
-                Ok(())
-            }
-        }
+        self.entry.write(&change, self.generation).await
     }
 
     /// Runs a pass with an invalid block: no token is issued, and nothing is deleted.

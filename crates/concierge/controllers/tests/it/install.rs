@@ -19,6 +19,10 @@ use pinniped_concierge_api::names::{
 };
 use pinniped_concierge_authentication::registry::Registry;
 use pinniped_concierge_controllers::api_certs::ApiServiceUpdater;
+use pinniped_concierge_controllers::api_server_address::AddressParams;
+use pinniped_concierge_controllers::certificate_signing_requests::{
+    CertificateSigningRequestParams, SigningClient, SigningSwitch,
+};
 use pinniped_concierge_controllers::context::Names;
 use pinniped_concierge_controllers::controllers::{Controllers, ControllersParams};
 use pinniped_concierge_controllers::impersonator::proxy_supervisor::{
@@ -29,6 +33,7 @@ use pinniped_concierge_controllers::kube_cert_agent::CertAgentParams;
 use pinniped_concierge_controllers::kube_cert_agent::exec::{AgentExec, ApiServerExec};
 use pinniped_concierge_controllers::service_account_tokens::{Account, Switch, TokensParams};
 use pinniped_concierge_domain::renewal::GENERATED_LIFETIME;
+use pinniped_concierge_domain::strategy::certificate_signing_requests::request::Maker;
 use pinniped_concierge_domain::strategy::kube_cert_agent::Settings;
 use pinniped_controller::lease::Timing;
 use pinniped_http_client::proxy_environment::ProxyEnvironment;
@@ -73,6 +78,7 @@ pub(crate) struct Pod {
     pub(crate) serving: CertificateStore,
     pub(crate) signer: CertificateStore,
     pub(crate) kube_signer: CertificateStore,
+    pub(crate) signing: SigningSwitch,
     pub(crate) proxy_runs: Arc<AtomicBool>,
     pub(crate) metrics: ConfigMetrics,
 }
@@ -173,8 +179,10 @@ impl Install {
         let serving = CertificateStore::serving(STORE_IMPERSONATION_SERVING);
         let signer = CertificateStore::signer(STORE_IMPERSONATION_SIGNER);
         let kube_signer = CertificateStore::signer(STORE_KUBE_SIGNER);
+        let signing = SigningSwitch::default();
         let proxy_runs = Arc::new(AtomicBool::new(false));
         let metrics = ConfigMetrics::default();
+        let discovery_url = settings.discovery_url.clone();
         let controllers = Controllers::spawn(ControllersParams {
             client: self.pods_client.clone(),
             namespace: self.namespace.clone(),
@@ -209,6 +217,11 @@ impl Install {
                 shutdown_delay: Duration::ZERO,
                 shutdown_grace: Duration::ZERO,
             },
+            address: AddressParams { discovery_url, own_ca: "Y2E=".to_owned() },
+            certificate_signing_requests: CertificateSigningRequestParams {
+                switch: signing.clone(),
+                signing: self.signing(),
+            },
             service_account_tokens: TokensParams {
                 switch: Switch::default(),
                 account: Account::new(
@@ -217,8 +230,6 @@ impl Install {
                     &name("service-account-tokens"),
                     |_| self.pods_client.clone(),
                 ),
-                discovery_url: None,
-                own_ca: String::new(),
                 name_users: false,
             },
             registry: Registry::new(),
@@ -229,7 +240,15 @@ impl Install {
             lease_timing: Timing { retry: Duration::from_millis(300), ..Timing::default() },
             monitor: TaskMonitor::default(),
         });
-        Pod { controllers, api_serving, serving, signer, kube_signer, proxy_runs, metrics }
+        Pod { controllers, api_serving, serving, signer, kube_signer, signing, proxy_runs, metrics }
+    }
+
+    /// Returns the client with which the pods request certificates.
+    pub(crate) fn signing(&self) -> SigningClient {
+        SigningClient::new(
+            self.pods_client.clone(),
+            Maker { namespace: self.namespace.clone(), labels: labels() },
+        )
     }
 
     pub(crate) fn secrets(&self) -> Api<Secret> {

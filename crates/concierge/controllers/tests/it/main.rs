@@ -4,6 +4,7 @@
 
 mod api_certs;
 mod cert_agent;
+mod certificate_signing_requests;
 mod certificates;
 mod impersonator;
 mod install;

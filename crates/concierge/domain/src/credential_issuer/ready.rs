@@ -17,8 +17,9 @@ pub const NO_WORKING_STRATEGY: &str = "NoWorkingStrategy";
 pub const PENDING: &str = "Pending";
 
 /// The strategies, each of which has a controller that observes the spec.
-const STRATEGIES: [StrategyType; 3] = [
+const STRATEGIES: [StrategyType; 4] = [
     StrategyType::KubeClusterSigningCertificate,
+    StrategyType::KubeCertificateSigningRequest,
     StrategyType::ImpersonationProxy,
     StrategyType::ServiceAccountToken,
 ];
@@ -116,6 +117,7 @@ mod tests {
     use crate::credential_issuer::strategies::failing;
 
     const KEY: &str = "KubeClusterSigningCertificate";
+    const REQUEST: &str = "KubeCertificateSigningRequest";
     const PROXY: &str = "ImpersonationProxy";
     const TOKEN: &str = "ServiceAccountToken";
 
@@ -147,7 +149,7 @@ mod tests {
 
     #[test]
     fn the_condition_is_true_if_a_strategy_works_and_otherwise_names_all() {
-        let all = observed(&[(KEY, 3), (PROXY, 2), (TOKEN, 4)]);
+        let all = observed(&[(KEY, 3), (REQUEST, 3), (PROXY, 2), (TOKEN, 4)]);
         for (strategies, wanted) in [
             (
                 vec![entry(KEY, "Success", "a"), entry(PROXY, "Error", "b")],
@@ -183,10 +185,13 @@ mod tests {
         let works = [entry(KEY, "Success", "a")];
         let waiting = "Unknown Pending waiting for the first result of";
         for (generations, wanted) in [
-            (vec![(KEY, 1)], format!("{waiting} ImpersonationProxy and ServiceAccountToken @1")),
-            (vec![(KEY, 1), (TOKEN, 1)], format!("{waiting} ImpersonationProxy @1")),
             (
-                vec![(KEY, 1), (TOKEN, 1), (PROXY, 1)],
+                vec![(KEY, 1), (REQUEST, 1)],
+                format!("{waiting} ImpersonationProxy and ServiceAccountToken @1"),
+            ),
+            (vec![(KEY, 1), (TOKEN, 1), (REQUEST, 1)], format!("{waiting} ImpersonationProxy @1")),
+            (
+                vec![(KEY, 1), (TOKEN, 1), (REQUEST, 1), (PROXY, 1)],
                 "True Success credentials are issued with KubeClusterSigningCertificate @1".to_owned(),
             ),
         ] {
@@ -200,7 +205,7 @@ mod tests {
         let works = DesiredCondition::success("Ready", "m");
         condition::merge(&mut existing, [works], Some(1), Timestamp::UNIX_EPOCH);
         let strategies = [entry(KEY, "Error", "a")];
-        let some = observed(&[(KEY, 2), (PROXY, 2)]);
+        let some = observed(&[(KEY, 2), (REQUEST, 2), (PROXY, 2)]);
         assert_eq!(text(&ready(&strategies, &existing, &some)), "unchanged");
         let all = some.with(&StrategyType::ServiceAccountToken, Some(2));
         assert_eq!(
@@ -211,7 +216,7 @@ mod tests {
 
     #[test]
     fn a_long_message_is_cut() {
-        let all = observed(&[(KEY, 1), (PROXY, 1), (TOKEN, 1)]);
+        let all = observed(&[(KEY, 1), (REQUEST, 1), (PROXY, 1), (TOKEN, 1)]);
         let long = "x".repeat(2 * MAX_MESSAGE_LENGTH);
         let report = ready(&[entry(KEY, "Error", &long)], &[], &all);
         assert!(text(&report).len() < MAX_MESSAGE_LENGTH + 200);

@@ -22,6 +22,22 @@ pub const AUTO_DISABLED: &str = "automatically determined that impersonation pro
 /// Message of a cluster signing key that was read.
 pub const FETCHED: &str = "key was fetched successfully";
 
+/// The change of a strategy's entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EntryChange {
+    /// The entry has this content.
+    Set(Box<CredentialIssuerStrategy>),
+    /// There is no entry.
+    Remove,
+}
+
+impl EntryChange {
+    /// Returns the change that sets this entry.
+    pub fn set(entry: CredentialIssuerStrategy) -> Self {
+        Self::Set(Box::new(entry))
+    }
+}
+
 /// Returns an entry without a frontend.
 pub fn failing(
     type_: StrategyType,
@@ -68,6 +84,20 @@ pub fn fetched(frontend: CredentialIssuerFrontend, now: Timestamp) -> Credential
         message: FETCHED.to_owned(),
         last_update_time: wire_time(now),
         frontend: Some(frontend),
+    }
+}
+
+/// Returns the entry of a strategy that works and whose clients use this frontend.
+pub fn ready(
+    type_: StrategyType,
+    message: impl Into<String>,
+    frontend: CredentialIssuerFrontend,
+    now: Timestamp,
+) -> CredentialIssuerStrategy {
+    CredentialIssuerStrategy {
+        status: StrategyStatus::Success,
+        frontend: Some(frontend),
+        ..failing(type_, StrategyReason::Listening, message, now)
     }
 }
 

@@ -2,14 +2,14 @@
 
 use jiff::Timestamp;
 use pinniped_concierge_api::config::{
-    CredentialIssuerFrontend, CredentialIssuerStrategy, ServiceAccountTokenInfo, StrategyReason,
-    StrategyStatus, StrategyType, TokenCredentialRequestApiInfo,
+    CredentialIssuerFrontend, ServiceAccountTokenInfo, StrategyReason, StrategyType,
+    TokenCredentialRequestApiInfo,
 };
 
 use super::settings::SettingsError;
-use crate::credential_issuer::strategies::failing;
+use crate::credential_issuer::strategies::{EntryChange, failing, ready};
 use crate::status_text::StatusText;
-use crate::strategy::kube_cert_agent::cluster_info::ClusterInfoError;
+use crate::strategy::api_server_address::UnknownAddress;
 
 /// Message of a strategy that works.
 pub const READY: &str = "service account token exchange is ready";
@@ -17,23 +17,6 @@ pub const READY: &str = "service account token exchange is ready";
 /// Message of a disabled strategy whose objects are being deleted.
 pub const DISABLED: &str =
     "service account tokens were disabled by configuration and their objects are being removed";
-
-/// The change of the entry.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum EntryChange {
-    /// There is no entry, and none is needed.
-    None,
-    /// The entry has this content.
-    Set(Box<CredentialIssuerStrategy>),
-    /// The entry is removed.
-    Remove,
-}
-
-impl EntryChange {
-    fn set(entry: CredentialIssuerStrategy) -> Self {
-        Self::Set(Box::new(entry))
-    }
-}
 
 /// The state of the cleanup after the mode was disabled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,29 +39,15 @@ pub enum SetupError {
     #[error(transparent)]
     Permissions(StatusText),
     /// The address of the API server is not known.
-    #[error(
-        "the address of the API server is not known ({0}): set discovery.url in the Concierge's configuration"
-    )]
-    Address(#[from] AddressError),
-}
-
-/// Reasons why the address of the API server is not known.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AddressError {
-    /// The cluster does not publish it.
     #[error(transparent)]
-    ClusterInfo(#[from] ClusterInfoError),
-    /// The cluster publishes only a part of it.
-    #[error("kube-public/cluster-info has no address or no CA bundle")]
-    Incomplete,
+    Address(#[from] UnknownAddress),
 }
 
 /// Returns the entry in mode `disabled`. An installation that never enabled the strategy has no
 /// entry.
 pub fn disabled(has_entry: bool, cleanup: &Cleanup, now: Timestamp) -> EntryChange {
     let message = match (has_entry, cleanup) {
-        (false, _) => return EntryChange::None,
-        (true, Cleanup::Complete) => return EntryChange::Remove,
+        (false, _) | (true, Cleanup::Complete) => return EntryChange::Remove,
         (true, Cleanup::InProgress) => DISABLED.to_owned(),
         (true, Cleanup::Failed(reason)) => format!("{DISABLED}: {reason}"),
     };
@@ -87,49 +56,18 @@ pub fn disabled(has_entry: bool, cleanup: &Cleanup, now: Timestamp) -> EntryChan
 }
 
 /// Returns the entry in mode `enabled`. An error is the first missing prerequisite.
-pub fn enabled(setup: &Result<ServiceAccountTokenInfo, SetupError>, now: Timestamp) -> EntryChange {
+pub fn enabled(setup: &Result<TokenCredentialRequestApiInfo, SetupError>, now: Timestamp) -> EntryChange {
     let type_ = StrategyType::ServiceAccountToken;
-    match setup {
-        Err(error) => {
-            EntryChange::set(failing(type_, StrategyReason::ErrorDuringSetup, error.to_string(), now))
+    EntryChange::set(match setup {
+        Err(error) => failing(type_, StrategyReason::ErrorDuringSetup, error.to_string(), now),
+        Ok(TokenCredentialRequestApiInfo { server, certificate_authority_data }) => {
+            let frontend = CredentialIssuerFrontend::service_account_token(ServiceAccountTokenInfo {
+                server: server.clone(),
+                certificate_authority_data: certificate_authority_data.clone(),
+            });
+            ready(type_, READY, frontend, now)
         }
-        Ok(info) => {
-            let ready = failing(type_, StrategyReason::Listening, READY, now);
-            EntryChange::set(CredentialIssuerStrategy {
-                status: StrategyStatus::Success,
-                frontend: Some(CredentialIssuerFrontend::service_account_token(info.clone())),
-                ..ready
-            })
-        }
-    }
-}
-
-/// Returns the address of the API server for clients: the one that the cluster publishes, as for
-/// the cluster's signing key, otherwise the configured URL with the CA of this pod, as base64 of
-/// PEM.
-///
-/// # Errors
-///
-/// Returns [`AddressError`] if neither is available.
-pub fn frontend(
-    cluster_info: Result<TokenCredentialRequestApiInfo, ClusterInfoError>,
-    url: Option<&str>,
-    own_ca: &str,
-) -> Result<ServiceAccountTokenInfo, AddressError> {
-    match (cluster_info, url) {
-        (Ok(info), _) if !info.certificate_authority_data.is_empty() && !info.server.is_empty() => {
-            Ok(ServiceAccountTokenInfo {
-                server: info.server,
-                certificate_authority_data: info.certificate_authority_data,
-            })
-        }
-        (_, Some(url)) if !own_ca.is_empty() => Ok(ServiceAccountTokenInfo {
-            server: url.to_owned(),
-            certificate_authority_data: own_ca.to_owned(),
-        }),
-        (Ok(_), _) => Err(AddressError::Incomplete),
-        (Err(error), _) => Err(error.into()),
-    }
+    })
 }
 
 #[cfg(test)]
@@ -137,13 +75,8 @@ mod tests {
     use super::super::fixtures::at;
     use super::*;
 
-    fn info(server: &str, ca: &str) -> TokenCredentialRequestApiInfo {
-        TokenCredentialRequestApiInfo { server: server.into(), certificate_authority_data: ca.into() }
-    }
-
     fn content(change: &EntryChange) -> (&str, &str, &str) {
         match change {
-            EntryChange::None => ("none", "", ""),
             EntryChange::Remove => ("removed", "", ""),
             EntryChange::Set(entry) => (entry.status.as_str(), entry.reason.as_str(), &entry.message),
         }
@@ -153,8 +86,8 @@ mod tests {
     fn a_disabled_strategy_has_an_entry_only_during_cleanup() {
         let failed = Cleanup::Failed("forbidden".into());
         for (has_entry, cleanup, wanted) in [
-            (false, Cleanup::InProgress, ("none", "", "")),
-            (false, Cleanup::Complete, ("none", "", "")),
+            (false, Cleanup::InProgress, ("removed", "", "")),
+            (false, Cleanup::Complete, ("removed", "", "")),
             (true, Cleanup::Complete, ("removed", "", "")),
             (true, Cleanup::InProgress, ("Error", "Disabled", DISABLED)),
             (true, failed, ("Error", "Disabled", &*format!("{DISABLED}: forbidden"))),
@@ -165,8 +98,11 @@ mod tests {
 
     #[test]
     fn an_enabled_strategy_has_the_api_servers_address_or_an_error() {
-        let info = frontend(Ok(info("https://x", "Y2E=")), None, "").map_err(SetupError::from);
-        let ready = enabled(&info, at(0));
+        let address = TokenCredentialRequestApiInfo {
+            server: "https://x".into(),
+            certificate_authority_data: "Y2E=".into(),
+        };
+        let ready = enabled(&Ok(address), at(0));
         assert_eq!(content(&ready), ("Success", "Listening", "service account token exchange is ready"));
         let EntryChange::Set(entry) = ready else { panic!("an entry") };
         let frontend = serde_json::to_value(entry.frontend).unwrap();
@@ -179,18 +115,5 @@ mod tests {
             content(&enabled(&Err(SetupError::Permissions("apply the file".into())), at(0))),
             ("Error", "ErrorDuringSetup", "apply the file")
         );
-    }
-
-    #[test]
-    fn managed_clusters_without_cluster_info_need_the_configured_url() {
-        let missing = || Err(ClusterInfoError::Get("no such ConfigMap".into()));
-        let found =
-            |url, ca| frontend(missing(), url, ca).map(|info| (info.server, info.certificate_authority_data));
-        assert_eq!(found(Some("https://eks"), "UEVN"), Ok(("https://eks".into(), "UEVN".into())));
-        let text = |error: AddressError| SetupError::from(error).to_string();
-        let error = text(found(None, "UEVN").unwrap_err());
-        assert!(error.contains("no such ConfigMap") && error.contains("discovery.url"), "{error}");
-        let error = text(frontend(Ok(info("https://x", "")), None, "UEVN").unwrap_err());
-        assert!(error.contains("no CA bundle"), "{error}");
     }
 }

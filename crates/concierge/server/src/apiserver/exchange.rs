@@ -25,7 +25,7 @@ use pinniped_secret::token::Token;
 use serde::Serialize;
 
 use crate::audit::{Auditor, Event};
-use crate::issuer::ClientCertIssuer;
+use crate::client_cert_issuer::ClientCertIssuer;
 use crate::token_issuer::TokenIssuer;
 
 mod issue;
@@ -87,7 +87,8 @@ impl Exchange {
     ///
     /// # Errors
     ///
-    /// 429 when the permits that the client may hold for this authenticator are in use.
+    /// 429 when the permits that the client may hold for this authenticator are in use, or when the
+    /// issuer of the credential is busy.
     pub async fn run(
         &self,
         request: TokenCredentialRequestSpec,
@@ -131,7 +132,7 @@ impl Exchange {
             }
             Ok(Some(user)) => {
                 let accepted = &request.accept_credential_types;
-                self.issue(user, accepted, &authenticator, audit_id, now).await
+                self.issue(user, accepted, &authenticator, audit_id, now).await?
             }
         })
     }

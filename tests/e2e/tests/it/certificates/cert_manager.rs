@@ -12,7 +12,7 @@ use pinniped_e2e::cert_manager::{CERT_MANAGER_ENV, CertManager};
 use pinniped_e2e::narrator::Narrator;
 use pinniped_e2e::steady_load::{self, Load, Params};
 use pinniped_e2e::walkthrough::{
-    CONCIERGE, EXTERNAL_NAME, SERVING_CERTIFICATE, SERVING_SECRET, Serving, Walk, YQ_ENV,
+    CONCIERGE, EXTERNAL_NAME, SERVING_CERTIFICATE, SERVING_SECRET, Serving, Walk, YQ_ENV, strategy,
 };
 use pinniped_test_support::{kubectl, tools, wait};
 use serde_json::{Value, json};
@@ -74,11 +74,10 @@ async fn release_post(installed: &Installed, walk: &Walk<'_>) -> anyhow::Result<
     ensure!(key == 256, "the authority's key is not of P-256: {key}");
 
     let issuer = walk.enable_proxy(&serving).await?;
-    let strategies = &issuer["status"]["strategies"];
-    ensure!(strategies[0]["type"] == "KubeClusterSigningCertificate", "{strategies}");
+    let proxy = strategy(&issuer, "ImpersonationProxy");
     let wanted = json!({"type": "ImpersonationProxy", "impersonationProxyInfo": {
         "endpoint": format!("https://{EXTERNAL_NAME}"), "certificateAuthorityData": authority}});
-    ensure!(strategies[1]["frontend"] == wanted, "{strategies}");
+    ensure!(proxy["frontend"] == wanted, "{proxy}");
     all_pods_show(installed, &leaf_of(&secret)?).await?;
 
     // The user of the post, and the post's last three commands.
@@ -255,7 +254,7 @@ pub(crate) async fn generated_serves(installed: &Installed) -> anyhow::Result<()
     let bundle = STANDARD.encode(&installed.ca_pem);
     wait::until_ok(TIME_LIMIT, "the generated authority to be advertised again", async || {
         let path =
-            "jsonpath={.status.strategies[1].frontend.impersonationProxyInfo.certificateAuthorityData}";
+            "jsonpath={.status.strategies[?(@.type==\"ImpersonationProxy\")].frontend.impersonationProxyInfo.certificateAuthorityData}";
         let advertised = kubectl.output(&["get", issuer, "--output", path]).await?;
         ensure!(advertised == bundle, "{advertised}");
         Ok(())

@@ -4,7 +4,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use pinniped_e2e::walkthrough::CONCIERGE;
+use pinniped_e2e::walkthrough::{self, CONCIERGE};
 use pinniped_test_support::certs::Pair;
 use pinniped_test_support::{tools, wait, wire};
 use serde_json::{Value, json};
@@ -110,7 +110,7 @@ async fn strategy(installed: &Installed, wanted: impl Fn(&str) -> bool) -> Value
     wait::until_ok(TIME_LIMIT, "the strategy", async || {
         let issuer = installed.world().kubectl().output(&["get", ISSUER, "-o", "json"]).await?;
         let issuer: Value = serde_json::from_str(&issuer)?;
-        let strategy = &issuer["status"]["strategies"][1];
+        let strategy = walkthrough::strategy(&issuer, "ImpersonationProxy");
         anyhow::ensure!(strategy["message"].as_str().is_some_and(&wanted), "{strategy}");
         Ok(strategy.clone())
     })

@@ -5,7 +5,7 @@
 use std::process::Command;
 
 use anyhow::Context as _;
-use pinniped_e2e::walkthrough::{CONCIERGE, EXTERNAL_NAME};
+use pinniped_e2e::walkthrough::{CONCIERGE, EXTERNAL_NAME, strategy};
 use pinniped_test_support::certs::{Authority, Pair};
 use pinniped_test_support::kubectl::{self, CommandOutput};
 use pinniped_test_support::{tools, wait};
@@ -42,7 +42,7 @@ async fn condition(installed: &Installed, status: &str, message: &str) -> anyhow
         let condition = conditions.iter().find(|condition| condition["type"] == "ServingCertificateValid");
         let condition = condition.context("no condition of this type")?;
         anyhow::ensure!(condition["status"] == *status && condition["message"] == *message, "{condition}");
-        let strategy = &issuer["status"]["strategies"][1];
+        let strategy = strategy(&issuer, "ImpersonationProxy");
         anyhow::ensure!(strategy["reason"] == "Listening", "{strategy}");
         Ok(strategy.clone())
     })

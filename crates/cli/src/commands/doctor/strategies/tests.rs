@@ -1,4 +1,4 @@
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::super::fixtures::{observed, problems, strategy};
 use super::super::observed::Authenticators;
@@ -6,6 +6,7 @@ use super::*;
 
 const KEY: &str = "KubeClusterSigningCertificate";
 const PROXY: &str = "ImpersonationProxy";
+const REQUEST: &str = "KubeCertificateSigningRequest";
 
 #[test]
 fn strategies_that_work_or_are_switched_off_are_fine() {
@@ -20,6 +21,48 @@ fn strategies_that_work_or_are_switched_off_are_fine() {
     let found = problems(check(&observed(json!({"mode": "auto"}), &[no_key, off])));
     assert_eq!(found.len(), 2, "{found:?}");
     assert!(found[0].0.contains("fails: no pods") && found[1].0.contains("users cannot log in"), "{found:?}");
+}
+
+#[test]
+fn certificates_of_the_clusters_signer_have_a_remedy_unless_another_strategy_works() {
+    let failing = |message: &str| strategy(REQUEST, "Error", "ErrorDuringSetup", message);
+    let not_signed = failing(
+        "the signer kubernetes.io/kube-apiserver-client did not sign a CertificateSigningRequest within 15 seconds",
+    );
+    let works = strategy("ServiceAccountToken", "Success", "Listening", "ready");
+    let with = |mode: &str, strategies: &[Value]| {
+        let mut observed = observed(json!({"mode": "auto"}), strategies);
+        let requests = json!({"mode": mode});
+        observed.issuer.spec.as_mut().unwrap().certificate_signing_requests =
+            serde_json::from_value(requests).unwrap();
+        problems(check(&observed))
+    };
+    let both = [not_signed.clone(), works];
+    assert_eq!(with("auto", &both), []);
+    let [(what, remedy)] = &with("enabled", &both)[..] else { panic!("one problem") };
+    assert!(what.starts_with("strategy KubeCertificateSigningRequest fails: the signer"), "{what}");
+    assert!(remedy.contains("mode to disabled"), "{remedy}");
+    let found = with("auto", &[not_signed]);
+    assert!(found.len() == 2 && found[0].1.contains("service account tokens"), "{found:?}");
+    for (message, advice) in [
+        (
+            "could not create a CertificateSigningRequest: forbidden: apply install-pinniped-concierge-resources.yaml",
+            "kubectl apply",
+        ),
+        ("the signer x ignores the requested lifetime: y", "too long"),
+        ("the CertificateSigningRequest was denied: x", "approver"),
+        (
+            "could not load CredentialIssuer spec.certificateSigningRequests: invalid mode",
+            "auto, enabled or disabled",
+        ),
+        (
+            "the address of the API server is not known (x): set discovery.url in the Concierge's configuration",
+            "restart",
+        ),
+    ] {
+        let found = with("enabled", &[failing(message)]);
+        assert!(found[0].1.contains(advice), "{found:?}");
+    }
 }
 
 /// The columns are a message of the proxy and a part of the remedy.

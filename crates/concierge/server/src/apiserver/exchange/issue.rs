@@ -8,17 +8,21 @@ use pinniped_concierge_api::login::{
 use pinniped_concierge_domain::service_account_tokens::eligible::impersonated;
 use pinniped_concierge_domain::service_account_tokens::objects::whole_seconds;
 use pinniped_kube_request::identity::{self, User};
+use pinniped_kube_types::status::Status;
 use pinniped_pki::{ClientSubject, IssuedPair};
 use pinniped_secret::text::SecretString;
 use serde::Serialize;
 
-use super::{AuditedAuthenticator, Exchange, failed};
-use crate::issuer;
+use super::{AuditedAuthenticator, Exchange, failed, too_many_requests};
+use crate::client_cert_issuer;
 use crate::token_issuer::{IssuedToken, TokenIssuerError};
 
 /// The credential types for a client that specifies none, such as upstream's clients and older
 /// versions of ours.
 const DEFAULT_TYPES: [CredentialType; 1] = [CredentialType::ClientCertificate];
+
+/// The reason in the audit log if no issuer issued a certificate.
+const CERTIFICATE_FAILED: &str = "cert issuer returned an error";
 
 /// A credential and its user.
 enum Issued {
@@ -32,11 +36,17 @@ enum Refusal {
     Unsupported(String),
     /// Issuing the credential failed.
     Failed { reason: &'static str, error: Option<String> },
+    /// There are too many logins; the client should retry.
+    Busy(String),
 }
 
 impl Exchange {
     /// Tries each type once, in the order of the client. When none can be issued, the audit log
     /// contains the reason for the preferred one.
+    ///
+    /// # Errors
+    ///
+    /// 429 when the issuer of the preferred type is busy.
     pub(super) async fn issue(
         &self,
         user: User,
@@ -44,7 +54,7 @@ impl Exchange {
         authenticator: &AuditedAuthenticator<'_>,
         audit_id: &str,
         now: Timestamp,
-    ) -> TokenCredentialRequestStatus {
+    ) -> Result<TokenCredentialRequestStatus, Box<Status>> {
         let accepted = if accepted.is_empty() { &DEFAULT_TYPES } else { accepted };
         let mut refusal = None;
         let mut tried: Vec<&CredentialType> = Vec::new();
@@ -59,7 +69,7 @@ impl Exchange {
                 CredentialType::Other(_) => continue,
             };
             match result {
-                Ok(issued) => return self.issued(issued, authenticator, audit_id, now),
+                Ok(issued) => return Ok(self.issued(issued, authenticator, audit_id, now)),
                 Err(error) => {
                     refusal.get_or_insert(error);
                 }
@@ -73,12 +83,10 @@ impl Exchange {
         check(user).map_err(Refusal::Unsupported)?;
         let User { name, groups, extra, .. } = user.clone();
         let subject = ClientSubject { username: name, groups, extra };
-        match issuer::issue(&self.issuers, &subject, self.credential_lifetime, now).await {
+        match client_cert_issuer::issue(&self.issuers, &subject, self.credential_lifetime, now).await {
             Ok(pair) => Ok(Issued::Certificate(subject, pair)),
-            Err(error) => Err(Refusal::Failed {
-                reason: "cert issuer returned an error",
-                error: Some(error.to_string()),
-            }),
+            Err(error) if error.is_busy() => Err(Refusal::Busy(error.to_string())),
+            Err(error) => Err(Refusal::Failed { reason: CERTIFICATE_FAILED, error: Some(error.to_string()) }),
         }
     }
 
@@ -162,8 +170,8 @@ impl Exchange {
         authenticator: &AuditedAuthenticator<'_>,
         audit_id: &str,
         now: Timestamp,
-    ) -> TokenCredentialRequestStatus {
-        match refusal {
+    ) -> Result<TokenCredentialRequestStatus, Box<Status>> {
+        Ok(match refusal {
             Some(Refusal::Unsupported(error)) => {
                 let event = self
                     .audit
@@ -178,11 +186,16 @@ impl Exchange {
                 let event = self.audit.event("TokenCredentialRequest Unexpected Error", audit_id, now);
                 failed(event, reason, error.as_deref(), authenticator)
             }
+            Some(Refusal::Busy(error)) => {
+                let event = self.audit.event("TokenCredentialRequest Unexpected Error", audit_id, now);
+                failed(event, CERTIFICATE_FAILED, Some(&error), authenticator);
+                return Err(too_many_requests());
+            }
             None => {
                 let event = self.audit.event("TokenCredentialRequest Unexpected Error", audit_id, now);
                 failed(event, "no credential type that the client accepts is supported", None, authenticator)
             }
-        }
+        })
     }
 }
 

@@ -4,7 +4,9 @@ use std::task::Poll;
 
 use futures::future::BoxFuture;
 use pinniped_concierge_authentication::registry::{AuthenticateError, TokenAuthenticator};
-use pinniped_pki::{Certificate, CertificateAuthority, CertificateStore, Validity};
+use pinniped_pki::{
+    Certificate, CertificateAuthority, CertificateStore, ClientSubject, IssuedPair, Validity,
+};
 
 use pinniped_concierge_api::login::{CredentialType, ImpersonatedUser};
 use pinniped_concierge_api::names::STORE_IMPERSONATION_SIGNER;
@@ -12,7 +14,7 @@ use pinniped_kube_request::identity::User;
 use pinniped_secret::text::SecretString;
 
 use super::*;
-use crate::issuer::CertificateStoreIssuer;
+use crate::client_cert_issuer::{CertificateStoreIssuer, IssuerError};
 use crate::token_issuer::tests::Off;
 use crate::token_issuer::{IssuedToken, TokenIssuerError};
 
@@ -250,6 +252,41 @@ async fn failures_are_equal_for_the_client_and_differ_in_the_audit_log() {
         assert_eq!(lines.len(), 2);
         assert!(lines[1].starts_with(&wanted), "{}\n{wanted}", lines[1]);
     }
+}
+
+/// An issuer with too many open requests.
+struct Busy;
+
+impl ClientCertIssuer for Busy {
+    fn name(&self) -> &str {
+        "signer"
+    }
+
+    fn issue<'a>(
+        &'a self,
+        _subject: &'a ClientSubject,
+        _lifetime: Duration,
+        _now: Timestamp,
+    ) -> BoxFuture<'a, Result<IssuedPair, IssuerError>> {
+        Box::pin(async { Err(IssuerError::Busy) })
+    }
+}
+
+#[tokio::test]
+async fn a_login_whose_issuer_is_busy_gets_429_and_an_audit_event() {
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&lines);
+    let audit = Auditor::with_sink(false, move |line| sink.lock().expect("lock").push(line.to_owned()));
+    let case = Case::default();
+    let authenticator = Arc::new(FixedResult(case.result.clone()));
+    let (mut exchange, request) = exchange(case, authenticator, audit);
+    // The certificate of another issuer would not be accepted by the server that the client uses.
+    exchange.issuers.insert(0, Arc::new(Busy));
+    let refused = exchange.run(request, &client("10.0.0.1"), "audit-1", now()).await.expect_err("it is busy");
+    assert_eq!(refused.code, 429);
+    let lines = lines.lock().expect("lock").clone();
+    let error = "signer failed to issue client cert: too many CertificateSigningRequests are open";
+    assert!(lines.len() == 2 && lines[1].contains(error), "{lines:?}");
 }
 
 #[tokio::test]

@@ -1,13 +1,17 @@
 //! The issuers of client certificates for logins.
 //!
-//! There may be several issuers: the cluster's own signing key if it is available, and the
-//! impersonation proxy's signer otherwise. They are tried in order until one succeeds ([`issue`]).
+//! There may be several issuers: the cluster's own signing key if it is available, the cluster's
+//! signer while that strategy is in use ([`certificate_signing_requests`]), and the impersonation
+//! proxy's signer otherwise. They are tried in order until one succeeds ([`issue`]).
+
+pub mod certificate_signing_requests;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
+use pinniped_concierge_controllers::certificate_signing_requests::SigningError;
 use pinniped_pki::{CertificateStore, ClientSubject, IssueError, IssuedPair, LoadError, PairError, Validity};
 
 /// The reasons why an issuer failed.
@@ -19,15 +23,28 @@ pub enum IssuerError {
     /// Its CA could not sign the certificate.
     #[error(transparent)]
     Issue(#[from] IssueError),
-    /// An external signer refused; contains its message.
-    #[error("{0}")]
-    Refused(String),
+    /// The cluster's signer issued no certificate.
+    #[error(transparent)]
+    Signing(#[from] SigningError),
+    /// Too many requests to the cluster's signer are open. A retry succeeds later.
+    #[error("too many CertificateSigningRequests are open")]
+    Busy,
+    /// The strategy of the issuer is not in use. Not an error of the login.
+    #[error("not in use")]
+    NotInUse,
 }
 
 /// No issuer issued a certificate. The text has every refusal with the name of its issuer.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", listed(.0))]
 pub struct IssuersError(Vec<IssuerRefusal>);
+
+impl IssuersError {
+    /// Returns whether a retry of the login succeeds later: an issuer is busy.
+    pub fn is_busy(&self) -> bool {
+        self.0.iter().any(|refusal| matches!(refusal.source, IssuerError::Busy))
+    }
+}
 
 /// The refusal of one issuer.
 #[derive(Debug, thiserror::Error)]
@@ -101,10 +118,11 @@ impl ClientCertIssuer for CertificateStoreIssuer {
     }
 }
 
-/// Tries the issuers in order and returns the first certificate.
+/// Tries the issuers in order and returns the first certificate. A busy issuer ends the attempt:
+/// with a certificate of the next one, the client could not use the server that it logs in to.
 ///
 /// # Errors
-/// The errors of all issuers.
+/// The errors of all issuers that are in use.
 pub async fn issue(
     issuers: &[Arc<dyn ClientCertIssuer>],
     subject: &ClientSubject,
@@ -115,7 +133,14 @@ pub async fn issue(
     for issuer in issuers {
         match issuer.issue(subject, lifetime, now).await {
             Ok(pair) => return Ok(pair),
-            Err(source) => refusals.push(IssuerRefusal { issuer: issuer.name().to_owned(), source }),
+            Err(IssuerError::NotInUse) => {}
+            Err(source) => {
+                let is_busy = matches!(source, IssuerError::Busy);
+                refusals.push(IssuerRefusal { issuer: issuer.name().to_owned(), source });
+                if is_busy {
+                    break;
+                }
+            }
         }
     }
     Err(IssuersError(refusals))
@@ -140,6 +165,44 @@ mod tests {
             store.set(ca.certificate_pem().as_bytes(), key.as_bytes()).expect("a signing pair");
         }
         Arc::new(CertificateStoreIssuer::new(store))
+    }
+
+    /// An issuer without a certificate.
+    struct Fails(fn() -> IssuerError);
+
+    impl ClientCertIssuer for Fails {
+        fn name(&self) -> &str {
+            "signer"
+        }
+
+        fn issue<'a>(
+            &'a self,
+            _subject: &'a ClientSubject,
+            _lifetime: Duration,
+            _now: Timestamp,
+        ) -> BoxFuture<'a, Result<IssuedPair, IssuerError>> {
+            Box::pin(async { Err(self.0()) })
+        }
+    }
+
+    #[tokio::test]
+    async fn an_issuer_that_is_not_in_use_is_not_mentioned_and_a_busy_one_is_the_last() {
+        let off = || Arc::new(Fails(|| IssuerError::NotInUse)) as Arc<dyn ClientCertIssuer>;
+        let busy = || Arc::new(Fails(|| IssuerError::Busy)) as Arc<dyn ClientCertIssuer>;
+        let error = issue_with(&[off(), issuer("a", false)]).await.expect_err("empty");
+        assert!(
+            error.to_string().starts_with("a failed to issue client cert: ") && !error.is_busy(),
+            "{error}"
+        );
+        assert_eq!(issue_with(&[off()]).await.expect_err("nobody").to_string(), "failed to issue cert");
+        issue_with(&[off(), issuer("a", true)]).await.expect("a certificate");
+        issue_with(&[issuer("a", true), busy()]).await.expect("a certificate");
+        let error = issue_with(&[busy(), issuer("a", true)]).await.expect_err("busy");
+        assert!(error.is_busy(), "{error}");
+        assert_eq!(
+            error.to_string(),
+            "signer failed to issue client cert: too many CertificateSigningRequests are open"
+        );
     }
 
     async fn issue_with(issuers: &[Arc<dyn ClientCertIssuer>]) -> Result<IssuedPair, IssuersError> {

@@ -217,7 +217,7 @@ mod tests {
         let pair = request.accept(format!("Subject: bob\n{signed}more\n{other}").as_bytes()).unwrap();
         let labels: Vec<String> = pem::blocks(pair.certificate_pem.as_bytes())
             .into_iter()
-            .map(|block| block.label.clone())
+            .map(|block| block.label)
             .collect();
         assert_eq!(labels, ["CERTIFICATE", "CERTIFICATE"]);
         assert!(

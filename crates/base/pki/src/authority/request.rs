@@ -215,10 +215,8 @@ mod tests {
         });
         let other = rcgen::generate_simple_self_signed(vec!["x".to_owned()]).unwrap().cert.pem();
         let pair = request.accept(format!("Subject: bob\n{signed}more\n{other}").as_bytes()).unwrap();
-        let labels: Vec<String> = pem::blocks(pair.certificate_pem.as_bytes())
-            .into_iter()
-            .map(|block| block.label)
-            .collect();
+        let labels: Vec<String> =
+            pem::blocks(pair.certificate_pem.as_bytes()).into_iter().map(|block| block.label).collect();
         assert_eq!(labels, ["CERTIFICATE", "CERTIFICATE"]);
         assert!(
             pair.certificate_pem.starts_with("-----BEGIN CERTIFICATE-----\n"),

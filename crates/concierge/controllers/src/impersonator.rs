@@ -11,7 +11,7 @@
 //! Read the module of the decision first. Every replica applies its plan, because each has its own
 //! proxy and its own certificates in memory. Only the leader writes to the API server; a follower
 //! skips these steps, receives the leader's result through its watches and loads it. A stopped
-//! proxy drains in the background ([`proxy_supervisor`]); no pass waits for it.
+//! proxy drains in the background ([`proxy_runner`]); no pass waits for it.
 
 mod apply;
 mod certificate_inspection;
@@ -20,7 +20,7 @@ mod config_metrics;
 mod control_plane_nodes;
 mod log;
 mod observe;
-pub mod proxy_supervisor;
+pub mod proxy_runner;
 mod services;
 mod validation_report;
 
@@ -44,7 +44,7 @@ use control_plane_nodes::ControlPlaneNodes;
 use log::LoggedEvents;
 use pinniped_controller::runtime::{Action, Reconcile, ReconcileError, Trigger};
 use pinniped_controller::watch::Cache;
-use proxy_supervisor::{ProxyServer, Supervisor};
+use proxy_runner::{ProxyRunner, ProxyServer};
 
 pub use config_metrics::ConfigMetrics;
 pub use pinniped_concierge_domain::strategy::impersonator::Health;
@@ -94,7 +94,7 @@ pub struct ImpersonatorController {
     delegated: DelegatedSecret,
     /// The Secret that the spec names. Without a `CredentialIssuer`, the last one that it named.
     reference: Option<SecretReference>,
-    supervisor: Supervisor,
+    proxy_runner: ProxyRunner,
     nodes: ControlPlaneNodes,
     loaded: Loaded,
     logged: LoggedEvents,
@@ -132,7 +132,7 @@ impl ImpersonatorController {
         };
         Self {
             settings: Arc::new(settings),
-            supervisor: Supervisor::new(Arc::clone(&params.proxy), trigger, tasks, monitor),
+            proxy_runner: ProxyRunner::new(Arc::clone(&params.proxy), trigger, tasks, monitor),
             nodes: ControlPlaneNodes::new(context.client.clone()),
             loaded: Loaded::default(),
             logged: LoggedEvents::default(),
@@ -174,6 +174,6 @@ impl Reconcile for ImpersonatorController {
     }
 
     async fn shutdown(&mut self) {
-        self.supervisor.stop_after(self.params.shutdown_delay, self.params.shutdown_grace);
+        self.proxy_runner.stop_after(self.params.shutdown_delay, self.params.shutdown_grace);
     }
 }

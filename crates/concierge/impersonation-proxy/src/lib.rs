@@ -1,6 +1,6 @@
 //! The impersonation proxy: the data plane between a client's TLS connection and the API server.
 //!
-//! [`impersonator`] is the handler chain in order; start reading there.
+//! [`proxy`] is the handler chain in order; start reading there.
 //!
 //! Invariants: a client's `Impersonate-*` header fields are never forwarded unmodified; a review
 //! that fails refuses the request; bodies are forwarded frame by frame and never collected; a token
@@ -8,4 +8,4 @@
 
 #![forbid(unsafe_code)]
 
-pub mod impersonator;
+pub mod proxy;

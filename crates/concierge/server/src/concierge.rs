@@ -42,7 +42,7 @@ use pinniped_delegated_auth::reviews::{Authorizer, TokenReviewer};
 use pinniped_http_client::proxy_environment::ProxyEnvironment;
 use pinniped_http_server::metrics::Metrics;
 use pinniped_http_server::{Capacity, CapacityParams, Limits};
-use pinniped_impersonation_proxy::impersonator::ImpersonatorMetrics;
+use pinniped_impersonation_proxy::proxy::ImpersonatorMetrics;
 use pinniped_kube_client::{UpstreamParams, api_server, kube_client, review_client};
 use pinniped_pki::{CaBundle, CertificateStore};
 use pinniped_secret::TokenSource;

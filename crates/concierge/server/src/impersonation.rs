@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use pinniped_concierge_controllers::impersonator::proxy_supervisor::{
+use pinniped_concierge_controllers::impersonator::proxy_runner::{
     ProxyServer, ProxyStartError, RunningProxy,
 };
 use pinniped_delegated_auth::cluster_auth_config::ClusterAuthConfigWatch;
 use pinniped_delegated_auth::reviews::{Authorizer, TokenReviewer};
 use pinniped_error::chain;
 use pinniped_http_server::Limits;
-use pinniped_impersonation_proxy::impersonator::{
+use pinniped_impersonation_proxy::proxy::{
     self, Impersonator, ImpersonatorMetrics, ImpersonatorParams, InFlightLimits,
 };
 use pinniped_kube_client::Upstream;
@@ -54,15 +54,14 @@ impl ProxyServer for ProxyFactory {
             impersonator_token: Arc::clone(&self.impersonator_token),
             impersonator_username: self.impersonator_username.clone(),
             uid_impersonation: self.uid_impersonation,
-            probe_interval: impersonator::PROBE_INTERVAL,
+            probe_interval: proxy::PROBE_INTERVAL,
             limits: self.limits.clone(),
             in_flight: InFlightLimits::PROXY,
             metrics: self.metrics.clone(),
         };
         async move {
-            let running = impersonator::start(params)
-                .await
-                .map_err(|error| ProxyStartError(chain(&error).to_string()))?;
+            let running =
+                proxy::start(params).await.map_err(|error| ProxyStartError(chain(&error).to_string()))?;
             Ok(Box::new(Running(running)) as Box<dyn RunningProxy>)
         }
         .boxed()

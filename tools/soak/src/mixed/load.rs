@@ -91,10 +91,8 @@ impl Load {
     pub(super) fn start(target: &Arc<Target>) -> Self {
         let mut load = Self { tasks: JoinSet::new(), end: CancellationToken::new(), tally: Tally::default() };
         for protocol in [Protocol::Http1, Protocol::Http2] {
-            for lane in 0..2 {
-                load.repeat(target, "gets", 10, move |target, turn| {
-                    gets(target, protocol, turn + 100 * lane)
-                });
+            for nth in 0..2 {
+                load.repeat(target, "gets", 10, move |target, turn| gets(target, protocol, turn + 100 * nth));
             }
             load.repeat(target, "lists", 300, move |target, turn| lists(target, protocol, turn));
             load.repeat(target, "writes", 100, move |target, turn| writes(target, protocol, turn));
@@ -103,12 +101,12 @@ impl Load {
             });
             load.repeat(target, "refusals", 150, move |target, turn| refusals(target, protocol, turn));
         }
-        for lane in 0..40 {
-            load.repeat(target, "watches", 20, move |target, turn| streams::watch(target, turn + 17 * lane));
+        for nth in 0..40 {
+            load.repeat(target, "watches", 20, move |target, turn| streams::watch(target, turn + 17 * nth));
         }
-        for lane in 0..4 {
+        for nth in 0..4 {
             load.repeat(target, "upgrades", 100, move |target, turn| {
-                streams::upgrade(target, turn + 5 * lane)
+                streams::upgrade(target, turn + 5 * nth)
             });
         }
         load.repeat(target, "broken", 200, broken);

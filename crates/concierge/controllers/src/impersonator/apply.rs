@@ -16,7 +16,7 @@ use pinniped_pki::{CertificateAuthority, IssueError, SetError};
 use super::ImpersonatorController;
 use super::log::LOGGER;
 use super::observe::Sources;
-use super::proxy_supervisor::ProxyStartError;
+use super::proxy_runner::ProxyStartError;
 use crate::credential_issuer::ReportError;
 use pinniped_controller::client::{NotLeader, WriteError};
 use pinniped_controller::runtime::ReconcileError;
@@ -127,7 +127,7 @@ impl ImpersonatorController {
         let ca = created_ca.as_ref().or(sources.ca.as_ref());
         applied.generated_ca = ca.map(|ca| ca.certificate_pem().to_owned());
 
-        let running = self.supervisor.state() == ProxyState::Running;
+        let running = self.proxy_runner.state() == ProxyState::Running;
         self.publish(Health::after_pass(should_run, &status, running, self.loaded.serving.is_some()));
         self.report_validation(&validation).await;
 
@@ -154,13 +154,13 @@ impl ImpersonatorController {
             Step::Log(event) => self.log_event(&event),
             Step::StartProxy => {
                 tracing::info!(logger = LOGGER, port = self.params.port, "starting impersonation proxy");
-                self.supervisor.start().await?;
+                self.proxy_runner.start().await?;
             }
             Step::StopProxy => {
                 tracing::info!(logger = LOGGER, port = self.params.port, "stopping impersonation proxy");
-                self.supervisor.stop(self.params.disable_grace);
+                self.proxy_runner.stop(self.params.disable_grace);
             }
-            Step::DropProxy => self.supervisor.stop(Duration::ZERO),
+            Step::DropProxy => self.proxy_runner.stop(Duration::ZERO),
             Step::CreateService(kind, service) => self.create_service(kind, *service).await?,
             Step::UpdateService(kind, patch) => self.update_service(kind, &patch).await?,
             Step::DeleteService(kind, id) => self.delete_service(kind, &id).await?,

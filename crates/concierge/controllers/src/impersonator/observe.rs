@@ -69,7 +69,7 @@ impl ImpersonatorController {
             settings: Arc::clone(settings),
             credential_issuer: spec,
             nodes,
-            proxy: self.supervisor.state(),
+            proxy: self.proxy_runner.state(),
             load_balancer: self.service(&settings.load_balancer_service),
             cluster_ip: self.service(&settings.cluster_ip_service),
             ca,

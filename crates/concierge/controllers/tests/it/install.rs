@@ -25,7 +25,7 @@ use pinniped_concierge_controllers::certificate_signing_requests::{
 };
 use pinniped_concierge_controllers::context::Names;
 use pinniped_concierge_controllers::controllers::{Controllers, ControllersParams};
-use pinniped_concierge_controllers::impersonator::proxy_supervisor::{
+use pinniped_concierge_controllers::impersonator::proxy_runner::{
     ProxyServer, ProxyStartError, RunningProxy,
 };
 use pinniped_concierge_controllers::impersonator::{ConfigMetrics, ImpersonatorParams};

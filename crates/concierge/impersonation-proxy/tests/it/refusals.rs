@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Method, Request, StatusCode};
-use pinniped_impersonation_proxy::impersonator::InFlightLimits;
+use pinniped_impersonation_proxy::proxy::InFlightLimits;
 
 use crate::api_server::{Script, json_response};
 use crate::world::{Options, ReceivedResponse, World};

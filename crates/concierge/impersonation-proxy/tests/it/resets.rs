@@ -9,7 +9,7 @@ use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, Empty, StreamBody};
 use pinniped_http_server::{Body, BoxError, body};
-use pinniped_impersonation_proxy::impersonator::InFlightLimits;
+use pinniped_impersonation_proxy::proxy::InFlightLimits;
 use tokio::sync::mpsc;
 
 use crate::api_server::{Handler, Script};

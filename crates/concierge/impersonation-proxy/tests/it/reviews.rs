@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::StatusCode;
 use http_body_util::{BodyExt as _, Empty};
 use hyper::client::conn::http2::SendRequest;
-use pinniped_impersonation_proxy::impersonator::InFlightLimits;
+use pinniped_impersonation_proxy::proxy::InFlightLimits;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;

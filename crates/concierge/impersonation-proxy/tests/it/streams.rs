@@ -14,7 +14,7 @@ use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use pinniped_http_client::proxy_environment::ProxyEnvironment;
 use pinniped_http_server::{Body, BoxError, body, workers};
-use pinniped_impersonation_proxy::impersonator::InFlightLimits;
+use pinniped_impersonation_proxy::proxy::InFlightLimits;
 use pinniped_kube_client::{
     ApiServerError, RequestBody, Upstream, UpstreamLimits, UpstreamParams, kube_client, through,
 };

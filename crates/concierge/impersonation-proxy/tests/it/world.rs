@@ -17,7 +17,7 @@ use pinniped_delegated_auth::cluster_auth_config::{
 };
 use pinniped_delegated_auth::reviews::{Authorizer, TokenReviewer};
 use pinniped_http_server::Body;
-use pinniped_impersonation_proxy::impersonator::{
+use pinniped_impersonation_proxy::proxy::{
     self, Impersonator, ImpersonatorMetrics, ImpersonatorParams, InFlightLimits,
 };
 use pinniped_kube_client::{Upstream, UpstreamParams, kube_client, review_client};
@@ -76,7 +76,7 @@ impl Default for Options {
             impersonator_token: true,
             front_proxy: false,
             in_flight: InFlightLimits::PROXY,
-            probe_interval: impersonator::PROBE_INTERVAL,
+            probe_interval: proxy::PROBE_INTERVAL,
             limits: pinniped_http_server::Limits::default(),
         }
     }
@@ -121,10 +121,7 @@ impl World {
         Self::try_start(script, options).await.unwrap()
     }
 
-    pub(crate) async fn try_start(
-        script: Script,
-        options: Options,
-    ) -> Result<Self, impersonator::StartError> {
+    pub(crate) async fn try_start(script: Script, options: Options) -> Result<Self, proxy::StartError> {
         let api = ApiServer::start(script).await;
         let validity = Validity::starting(jiff::Timestamp::now(), Duration::from_secs(3600));
         let serving_ca = CertificateAuthority::generate("proxy", &validity).unwrap();
@@ -142,7 +139,7 @@ impl World {
         let client = kube_client(&upstream, token_source(Some("concierge-token")), "concierge");
         let reviews = review_client(&upstream, token_source(Some("concierge-token")), "concierge").unwrap();
         let impersonator_token = token_source(options.impersonator_token.then_some(OUR_TOKEN));
-        let proxy = impersonator::start(ImpersonatorParams {
+        let proxy = proxy::start(ImpersonatorParams {
             listen: "127.0.0.1:0".parse().unwrap(),
             serving,
             signer: signing,

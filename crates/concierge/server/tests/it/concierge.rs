@@ -18,7 +18,7 @@ use pinniped_delegated_auth::cluster_auth_config::{ClusterAuthConfig, ClusterAut
 use pinniped_delegated_auth::reviews::{Authorizer, TokenReviewer};
 use pinniped_http_server::metrics::Metrics;
 use pinniped_http_server::{Limits, Listener};
-use pinniped_impersonation_proxy::impersonator::{
+use pinniped_impersonation_proxy::proxy::{
     self, ImpersonatorMetrics, ImpersonatorParams, InFlightLimits, PROBE_INTERVAL,
 };
 use pinniped_kube_client::{Upstream, UpstreamLimits, UpstreamParams, kube_client, review_client};
@@ -75,7 +75,7 @@ fn holder(ca: &CertificateAuthority, validity: &Validity) -> anyhow::Result<Cert
 /// The impersonation proxy and the aggregated API of one Concierge, and their connections to the
 /// API server.
 pub(crate) struct Concierge {
-    pub(crate) proxy: impersonator::Impersonator,
+    pub(crate) proxy: proxy::Impersonator,
     pub(crate) api: ApiServer,
     pub(crate) upstream: Upstream,
     /// A client certificate of [`READER`].
@@ -106,7 +106,7 @@ pub(crate) async fn concierge(
     let reviews = review_client(&upstream, Arc::clone(&tokens), NAMESPACE)?;
     let (reviewer, authorizer) = (TokenReviewer::new(reviews.clone()), Authorizer::new(reviews));
     let cluster_auth = ClusterAuthConfigWatch::fixed(ClusterAuthConfig::default());
-    let proxy = impersonator::start(ImpersonatorParams {
+    let proxy = proxy::start(ImpersonatorParams {
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         serving: holder(&ca, &validity)?,
         signer,

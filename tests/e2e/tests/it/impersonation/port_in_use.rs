@@ -11,7 +11,7 @@ use crate::installed::{self, Installed, TIME_LIMIT};
 
 /// A script that listens on the port in its first argument, keeps the socket open, and executes the
 /// program in the other arguments.
-const PORT_HOLDER: &str = "#!/usr/bin/perl
+const LISTENING_SCRIPT: &str = "#!/usr/bin/perl
 use IO::Socket::INET;
 $^F = 255;
 my $port = shift;
@@ -24,7 +24,7 @@ exec @ARGV;
 async fn log_with_port_taken(installed: &Installed, port: u16, wanted: &str) -> (String, u32) {
     let name = format!("port-{port}-in-use");
     let taker: PathBuf = installed.world().dir().join(&name);
-    std::fs::write(&taker, PORT_HOLDER).unwrap();
+    std::fs::write(&taker, LISTENING_SCRIPT).unwrap();
     std::fs::set_permissions(&taker, std::fs::Permissions::from_mode(0o755)).unwrap();
     installed.pods().register(&name, taker);
 

@@ -1,4 +1,4 @@
-//! Supervises this process's proxy server: starts it, monitors it, and stops it without blocking.
+//! Runs this process's proxy server: starts it, monitors it, and stops it without blocking.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -40,7 +40,7 @@ pub trait RunningProxy: Send {
 }
 
 /// At most one running proxy, and any number of draining ones.
-pub(super) struct Supervisor {
+pub(super) struct ProxyRunner {
     proxy: Arc<dyn ProxyServer>,
     trigger: Trigger,
     tasks: TaskTracker,
@@ -63,7 +63,7 @@ struct Current {
     terminated: Arc<Mutex<Option<Option<String>>>>,
 }
 
-impl Supervisor {
+impl ProxyRunner {
     pub(super) fn new(
         proxy: Arc<dyn ProxyServer>,
         trigger: Trigger,
@@ -201,7 +201,7 @@ mod tests {
     }
 
     struct Fixture {
-        supervisor: Supervisor,
+        runner: ProxyRunner,
         started: mpsc::UnboundedReceiver<oneshot::Sender<Option<String>>>,
         stopped: mpsc::UnboundedReceiver<Duration>,
         may_close: Arc<Notify>,
@@ -219,36 +219,35 @@ mod tests {
             may_close: Arc::clone(&may_close),
             stopped: stopped_sender,
         };
-        let supervisor =
-            Supervisor::new(Arc::new(fake), Trigger::new(), tasks.clone(), TaskMonitor::default());
-        Fixture { supervisor, started, stopped, may_close, tasks }
+        let runner = ProxyRunner::new(Arc::new(fake), Trigger::new(), tasks.clone(), TaskMonitor::default());
+        Fixture { runner, started, stopped, may_close, tasks }
     }
 
     #[tokio::test(start_paused = true)]
     async fn stopping_does_not_block_and_a_start_waits_for_the_port() {
         let mut fixture = fixture();
-        fixture.supervisor.start().await.unwrap();
-        assert_eq!(fixture.supervisor.state(), ProxyState::Running);
-        fixture.supervisor.stop(Duration::from_secs(5));
-        assert_eq!(fixture.supervisor.state(), ProxyState::Stopped);
+        fixture.runner.start().await.unwrap();
+        assert_eq!(fixture.runner.state(), ProxyState::Running);
+        fixture.runner.stop(Duration::from_secs(5));
+        assert_eq!(fixture.runner.state(), ProxyState::Stopped);
         let may_close = Arc::clone(&fixture.may_close);
         let frees_the_port = async {
             tokio::time::sleep(Duration::from_millis(300)).await;
             may_close.notify_one();
         };
-        let (restarted, ()) = tokio::join!(fixture.supervisor.start(), frees_the_port);
+        let (restarted, ()) = tokio::join!(fixture.runner.start(), frees_the_port);
         restarted.unwrap();
         assert_eq!(fixture.stopped.recv().await, Some(Duration::from_secs(5)));
-        assert_eq!(fixture.supervisor.state(), ProxyState::Running);
+        assert_eq!(fixture.runner.state(), ProxyState::Running);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_proxy_continues_during_the_delay_before_it_stops() {
         let mut fixture = fixture();
-        fixture.supervisor.start().await.unwrap();
+        fixture.runner.start().await.unwrap();
         fixture.may_close.notify_one();
         let began = tokio::time::Instant::now();
-        fixture.supervisor.stop_after(Duration::from_secs(3), Duration::from_secs(10));
+        fixture.runner.stop_after(Duration::from_secs(3), Duration::from_secs(10));
         assert_eq!(fixture.stopped.recv().await, Some(Duration::from_secs(10)));
         assert_eq!(began.elapsed().as_secs(), 3);
     }
@@ -256,9 +255,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_port_in_use_by_another_process_is_an_immediate_error() {
         let mut fixture = fixture();
-        fixture.supervisor.start().await.unwrap();
+        fixture.runner.start().await.unwrap();
         let began = tokio::time::Instant::now();
-        let error = fixture.supervisor.start().await.unwrap_err();
+        let error = fixture.runner.start().await.unwrap_err();
         assert_eq!(error.to_string(), "address already in use");
         assert_eq!(began.elapsed(), Duration::ZERO);
     }
@@ -267,14 +266,14 @@ mod tests {
     async fn a_proxy_that_terminates_by_itself_wakes_the_controller() {
         for error in [None, Some("boom".to_owned())] {
             let mut fixture = fixture();
-            fixture.supervisor.start().await.unwrap();
+            fixture.runner.start().await.unwrap();
             let failure = fixture.started.recv().await.unwrap();
             failure.send(error.clone()).unwrap();
             fixture.may_close.notify_one();
             fixture.stopped.recv().await.unwrap();
-            assert_eq!(fixture.supervisor.state(), ProxyState::Terminated(error.map(StatusText::from)));
-            fixture.supervisor.stop(Duration::ZERO);
-            assert_eq!(fixture.supervisor.state(), ProxyState::Stopped);
+            assert_eq!(fixture.runner.state(), ProxyState::Terminated(error.map(StatusText::from)));
+            fixture.runner.stop(Duration::ZERO);
+            assert_eq!(fixture.runner.state(), ProxyState::Stopped);
             fixture.tasks.close();
             fixture.tasks.wait().await;
         }

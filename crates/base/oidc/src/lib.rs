@@ -52,7 +52,9 @@ mod withdrawn_keys;
 pub use claims::{ClaimSource, ClaimsError};
 pub use discovery::{DiscoveryError, ProviderMetadata, discover};
 pub use id_token::{AccessTokenHashError, IdToken, NonceError};
-pub use remote_keys::{FetchKeysError, KeySetStatus, RemoteKeySet, RemoteKeySetError, WaitLimits};
+pub use remote_keys::{
+    FetchKeysError, KeySetStatus, REFETCH_INTERVAL, RemoteKeySet, RemoteKeySetError, WaitLimits,
+};
 pub use response::ResponseJsonError;
 pub use unverified::{MalformedToken, UnverifiedIdToken, unverified_issuer};
 pub use verifier::{IdTokenVerifier, VerifyError};

@@ -27,7 +27,7 @@ use crate::response::ResponseJsonError;
 use crate::withdrawn_keys::WithdrawnKeys;
 
 /// Minimum time between the beginnings of two requests for the keys of one provider.
-const REFETCH_INTERVAL: Duration = Duration::from_secs(1);
+pub const REFETCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Number of requests for which a caller waits at most. The first may have begun before the key of
 /// the token was published.
@@ -72,11 +72,11 @@ pub enum RemoteKeySetError {
     /// The key is not known, and the keys could not be fetched.
     #[error("fetching keys {0}")]
     Fetch(Arc<FetchKeysError>),
-    /// The key is not known, and the keys did not arrive within [`WaitLimits::time`]. The text is
-    /// that of a deadline in Go.
+    /// The key is not known, and the keys did not arrive within [`WaitLimits::max_wait`]. The text
+    /// is that of a deadline in Go.
     #[error("fetching keys context deadline exceeded")]
     WaitTimeout,
-    /// The key is not known, and [`WaitLimits::callers`] others wait already.
+    /// The key is not known, and [`WaitLimits::max_callers`] others wait already.
     #[error("fetching keys: too many tokens with unknown keys wait for the issuer")]
     TooManyWaiting,
 }
@@ -87,14 +87,14 @@ pub enum RemoteKeySetError {
 pub struct WaitLimits {
     /// The time for which a caller waits, for all requests together. A request continues after it,
     /// so that later callers find its keys.
-    pub time: Duration,
+    pub max_wait: Duration,
     /// The number of callers that wait at once.
-    pub callers: usize,
+    pub max_callers: usize,
 }
 
 #[derive(Debug)]
 struct Waiting {
-    time: Duration,
+    max_wait: Duration,
     callers: Semaphore,
 }
 
@@ -166,8 +166,8 @@ impl RemoteKeySet {
     /// Limits the callers that wait.
     #[must_use]
     pub fn with_wait_limits(self, limits: WaitLimits) -> Self {
-        let WaitLimits { time, callers } = limits;
-        Self { waiting: Some(Waiting { time, callers: Semaphore::new(callers) }), ..self }
+        let WaitLimits { max_wait, max_callers } = limits;
+        Self { waiting: Some(Waiting { max_wait, callers: Semaphore::new(max_callers) }), ..self }
     }
 
     /// Fetches the keys now, so that the first token needs no request.
@@ -195,7 +195,7 @@ impl RemoteKeySet {
         let verified = self.verify_with_fetched(jws, allowed, arrived);
         let Some(waiting) = &self.waiting else { return verified.await };
         let _permit = waiting.permit()?;
-        timeout(waiting.time, verified).await.unwrap_or(Err(RemoteKeySetError::WaitTimeout))
+        timeout(waiting.max_wait, verified).await.unwrap_or(Err(RemoteKeySetError::WaitTimeout))
     }
 
     /// Verifies a signature with keys that are fetched after `arrived`.

@@ -181,7 +181,7 @@ async fn with_slow_successor(
     known: &Signer,
     new: &Signer,
 ) -> (Provider, RemoteKeySet) {
-    let limits = WaitLimits { time: Duration::from_secs(5), callers: 2 };
+    let limits = WaitLimits { max_wait: Duration::from_secs(5), max_callers: 2 };
     let provider = Provider::constant(published([known])).await;
     let keys = keys_of(&provider).with_wait_limits(limits);
     keys.fetch().await.unwrap();

@@ -36,7 +36,8 @@ const NOT_BEFORE_LEEWAY: Duration = Duration::from_secs(60);
 /// login that waits for two requests completes within the limit. The number is half of the
 /// logins that one authenticator can have at once (`exchange.rs` of the server), so that clients
 /// that invent keys leave permits for logins with known keys while an issuer does not respond.
-pub(super) const KEY_WAIT_LIMITS: WaitLimits = WaitLimits { time: Duration::from_secs(5), callers: 48 };
+pub(super) const KEY_WAIT_LIMITS: WaitLimits =
+    WaitLimits { max_wait: Duration::from_secs(5), max_callers: 48 };
 
 /// The algorithms of tokens. Those of upstream: the one that every provider has, and the one of the
 /// Supervisor.

@@ -57,7 +57,7 @@ impl Provider {
     /// Builds an authenticator whose logins wait for keys as long as a slow machine needs.
     async fn authenticator(&self) -> JwtAuthenticator {
         let built = self.validate(json!({})).await.unwrap();
-        let patient = WaitLimits { time: Duration::from_secs(600), ..KEY_WAIT_LIMITS };
+        let patient = WaitLimits { max_wait: Duration::from_secs(600), ..KEY_WAIT_LIMITS };
         JwtAuthenticator { keys: built.keys.with_wait_limits(patient), ..built }
     }
 

@@ -1,6 +1,8 @@
 //! The keys while the issuer replaces them, stops and starts again.
 
-use pinniped_oidc::WITHDRAWN_KEY_LIFETIME;
+use std::time::Instant;
+
+use pinniped_oidc::{REFETCH_INTERVAL, WITHDRAWN_KEY_LIFETIME};
 
 use super::*;
 
@@ -36,14 +38,17 @@ async fn a_flood_of_unknown_keys_does_not_become_a_flood_of_requests() {
             foreign.sign_text(&header, &provider.claims(&json!({})).to_string())
         })
         .collect();
+    let start = Instant::now();
     let results = join_all(tokens.iter().map(|token| log_in(&authenticator, token))).await;
+    let intervals = start.elapsed().as_nanos() / REFETCH_INTERVAL.as_nanos();
     let wanted = |reason: &str| Err(format!("oidc: verify token: failed to verify signature: {reason}"));
-    let (waited, refused) = results.split_at(KEY_WAIT_LIMITS.callers);
+    let (waited, refused) = results.split_at(KEY_WAIT_LIMITS.max_callers);
     assert!(waited.iter().all(|result| *result == wanted("failed to verify id token signature")));
     let too_many = wanted("fetching keys: too many tokens with unknown keys wait for the issuer");
     assert!(refused.iter().all(|result| *result == too_many));
-    let requests = provider.issuer.seen(KEYS_PATH).len();
-    assert!(requests <= 3, "{requests} requests for 500 tokens");
+    let requests = provider.issuer.seen(KEYS_PATH).len() as u128;
+    // One for the authenticator, one for the first token, and one per interval on a busy machine.
+    assert!(requests <= 3 + intervals, "{requests} requests for 500 tokens in {intervals} intervals");
 }
 
 #[tokio::test]
@@ -103,9 +108,9 @@ async fn logins_with_unknown_keys_are_short_and_few_while_the_issuer_hangs() {
     let failed = |text: &str| {
         results.iter().filter(|result| result.as_ref().is_err_and(|e| e.ends_with(text))).count()
     };
-    assert_eq!(failed("fetching keys context deadline exceeded"), KEY_WAIT_LIMITS.callers);
-    assert_eq!(failed("wait for the issuer"), 100 - KEY_WAIT_LIMITS.callers);
-    assert!(waited < KEY_WAIT_LIMITS.time * 2, "{waited:?}");
+    assert_eq!(failed("fetching keys context deadline exceeded"), KEY_WAIT_LIMITS.max_callers);
+    assert_eq!(failed("wait for the issuer"), 100 - KEY_WAIT_LIMITS.max_callers);
+    assert!(waited < KEY_WAIT_LIMITS.max_wait * 2, "{waited:?}");
 }
 
 /// The keys of an issuer that replaces them: the two newest ones are published.

@@ -67,6 +67,7 @@
 #![forbid(unsafe_code)]
 
 mod activity;
+pub mod body_budget;
 pub mod capacity;
 mod coalescing;
 pub mod connection;

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use http::{Request, Response, StatusCode};
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use pinniped_http_server::body_budget::{BodyBudget, BodyLimits, ReadBodyError, WholeBody};
 use pinniped_http_server::{Body, BoxError};
 use tokio::{sync::Semaphore, time::Instant};
 
@@ -13,9 +13,10 @@ use super::{
     users::{self, Directory, User},
 };
 
-/// Maximum size of a body. A TokenReview has a few hundred bytes; tokens of other kinds, sent here
-/// by mistake, have thousands.
-const MOST_BODY_BYTES: usize = 256 * 1024;
+/// Sizes of bodies. A TokenReview has a few hundred bytes; tokens of other kinds, sent here by
+/// mistake, have thousands. The uncharged parts are bounded by the number of connections and their
+/// streams ([`super::run`]).
+const BODIES: BodyLimits = BodyLimits { body: 256 << 10, uncharged: 1 << 10, budget: 8 << 20 };
 
 /// How long a body may take to arrive. Callers time out after half a minute.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -32,12 +33,17 @@ pub struct Authenticator {
     /// second, so there is one permit per processor. Other checks wait in order, and leave the
     /// queue when their client disconnects.
     checks: Arc<Semaphore>,
+    bodies: Arc<BodyBudget>,
 }
 
 impl Authenticator {
     /// Creates an authenticator that checks at most `concurrent_checks` passwords at a time.
     pub fn new(users: impl Directory, concurrent_checks: usize) -> Self {
-        Self { users: Arc::new(users), checks: Arc::new(Semaphore::new(concurrent_checks.max(1))) }
+        Self {
+            users: Arc::new(users),
+            checks: Arc::new(Semaphore::new(concurrent_checks.max(1))),
+            bodies: Arc::new(BodyBudget::new(BODIES)),
+        }
     }
 
     /// Handles one request.
@@ -60,8 +66,29 @@ impl Authenticator {
         let (parts, body) = request.into_parts();
         protocol::check(&parts)?;
         // The body is dropped here: the request may wait for password checks of others.
-        let credentials = protocol::credentials(&collect(body).await?)?;
+        let credentials = protocol::credentials(&self.read(body).await?.bytes)?;
         self.authenticate(credentials).await
+    }
+
+    async fn read<B>(&self, body: B) -> Result<WholeBody<'_>, StatusCode>
+    where
+        B: http_body::Body + Send,
+        B::Data: Send,
+        B::Error: Into<BoxError>,
+    {
+        match tokio::time::timeout(BODY_TIMEOUT, Box::pin(self.bodies.read(body))).await {
+            Ok(Ok(body)) => Ok(body),
+            Ok(Err(ReadBodyError::TooLarge)) => Err(StatusCode::PAYLOAD_TOO_LARGE),
+            Ok(Err(ReadBodyError::Exhausted)) => {
+                tracing::debug!("too many large bodies at the same time");
+                Err(StatusCode::TOO_MANY_REQUESTS)
+            }
+            Ok(Err(ReadBodyError::Broken(error))) => {
+                tracing::debug!(err = %error, "failed to decode body");
+                Err(StatusCode::BAD_REQUEST)
+            }
+            Err(_elapsed) => Err(StatusCode::REQUEST_TIMEOUT),
+        }
     }
 
     async fn authenticate(&self, credentials: Credentials) -> Result<AuthenticationResult, StatusCode> {
@@ -106,32 +133,15 @@ impl Authenticator {
     }
 }
 
-async fn collect<B>(body: B) -> Result<bytes::Bytes, StatusCode>
-where
-    B: http_body::Body + Send,
-    B::Data: Send,
-    B::Error: Into<BoxError>,
-{
-    let limited = Limited::new(body, MOST_BODY_BYTES);
-    let collected = tokio::time::timeout(BODY_TIMEOUT, Box::pin(limited.collect()));
-    match collected.await {
-        Ok(Ok(collected)) => Ok(collected.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(StatusCode::PAYLOAD_TOO_LARGE),
-        Ok(Err(error)) => {
-            tracing::debug!(err = %error, "failed to decode body");
-            Err(StatusCode::BAD_REQUEST)
-        }
-        Err(_elapsed) => Err(StatusCode::REQUEST_TIMEOUT),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
 
     use bytes::Bytes;
+    use futures::StreamExt as _;
     use http::header::CONTENT_TYPE;
-    use http_body_util::Full;
+    use http_body::Frame;
+    use http_body_util::{BodyExt as _, Full, StreamBody};
     use zeroize::Zeroizing;
 
     use super::*;
@@ -223,7 +233,36 @@ mod tests {
         assert_eq!(authenticate_token("badgroups:badgroups-pw").await, (500, String::new()));
         // The error about invalid groups is returned only with the correct password.
         assert_eq!(authenticate_token("badgroups:wrong").await.0, 200);
-        assert_eq!(send(&" ".repeat(MOST_BODY_BYTES + 1)).await, (413, String::new()));
+        assert_eq!(send(&" ".repeat(BODIES.body + 1)).await, (413, String::new()));
+    }
+
+    #[tokio::test]
+    async fn logins_continue_while_unfinished_large_bodies_use_the_whole_budget() {
+        let authenticator = authenticator();
+        let part = Bytes::from(vec![b' '; BODIES.body]);
+        let post = || {
+            Request::post("/authenticate")
+                .header("Content-Type", "application/json")
+                .header("Accept", "application/json")
+        };
+        let unfinished = || {
+            let part = futures::stream::iter([Ok::<_, std::convert::Infallible>(Frame::data(part.clone()))]);
+            let body = StreamBody::new(part.chain(futures::stream::pending()));
+            Box::pin(authenticator.handle(post().body(body).unwrap()))
+        };
+        let mut kept = Vec::new();
+        let refused = loop {
+            let mut request = unfinished();
+            match futures::poll!(request.as_mut()) {
+                std::task::Poll::Pending => kept.push(request),
+                std::task::Poll::Ready(response) => break response,
+            }
+        };
+        assert_eq!(refused.status(), 429);
+        assert_eq!(kept.len(), BODIES.budget / (BODIES.body - BODIES.uncharged));
+        let login = r#"{"apiVersion":"authentication.k8s.io/v1beta1","kind":"TokenReview","spec":{"token":"one:one-pw"}}"#;
+        let body = Full::new(Bytes::from_static(login.as_bytes()));
+        assert_eq!(authenticator.handle(post().body(body).unwrap()).await.status(), 200);
     }
 
     #[tokio::test]

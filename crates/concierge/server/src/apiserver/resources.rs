@@ -150,7 +150,7 @@ impl Call<'_> {
         let body = self.bodies.read(body).await?;
         let options = Options::parse(self.query.unwrap_or_default())?;
         let Decoded { name, spec, warnings } =
-            decode::decode(self.kind, suffix, form, &body.bytes, options.validation)?;
+            decode::decode(self.kind, suffix, form, body.bytes(), options.validation)?;
         Ok(Created { output, name, spec, warnings: warning_values(&warnings), dry_run: options.dry_run })
     }
 

@@ -85,7 +85,7 @@ async fn scopes_that_keycloak_does_not_know_are_reported_in_browser_and_terminal
     let Some(stage) = stage(Kind::Keycloak, "keycloak-scopes", test).await else { return };
     let Stage { walk, login, .. } = &stage;
     // In addition to the usual ones.
-    walk.write_oidc_kubeconfig(&login.provider, &["--oidc-scopes", "no-such-scope"]).await.unwrap();
+    walk.write_oidc_kubeconfig(&login.provider, &["--oidc-scopes", "openid,no-such-scope"]).await.unwrap();
     let kubectl = walk.oidc_kubectl(login, &DISCOVERY);
     let output = stage
         .run_with(kubectl, async |browser| {

@@ -135,10 +135,13 @@ impl Walk<'_> {
             provider.kind().name(),
             "--concierge-mode",
             "ImpersonationProxy",
-            "--oidc-scopes",
-            provider.scopes(),
         ];
-        let step = self.pinniped(&[&args[..], more].concat(), &self.environment.admin_kubeconfig());
+        // The claim `email` of this provider has a scope that is not one of the default scopes.
+        let scopes: &[&str] = match provider.kind() {
+            Kind::Keycloak => &[],
+            Kind::OidcProvider => &["--oidc-scopes", provider.scopes()],
+        };
+        let step = self.pinniped(&[&args[..], scopes, more].concat(), &self.environment.admin_kubeconfig());
         let file = kubeconfig_file(provider.kind());
         let output = self.narrator.run(step, None, Show::RedirectedTo(file)).await?.success()?;
         std::fs::write(self.home.join(file), &output.stdout).context("could not write the kubeconfig")?;

@@ -84,7 +84,6 @@ async fn scopes_that_keycloak_does_not_know_are_reported_in_browser_and_terminal
     let test = "a login at Keycloak with unknown scopes";
     let Some(stage) = stage(Kind::Keycloak, "keycloak-scopes", test).await else { return };
     let Stage { walk, login, .. } = &stage;
-    // In addition to the usual ones.
     walk.write_oidc_kubeconfig(&login.provider, &["--oidc-scopes", "openid,no-such-scope"]).await.unwrap();
     let kubectl = walk.oidc_kubectl(login, &DISCOVERY);
     let output = stage

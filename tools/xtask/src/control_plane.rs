@@ -21,6 +21,8 @@ use crate::cargo;
 use cache::cached;
 use module::Module;
 
+pub(crate) use module::KubernetesRelease;
+
 mod build;
 mod cache;
 pub(crate) mod cert_manager;
@@ -40,6 +42,9 @@ pub(crate) struct Args {
     /// Do not access the network, and report missing programs.
     #[arg(long)]
     offline: bool,
+    /// Minor release of Kubernetes.
+    #[arg(long, value_enum, default_value_t)]
+    kube: KubernetesRelease,
 }
 
 /// A program, its Go package, and the arguments that print its version.
@@ -80,21 +85,28 @@ const TOOLS: [Tool; 4] = [
 ];
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    println!("{}", find_or_build(args.offline)?.display());
+    println!("{}", find_or_build_release(args.kube, args.offline)?.display());
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the folder with all programs. Also writes it to `control-plane.path` in the target
-/// folder, for tests that run with plain `cargo test`.
+/// Returns the folder with all programs of the pinned release.
 pub(crate) fn find_or_build(offline: bool) -> anyhow::Result<PathBuf> {
-    let module = Module::kubernetes()?;
+    find_or_build_release(KubernetesRelease::default(), offline)
+}
+
+/// Returns the folder with all programs of a release. Also writes the folder of the pinned release
+/// to `control-plane.path` in the target folder, for tests that run with plain `cargo test`.
+pub(crate) fn find_or_build_release(release: KubernetesRelease, offline: bool) -> anyhow::Result<PathBuf> {
+    let module = Module::kubernetes(release)?;
     let dir = match found(&TOOLS, &module.version) {
         Some(dir) => dir,
         None => cached(&module, "control plane", &TOOLS, offline)?,
     };
-    let pointer = cargo::target_dir()?.join("control-plane.path");
-    std::fs::write(&pointer, format!("{}\n", dir.display()))
-        .with_context(|| format!("could not write {}", pointer.display()))?;
+    if release == KubernetesRelease::default() {
+        let pointer = cargo::target_dir()?.join("control-plane.path");
+        std::fs::write(&pointer, format!("{}\n", dir.display()))
+            .with_context(|| format!("could not write {}", pointer.display()))?;
+    }
     Ok(dir)
 }
 
@@ -158,11 +170,18 @@ fn unfit(dir: &Path, tool: &Tool, version: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use clap::ValueEnum as _;
+
     use super::*;
 
     #[test]
-    fn the_version_is_read_from_the_module_file() {
-        assert_eq!(minor_prefix(&Module::kubernetes().unwrap().version), "1.36.");
+    fn each_release_has_a_module_file_with_its_version() {
+        for release in KubernetesRelease::value_variants() {
+            let name = release.to_possible_value().unwrap().get_name().to_owned();
+            assert_eq!(minor_prefix(&Module::kubernetes(*release).unwrap().version), format!("{name}."));
+        }
+        let default = KubernetesRelease::default().to_possible_value().unwrap();
+        assert_eq!(default.get_name(), "1.36");
     }
 
     #[test]

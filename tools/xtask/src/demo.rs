@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use anyhow::Context as _;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
-use crate::control_plane::{contour, envoy, keycloak, oidc_provider};
+use crate::control_plane::{KubernetesRelease, contour, envoy, keycloak, oidc_provider};
 use crate::image::Profile;
 use crate::test::{CERT_MANAGER_ENV, YQ_ENV};
 use crate::{cargo, control_plane, disk, image, node};
@@ -150,7 +150,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             let mut command = Command::new(demo);
             command.args(["--node", name]).arg("--image").arg(built.path);
             if !node::runs(&bins.join("pinniped-node"), name) {
-                let tools = control_plane::node_tools::find_or_build(args.offline)?;
+                let tools =
+                    control_plane::node_tools::find_or_build(KubernetesRelease::default(), args.offline)?;
                 command.arg("--node-tools").arg(tools);
             }
             command

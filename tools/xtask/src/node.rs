@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
+use crate::control_plane::KubernetesRelease;
 use crate::{cargo, control_plane};
 
 /// The default folder of the nodes' state.
@@ -83,7 +84,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         NodeCommand::Up { images, .. } => {
             // Checks before minutes of building whether the machine can run a node.
             cargo::succeed(Command::new(&program).arg("check"), "checking the machine's programs")?;
-            command.arg("--tools").arg(control_plane::node_tools::find_or_build(which.offline)?);
+            command
+                .arg("--tools")
+                .arg(control_plane::node_tools::find_or_build(KubernetesRelease::default(), which.offline)?);
             for image in images {
                 command.arg("--image").arg(image);
             }

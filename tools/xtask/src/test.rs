@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 
-use crate::control_plane::{self, contour, debian, envoy, keycloak, oidc_provider};
+use crate::control_plane::{self, KubernetesRelease, contour, debian, envoy, keycloak, oidc_provider};
 use crate::{cargo, disk, node, suite};
 use run::Job;
 
@@ -55,6 +55,9 @@ pub(crate) struct Args {
     /// Do not access the network, and report missing programs.
     #[arg(long)]
     offline: bool,
+    /// Minor release of Kubernetes for control planes and nodes.
+    #[arg(long, value_enum, default_value_t)]
+    kube: KubernetesRelease,
     /// Number of concurrent test executables. The default is two more than there are processors,
     /// because most tests wait.
     #[arg(long)]
@@ -128,7 +131,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// Builds or finds the programs that the tests of these packages use, and returns the environment
 /// variables that name them.
 fn programs(args: &Args, packages: &[String], target: &Path) -> anyhow::Result<Vec<(&'static str, PathBuf)>> {
-    let tools = control_plane::find_or_build(args.offline)?;
+    let tools = control_plane::find_or_build_release(args.kube, args.offline)?;
     let mut build = cargo::cargo(args.offline);
     build.args(["build", "--workspace", "--bins"]);
     cargo::succeed(&mut build, "building the programs")?;
@@ -266,7 +269,7 @@ fn node_tools(args: &Args, target: &Path) -> anyhow::Result<Option<PathBuf>> {
         eprintln!("note: tests with a real node are skipped: {why}");
         return Ok(None);
     }
-    control_plane::node_tools::find_or_build(args.offline).map(Some)
+    control_plane::node_tools::find_or_build(args.kube, args.offline).map(Some)
 }
 
 /// Returns Debian's programs, if they are available.
@@ -367,6 +370,7 @@ mod tests {
             fast: false,
             require_all: false,
             offline: true,
+            kube: KubernetesRelease::default(),
             jobs: None,
             rest: rest.iter().map(|arg| (*arg).to_owned()).collect(),
         };
@@ -405,6 +409,7 @@ mod tests {
             fast: false,
             require_all: false,
             offline: true,
+            kube: KubernetesRelease::default(),
             jobs: None,
             rest: rest.iter().map(|arg| (*arg).to_owned()).collect(),
         };

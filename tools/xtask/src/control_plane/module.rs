@@ -10,6 +10,32 @@ use crate::cargo;
 /// Flags that affect the programs; part of the cache's key.
 pub(super) const FLAGS: [&str; 2] = ["-trimpath", "-mod=readonly"];
 
+/// A minor release of Kubernetes whose programs can be built here. Each has a Go module.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum KubernetesRelease {
+    #[value(name = "1.33")]
+    V1_33,
+    #[value(name = "1.34")]
+    V1_34,
+    #[value(name = "1.35")]
+    V1_35,
+    /// The pinned release, which everything uses unless a flag selects another one.
+    #[default]
+    #[value(name = "1.36")]
+    V1_36,
+}
+
+impl KubernetesRelease {
+    fn folder(self) -> &'static str {
+        match self {
+            Self::V1_33 => "tools/third-party/control-plane-1.33",
+            Self::V1_34 => "tools/third-party/control-plane-1.34",
+            Self::V1_35 => "tools/third-party/control-plane-1.35",
+            Self::V1_36 => "tools/third-party/control-plane",
+        }
+    }
+}
+
 /// A Go module whose programs are built here.
 pub(super) struct Module {
     /// Its folder.
@@ -28,8 +54,8 @@ pub(super) struct Module {
 
 impl Module {
     /// Returns the module of the control plane and of the node's own programs.
-    pub(super) fn kubernetes() -> anyhow::Result<Self> {
-        let dir = cargo::root().join("tools/third-party/control-plane");
+    pub(super) fn kubernetes(release: KubernetesRelease) -> anyhow::Result<Self> {
+        let dir = cargo::root().join(release.folder());
         let version = required_version(&dir, "k8s.io/kubernetes")?;
         Ok(Self {
             dir,

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 
 use super::build::source_dir;
 use super::cache::{self, cached};
-use super::module::Module;
+use super::module::{KubernetesRelease, Module};
 use super::{TOOLS, Tool, found};
 
 const fn kubernetes(name: &'static str, package: &'static str) -> Tool {
@@ -29,8 +29,8 @@ const PAUSE_VERSION: &str = "3.10.2";
 
 /// Returns the folder with all programs. It contains links to files in the folders in which they
 /// were built: another version of a program results in another folder.
-pub(crate) fn find_or_build(offline: bool) -> anyhow::Result<PathBuf> {
-    let kube = Module::kubernetes()?;
+pub(crate) fn find_or_build(release: KubernetesRelease, offline: bool) -> anyhow::Result<PathBuf> {
+    let kube = Module::kubernetes(release)?;
     let all: Vec<Tool> = TOOLS.into_iter().chain(NODE).collect();
     let programs = match found(&all, &kube.version) {
         Some(dir) => dir,

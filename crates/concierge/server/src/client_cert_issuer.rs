@@ -26,6 +26,9 @@ pub enum IssuerError {
     /// The cluster's signer issued no certificate.
     #[error(transparent)]
     Signing(#[from] SigningError),
+    /// The task that requests the certificate ended, because the program is stopping.
+    #[error("the request for a certificate was interrupted: {0}")]
+    Interrupted(#[from] tokio::task::JoinError),
     /// Too many requests to the cluster's signer are open. A retry succeeds later.
     #[error("too many CertificateSigningRequests are open")]
     Busy,
@@ -146,6 +149,26 @@ pub async fn issue(
     Err(IssuersError(refusals))
 }
 
+/// An issuer without a certificate, for tests: each call returns this error.
+#[cfg(test)]
+pub(crate) struct FailingIssuer(pub(crate) fn() -> IssuerError);
+
+#[cfg(test)]
+impl ClientCertIssuer for FailingIssuer {
+    fn name(&self) -> &str {
+        "signer"
+    }
+
+    fn issue<'a>(
+        &'a self,
+        _subject: &'a ClientSubject,
+        _lifetime: Duration,
+        _now: Timestamp,
+    ) -> BoxFuture<'a, Result<IssuedPair, IssuerError>> {
+        Box::pin(async { Err(self.0()) })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use pinniped_pki::CertificateAuthority;
@@ -167,34 +190,16 @@ mod tests {
         Arc::new(CertificateStoreIssuer::new(store))
     }
 
-    /// An issuer without a certificate.
-    struct Fails(fn() -> IssuerError);
-
-    impl ClientCertIssuer for Fails {
-        fn name(&self) -> &str {
-            "signer"
-        }
-
-        fn issue<'a>(
-            &'a self,
-            _subject: &'a ClientSubject,
-            _lifetime: Duration,
-            _now: Timestamp,
-        ) -> BoxFuture<'a, Result<IssuedPair, IssuerError>> {
-            Box::pin(async { Err(self.0()) })
-        }
-    }
-
     #[tokio::test]
     async fn an_issuer_that_is_not_in_use_is_not_mentioned_and_a_busy_one_is_the_last() {
-        let off = || Arc::new(Fails(|| IssuerError::NotInUse)) as Arc<dyn ClientCertIssuer>;
-        let busy = || Arc::new(Fails(|| IssuerError::Busy)) as Arc<dyn ClientCertIssuer>;
+        let off = || Arc::new(FailingIssuer(|| IssuerError::NotInUse)) as Arc<dyn ClientCertIssuer>;
+        let busy = || Arc::new(FailingIssuer(|| IssuerError::Busy)) as Arc<dyn ClientCertIssuer>;
         let error = issue_with(&[off(), issuer("a", false)]).await.expect_err("empty");
         assert!(
             error.to_string().starts_with("a failed to issue client cert: ") && !error.is_busy(),
             "{error}"
         );
-        assert_eq!(issue_with(&[off()]).await.expect_err("nobody").to_string(), "failed to issue cert");
+        assert_eq!(issue_with(&[off()]).await.expect_err("no issuer").to_string(), "failed to issue cert");
         issue_with(&[off(), issuer("a", true)]).await.expect("a certificate");
         issue_with(&[issuer("a", true), busy()]).await.expect("a certificate");
         let error = issue_with(&[busy(), issuer("a", true)]).await.expect_err("busy");
@@ -222,7 +227,7 @@ mod tests {
 
     #[tokio::test]
     async fn every_error_names_its_issuer() {
-        assert_eq!(issue_with(&[]).await.expect_err("nobody").to_string(), "failed to issue cert");
+        assert_eq!(issue_with(&[]).await.expect_err("no issuer").to_string(), "failed to issue cert");
         let empty = "could not load CA: tls: failed to find any PEM data in certificate input";
         assert_eq!(
             issue_with(&[issuer("a", false)]).await.expect_err("empty").to_string(),

@@ -57,8 +57,15 @@ impl ClientCertIssuer for CertificateSigningRequestIssuer {
             if !self.switch.is_on() {
                 return Err(IssuerError::NotInUse);
             }
-            let _permit = self.permit(&subject.username).await?;
-            Ok(self.signing.sign(subject, lifetime).await?)
+            let permit = self.permit(&subject.username).await?;
+            let (signing, subject) = (self.signing.clone(), subject.clone());
+            // A task of its own: a client that disconnects drops its login, but the request in the
+            // cluster stays open until it is deleted, and holds the permit for as long.
+            let signed = tokio::spawn(async move {
+                let _permit = permit;
+                signing.sign(&subject, lifetime).await
+            });
+            Ok(signed.await??)
         })
     }
 }
@@ -105,7 +112,10 @@ mod tests {
 
     async fn log_in(issuer: &CertificateSigningRequestIssuer, username: &str) -> IssuerError {
         let subject = ClientSubject { username: username.to_owned(), ..ClientSubject::default() };
-        issuer.issue(&subject, Duration::from_secs(300), Timestamp::now()).await.expect_err("nobody signs")
+        issuer
+            .issue(&subject, Duration::from_secs(300), Timestamp::now())
+            .await
+            .expect_err("the signer does not respond")
     }
 
     #[tokio::test(start_paused = true)]
@@ -142,6 +152,18 @@ mod tests {
         let busy = greedy.iter().filter(|error| matches!(error, IssuerError::Busy)).count();
         assert_eq!(greedy.len() - busy, 12, "the others gave up before a request was closed");
         assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+        assert_eq!(open.load(Ordering::SeqCst), 0, "no request is left");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn logins_whose_clients_disconnect_keep_their_permits_and_delete_their_requests() {
+        let (issuer, open) = silent();
+        for _ in 0..40 {
+            let login = log_in(&issuer, "greedy");
+            tokio::time::timeout(Duration::from_millis(10), login).await.expect_err("the client disconnects");
+        }
+        assert_eq!(open.load(Ordering::SeqCst), 12);
+        tokio::time::sleep(Duration::from_secs(30)).await;
         assert_eq!(open.load(Ordering::SeqCst), 0, "no request is left");
     }
 }

@@ -4,9 +4,7 @@ use std::task::Poll;
 
 use futures::future::BoxFuture;
 use pinniped_concierge_authentication::registry::{AuthenticateError, TokenAuthenticator};
-use pinniped_pki::{
-    Certificate, CertificateAuthority, CertificateStore, ClientSubject, IssuedPair, Validity,
-};
+use pinniped_pki::{Certificate, CertificateAuthority, CertificateStore, Validity};
 
 use pinniped_concierge_api::login::{CredentialType, ImpersonatedUser};
 use pinniped_concierge_api::names::STORE_IMPERSONATION_SIGNER;
@@ -14,7 +12,7 @@ use pinniped_kube_request::identity::User;
 use pinniped_secret::text::SecretString;
 
 use super::*;
-use crate::client_cert_issuer::{CertificateStoreIssuer, IssuerError};
+use crate::client_cert_issuer::{CertificateStoreIssuer, FailingIssuer, IssuerError};
 use crate::token_issuer::tests::Off;
 use crate::token_issuer::{IssuedToken, TokenIssuerError};
 
@@ -254,24 +252,6 @@ async fn failures_are_equal_for_the_client_and_differ_in_the_audit_log() {
     }
 }
 
-/// An issuer with too many open requests.
-struct Busy;
-
-impl ClientCertIssuer for Busy {
-    fn name(&self) -> &str {
-        "signer"
-    }
-
-    fn issue<'a>(
-        &'a self,
-        _subject: &'a ClientSubject,
-        _lifetime: Duration,
-        _now: Timestamp,
-    ) -> BoxFuture<'a, Result<IssuedPair, IssuerError>> {
-        Box::pin(async { Err(IssuerError::Busy) })
-    }
-}
-
 #[tokio::test]
 async fn a_login_whose_issuer_is_busy_gets_429_and_an_audit_event() {
     let lines = Arc::new(Mutex::new(Vec::new()));
@@ -281,7 +261,7 @@ async fn a_login_whose_issuer_is_busy_gets_429_and_an_audit_event() {
     let authenticator = Arc::new(FixedResult(case.result.clone()));
     let (mut exchange, request) = exchange(case, authenticator, audit);
     // The certificate of another issuer would not be accepted by the server that the client uses.
-    exchange.issuers.insert(0, Arc::new(Busy));
+    exchange.issuers.insert(0, Arc::new(FailingIssuer(|| IssuerError::Busy)));
     let refused = exchange.run(request, &client("10.0.0.1"), "audit-1", now()).await.expect_err("it is busy");
     assert_eq!(refused.code, 429);
     let lines = lines.lock().expect("lock").clone();

@@ -24,7 +24,7 @@ const NODE: [Tool; 3] = [
 const COREDNS: [Tool; 1] =
     [Tool { name: "coredns", package: ".", version_args: &["-version"], version: None }];
 const PAUSE: &str = "pause";
-/// The version of its source in Kubernetes' own module, and of the image of this release's kubeadm.
+/// The version in its output and in the name of its image, as in kubeadm of the pinned release.
 const PAUSE_VERSION: &str = "3.10.2";
 
 /// Returns the folder with all programs. It contains links to files in the folders in which they

@@ -1,5 +1,5 @@
 //! Decides which requests the leader deletes: those whose login ended without deleting them,
-//! because its client disconnected or its pod was terminated.
+//! because its pod was terminated or the deletion failed.
 
 use std::time::{Duration, Instant};
 

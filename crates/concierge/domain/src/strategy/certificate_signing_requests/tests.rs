@@ -144,9 +144,9 @@ fn a_probe_that_is_signed_makes_the_strategy_ready_with_the_address_of_the_api_s
 #[test]
 fn a_failed_probe_is_reported_and_repeated_every_30_seconds() {
     let mut leader = Leader::new(Mode::Enabled, vec![]);
-    leader.probed(0, Err("nobody signs"));
-    assert_eq!(leader.decide(0), "Error ErrorDuringSetup nobody signs Some(30s)");
-    assert_eq!(leader.decide(29), "Error ErrorDuringSetup nobody signs Some(1s)");
+    leader.probed(0, Err("the signer fails"));
+    assert_eq!(leader.decide(0), "Error ErrorDuringSetup the signer fails Some(30s)");
+    assert_eq!(leader.decide(29), "Error ErrorDuringSetup the signer fails Some(1s)");
     assert_eq!(leader.decide(30), "probe");
 }
 
@@ -157,13 +157,13 @@ fn in_mode_auto_a_failure_removes_the_entry_and_the_next_probe_comes_later_each_
     let mut second = 0;
     for interval in [30, 60, 120, 240, 480, 600, 600] {
         assert_eq!(leader.decide(second), "probe");
-        leader.probed(second, Err("nobody signs"));
+        leader.probed(second, Err("the signer fails"));
         assert_eq!(leader.decide(second), format!("off Some({interval}s)"));
         second += interval;
     }
     leader.probed(second, Ok(()));
     assert!(leader.decide(second).starts_with("Success Listening"));
-    leader.probed(second, Err("nobody signs"));
+    leader.probed(second, Err("the signer fails"));
     assert_eq!(leader.decide(second), "off Some(30s)");
     leader.address = Err(UnknownAddress(AddressError::Incomplete));
     assert_eq!(leader.decide(second), "off None");

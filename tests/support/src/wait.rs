@@ -5,6 +5,9 @@ use std::time::{Duration, Instant};
 
 /// Pause between two checks.
 const PAUSE: Duration = Duration::from_millis(50);
+/// How long a check that began before the deadline may continue after it. A check that waits
+/// forever fails its test instead of keeping the whole run.
+const LONGEST_AFTER_DEADLINE: Duration = Duration::from_secs(120);
 
 /// Calls `look` repeatedly until it returns `Some`, and returns the value.
 ///
@@ -27,7 +30,9 @@ where
 {
     let start = Instant::now();
     loop {
-        match look().await {
+        let limit = deadline.saturating_sub(start.elapsed()) + LONGEST_AFTER_DEADLINE;
+        let checked = tokio::time::timeout(limit, look()).await;
+        match checked.unwrap_or_else(|_| Err(anyhow::anyhow!("a check did not end in {limit:?}"))) {
             Ok(found) => return Ok(found),
             Err(err) if start.elapsed() >= deadline => {
                 return Err(err.context(format!("waited {:.1} s for {what}", start.elapsed().as_secs_f64())));

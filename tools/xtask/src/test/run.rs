@@ -2,12 +2,14 @@
 //!
 //! A test that uses a control plane mostly waits, so executables run concurrently. Each has its own
 //! network namespace, so their ports do not clash. The output of each is written to a file and
-//! printed as a whole when the executable has finished.
+//! printed as a whole when the executable has finished. An executable that prints nothing for a long
+//! time is terminated, so that its output shows which test hangs.
 
 use std::collections::VecDeque;
 use std::fs::File;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{ExitStatus, Stdio};
+use std::process::{Child, ExitStatus, Stdio};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
@@ -17,6 +19,11 @@ use super::executables::Executable;
 
 /// The interval at which the names of the running executables are printed.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(60);
+/// The interval at which a running executable is checked.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// How long an executable may print nothing. The longest test takes five minutes on two processors,
+/// and half as long again beside other work.
+const LONGEST_SILENCE: Duration = Duration::from_secs(15 * 60);
 /// The number of tests in the list of the slowest ones.
 const SLOWEST: usize = 10;
 
@@ -115,12 +122,39 @@ fn run_one(job: Job, environment: &[(&str, PathBuf)], logs: &Path) -> anyhow::Re
     let mut command = executable.command();
     command.args(&args).stdin(Stdio::null()).stdout(output).stderr(errors);
     command.envs(environment.iter().map(|(name, value)| (name, value)));
-    let status =
-        command.status().with_context(|| format!("could not start {}", executable.path.display()))?;
+    let child = command.spawn().with_context(|| format!("could not start {}", executable.path.display()))?;
+    let status = wait(child, &log, LONGEST_SILENCE)?;
     let output = std::fs::read(&log).with_context(|| format!("could not read {}", log.display()))?;
     let output = String::from_utf8_lossy(&output).into_owned();
     let tests = output.lines().filter_map(timed_test).collect();
     Ok(Finished { name, status, duration: started.elapsed(), tests, output })
+}
+
+/// Waits until a process exits. If its log does not grow for `longest_silence`, terminates the
+/// process and says so in the log. What the process started ends with it, because its guardian sees
+/// the end.
+fn wait(mut child: Child, log: &Path, longest_silence: Duration) -> anyhow::Result<ExitStatus> {
+    let size = || std::fs::metadata(log).map_or(0, |metadata| metadata.len());
+    let (mut last_size, mut last_growth) = (size(), Instant::now());
+    loop {
+        if let Some(status) = child.try_wait().context("could not wait for a test executable")? {
+            return Ok(status);
+        }
+        let now = size();
+        if now != last_size {
+            (last_size, last_growth) = (now, Instant::now());
+        } else if last_growth.elapsed() >= longest_silence {
+            let pid = rustix::process::Pid::from_child(&child);
+            rustix::process::kill_process(pid, rustix::process::Signal::TERM)
+                .context("could not terminate a test executable that hangs")?;
+            let status = child.wait().context("could not wait for a test executable")?;
+            let mut log = File::options().append(true).open(log).context("could not write to a log")?;
+            let minutes = longest_silence.as_secs() / 60;
+            writeln!(log, "\nerror: terminated, because no test finished for {minutes} minutes")?;
+            return Ok(status);
+        }
+        std::thread::sleep(CHECK_INTERVAL);
+    }
 }
 
 /// Parses name and duration from a line such as `test a::b ... ok <1.234s>`.
@@ -154,6 +188,22 @@ pub(super) fn report(finished: &[Finished]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn start(script: &str, log: &Path) -> Child {
+        let output = File::create(log).unwrap();
+        std::process::Command::new("sh").args(["-c", script]).stdout(output).spawn().unwrap()
+    }
+
+    #[test]
+    fn an_executable_that_prints_nothing_is_terminated_and_its_output_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("log");
+        let hanging = start("echo test one; exec sleep 1000", &log);
+        assert!(!wait(hanging, &log, Duration::from_secs(1)).unwrap().success());
+        let text = std::fs::read_to_string(&log).unwrap();
+        assert!(text.starts_with("test one\n\nerror: terminated"), "{text}");
+        assert!(wait(start("echo test two", &log), &log, LONGEST_SILENCE).unwrap().success());
+    }
 
     #[test]
     fn durations_come_from_the_lines_of_finished_tests() {

@@ -55,11 +55,11 @@ pub trait Environment: Debug + Sync {
     /// Returns an error when the name cannot be set.
     fn set_host(&self, name: &str, ip: IpAddr) -> anyhow::Result<()>;
 
-    /// Returns the API server's audit events, oldest first.
+    /// Returns the API server's audit events whose JSON contains `text`, oldest first.
     ///
     /// # Errors
     /// Returns an error when there is no audit log, or when it cannot be read.
-    fn audit_events(&self) -> anyhow::Result<Vec<serde_json::Value>>;
+    fn audit_events(&self, text: &str) -> anyhow::Result<Vec<serde_json::Value>>;
 
     /// An image for containers that do nothing, if there are nodes that run containers.
     fn idle_image(&self) -> Option<String>;
@@ -173,8 +173,8 @@ impl Environment for World {
         World::set_host(self, name, ip)
     }
 
-    fn audit_events(&self) -> anyhow::Result<Vec<serde_json::Value>> {
-        self.control_plane().audit_events()
+    fn audit_events(&self, text: &str) -> anyhow::Result<Vec<serde_json::Value>> {
+        self.control_plane().audit_events(text)
     }
 
     fn idle_image(&self) -> Option<String> {

@@ -23,7 +23,7 @@ use crate::certs::{Authority, Pair};
 use crate::guardian::{Ending, Guardian, Process, signal_group};
 use crate::kubectl::Kubectl;
 use crate::prepared::{self, Prepared};
-use crate::{tools, wait};
+use crate::{audit_log, tools, wait};
 
 /// The range of ClusterIPs.
 pub const SERVICE_RANGE: &str = "10.96.0.0/16";
@@ -361,30 +361,27 @@ impl ControlPlane {
         tail(&self.log_file(name), lines)
     }
 
-    /// Returns the events of the API server's audit log so far, oldest first. The level is
-    /// Metadata, and RequestResponse for the reviews of `authentication.k8s.io` and
-    /// `authorization.k8s.io` except for token contents.
+    /// Returns the events of the API server's audit log so far whose JSON contains `text`, oldest
+    /// first. The level is Metadata, and RequestResponse for the reviews of `authorization.k8s.io`.
     ///
     /// # Errors
     /// Returns an error when the log cannot be read.
-    pub fn audit_events(&self) -> anyhow::Result<Vec<serde_json::Value>> {
-        let text =
-            std::fs::read_to_string(self.dir.join("audit.log")).context("could not read the audit log")?;
-        // The last line may be incomplete.
-        Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+    pub fn audit_events(&self, text: &str) -> anyhow::Result<Vec<serde_json::Value>> {
+        audit_log::events(&self.dir.join("audit.log"), text)
     }
 
-    /// Waits for an audit event for which `fits` returns true.
+    /// Waits for an audit event whose JSON contains `text` and for which `fits` returns true.
     ///
     /// # Errors
     /// Returns an error after 10 s.
     pub async fn await_audit_event(
         &self,
         what: &str,
+        text: &str,
         fits: impl Fn(&serde_json::Value) -> bool,
     ) -> anyhow::Result<serde_json::Value> {
         wait::until(Duration::from_secs(10), what, async || {
-            self.audit_events().ok()?.into_iter().find(|e| fits(e))
+            self.audit_events(text).ok()?.into_iter().find(|e| fits(e))
         })
         .await
     }

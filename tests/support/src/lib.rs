@@ -25,7 +25,7 @@
 //! })
 //! .await?;
 //! let of_test = |event: &serde_json::Value| event["objectRef"]["namespace"] == "my-test";
-//! world.control_plane().await_audit_event("the read", of_test).await?;
+//! world.control_plane().await_audit_event("the read", "my-test", of_test).await?;
 //!
 //! // Pods of the product, from manifests. They need namespaces, so the test may be skipped (the
 //! // skip is recorded; `cargo xtask test --require-all` turns it into a failure).
@@ -48,6 +48,7 @@
 #![forbid(unsafe_code)]
 
 pub mod attacks;
+pub mod audit_log;
 pub mod browser;
 pub mod certs;
 pub mod cgroup;

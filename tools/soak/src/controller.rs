@@ -147,7 +147,7 @@ async fn is_reconciled(installed: &Installed, admin: &Api<DynamicObject>) -> any
 /// Checks in the API server's audit log that all requests through the proxy to the namespace came
 /// from the controller's user. Returns the number of requests.
 fn as_itself(installed: &Installed) -> anyhow::Result<usize> {
-    let events = installed.world.control_plane().audit_events()?;
+    let events = installed.world.control_plane().audit_events("")?;
     let mut count = 0;
     for event in &events {
         if event["user"]["username"] != PROXY_ACCOUNT || event["objectRef"]["namespace"] != NAMESPACE {

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::Context as _;
 use pinniped_node::{Node, PAUSE};
+use pinniped_test_support::audit_log;
 use pinniped_test_support::kubectl::Kubectl;
 
 use super::{Environment, Running, log_file};
@@ -76,12 +77,8 @@ impl Environment for OnNode<'_> {
         self.node.set_host(name, ip)
     }
 
-    fn audit_events(&self) -> anyhow::Result<Vec<serde_json::Value>> {
-        let file = self.node.layout().logs().join("audit.log");
-        let log =
-            std::fs::read_to_string(&file).with_context(|| format!("could not read {}", file.display()))?;
-        // The last line may be incomplete.
-        Ok(log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+    fn audit_events(&self, text: &str) -> anyhow::Result<Vec<serde_json::Value>> {
+        audit_log::events(&self.node.layout().logs().join("audit.log"), text)
     }
 
     fn idle_image(&self) -> Option<String> {

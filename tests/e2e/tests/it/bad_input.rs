@@ -203,7 +203,7 @@ async fn a_missing_permission_is_reported_once_and_affects_only_what_needs_it() 
     // The controller retries repeatedly and logs the failure once.
     let group = format!("authentication.concierge.{}", own.suffix);
     let waited = wait::until(TIME_LIMIT, "a second try", async || {
-        let events = own.world.control_plane().audit_events().ok()?;
+        let events = own.world.control_plane().audit_events(&group).ok()?;
         let refused = |event: &&Value| {
             event["objectRef"]["apiGroup"] == group.as_str()
                 && event["objectRef"]["resource"] == "jwtauthenticators"

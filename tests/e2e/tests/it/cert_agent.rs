@@ -197,7 +197,7 @@ async fn allow_exec(installed: &Installed, verbs: &Value) -> anyhow::Result<()> 
 
 /// Returns how often an exec of the Concierge was refused.
 fn refused_execs(installed: &Installed) -> anyhow::Result<usize> {
-    let events = installed.world().control_plane().audit_events()?;
+    let events = installed.world().control_plane().audit_events(ACCOUNT)?;
     let denied = |event: &&Value| {
         event["user"]["username"] == ACCOUNT
             && event["objectRef"]["subresource"] == "exec"

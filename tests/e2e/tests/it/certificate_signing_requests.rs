@@ -211,7 +211,7 @@ async fn certificates_are_accepted(installation: &Installation) {
     // Each login has a request of its own, and all of them are deleted.
     assert_eq!(installation.requests().await, "");
     let account = format!("system:serviceaccount:{APP}:{APP}");
-    let events = installation.own.world.control_plane().audit_events().unwrap();
+    let events = installation.own.world.control_plane().audit_events("certificatesigningrequests").unwrap();
     let count = |verb: &str, subresource: Value| {
         let fits = |event: &&Value| {
             event["user"]["username"] == account.as_str()

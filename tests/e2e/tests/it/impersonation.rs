@@ -297,7 +297,9 @@ fn sha256_hex(bytes: &[u8]) -> String {
 async fn audited(installed: &Installed, user_agent: &str) -> Value {
     let control_plane = installed.world().control_plane();
     control_plane
-        .await_audit_event(&format!("the request of {user_agent}"), |e| e["userAgent"] == user_agent)
+        .await_audit_event(&format!("the request of {user_agent}"), user_agent, |e| {
+            e["userAgent"] == user_agent
+        })
         .await
         .unwrap()
 }

@@ -77,7 +77,7 @@ async fn an_informer_of_client_go_misses_nothing_even_when_the_proxy_is_killed()
 async fn listed_by_watching(installed: &Installed, informer: &Informer) -> anyhow::Result<()> {
     let control_plane = installed.world().control_plane();
     let event = control_plane
-        .await_audit_event("a watch with initial events", |event| {
+        .await_audit_event("a watch with initial events", &informer.agent, |event| {
             event["userAgent"] == informer.agent.as_str() && event["verb"] == "watch"
         })
         .await?;
@@ -91,7 +91,7 @@ async fn listed_by_watching(installed: &Installed, informer: &Informer) -> anyho
 
 /// Returns the requests of this informer to the API server.
 fn of(installed: &Installed, informer: &Informer) -> anyhow::Result<Vec<Value>> {
-    let events = installed.world().control_plane().audit_events()?;
+    let events = installed.world().control_plane().audit_events(&informer.agent)?;
     Ok(events.into_iter().filter(|event| event["userAgent"] == informer.agent.as_str()).collect())
 }
 

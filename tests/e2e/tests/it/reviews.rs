@@ -85,7 +85,7 @@ impl Connection {
 
 /// Returns every completed review of this user so far.
 fn reviews_of(installed: &Installed, user: &str) -> Vec<Value> {
-    let events = installed.world().control_plane().audit_events().unwrap();
+    let events = installed.world().control_plane().audit_events("subjectaccessreviews").unwrap();
     let is_review = |event: &Value| {
         event["objectRef"]["resource"] == "subjectaccessreviews"
             && event["stage"] == "ResponseComplete"
@@ -370,7 +370,8 @@ async fn a_review_has_the_attributes_that_the_api_server_reads() {
                 "refused"
             );
             let log = installed.world().control_plane();
-            let read = log.await_audit_event(target, |event| event["auditID"] == id.as_str()).await?;
+            let read =
+                log.await_audit_event(target, id.as_str(), |event| event["auditID"] == id.as_str()).await?;
             Ok((reviews_of(&installed, &user).pop(), read))
         })
         .await

@@ -122,7 +122,8 @@ async fn assert_audit(world: &World) -> anyhow::Result<()> {
             && event["impersonatedUser"]["groups"] == json!(["group-for-mtls", "system:authenticated"])
             && event["responseStatus"]["code"] == 200
     };
-    let event = world.control_plane().await_audit_event("the user's listing", listing).await?;
+    let event =
+        world.control_plane().await_audit_event("the user's listing", "group-for-mtls", listing).await?;
     assert_eq!(event["user"]["username"], PROXY_ACCOUNT);
     assert_eq!(event["sourceIPs"].as_array().map(Vec::len), Some(1), "a forwarded address was passed on");
     Ok(())

@@ -24,7 +24,7 @@ async fn the_audit_log_contains_user_verb_and_object() {
     assert!(maps.get_opt("audit-me").await.unwrap().is_none());
     let event = world
         .control_plane()
-        .await_audit_event("the read", |event| event["objectRef"]["name"] == "audit-me")
+        .await_audit_event("the read", "audit-me", |event| event["objectRef"]["name"] == "audit-me")
         .await
         .unwrap();
     assert_eq!(event["user"]["username"], "kubernetes-admin");

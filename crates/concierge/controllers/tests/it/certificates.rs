@@ -181,7 +181,7 @@ impl Scenario {
 fn written(control_plane: &ControlPlane, install: &Install) -> anyhow::Result<Vec<String>> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let mut writes = Vec::new();
-    for event in control_plane.audit_events()? {
+    for event in control_plane.audit_events(&install.account)? {
         let object = &event["objectRef"];
         if event["impersonatedUser"]["username"] != *install.account
             || object["namespace"] != *install.namespace

@@ -19,7 +19,7 @@ fn writes(plane: &ControlPlane, user: &str, namespace: &str) -> anyhow::Result<u
             && event["objectRef"]["namespace"] == namespace
             && ["update", "patch", "create", "delete"].iter().any(|verb| event["verb"] == *verb)
     };
-    Ok(plane.audit_events()?.iter().filter(|event| is_write(event)).count())
+    Ok(plane.audit_events(user)?.iter().filter(|event| is_write(event)).count())
 }
 
 /// Waits until the two replicas have written statuses this often. The API server records a request
@@ -245,7 +245,7 @@ async fn a_replica_that_may_not_lead_serves_and_writes_nothing() -> anyhow::Resu
         event["impersonatedUser"]["username"] == "follower" && event["objectRef"]["resource"] == "leases"
     };
     wait::until_ok(PATIENCE, "several tries to lead", async || {
-        anyhow::ensure!(plane.audit_events()?.iter().filter(|event| is_attempt(event)).count() > 3);
+        anyhow::ensure!(plane.audit_events("leases")?.iter().filter(|event| is_attempt(event)).count() > 3);
         Ok(())
     })
     .await?;

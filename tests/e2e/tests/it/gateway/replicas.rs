@@ -37,7 +37,7 @@ async fn both_replicas_serve_and_the_leader_alone_writes_statuses() {
     // The requests that the API server received, by pod.
     let account = format!("system:serviceaccount:{APP}:{APP}");
     let mut writers = BTreeSet::new();
-    for event in environment.world.control_plane().audit_events().unwrap() {
+    for event in environment.world.control_plane().audit_events(&account).unwrap() {
         let about = &event["objectRef"];
         let reads = matches!(event["verb"].as_str(), Some("get" | "list" | "watch"));
         if event["user"]["username"] != account.as_str() || reads || about["resource"] == "leases" {
@@ -68,7 +68,7 @@ async fn the_manifest_grants_every_permission_that_the_program_needs() {
     let refused: Vec<Value> = environment
         .world
         .control_plane()
-        .audit_events()
+        .audit_events(&account)
         .unwrap()
         .into_iter()
         .filter(|event| {

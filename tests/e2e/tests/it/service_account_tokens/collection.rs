@@ -118,7 +118,7 @@ async fn a_thousand_unused_identities_are_removed_at_a_limited_rate() {
     // From the API server's own audit log: the number of delete requests in any second.
     let app = tokens.own.app;
     let ours = format!("system:serviceaccount:{app}:{app}");
-    let events = tokens.own.world.control_plane().audit_events().unwrap();
+    let events = tokens.own.world.control_plane().audit_events(&ours).unwrap();
     let mut times: Vec<Timestamp> = events
         .iter()
         .filter(|event| event["user"]["username"].as_str().is_some_and(|user| user.starts_with(&ours)))

@@ -44,9 +44,11 @@ async fn roles_use_constrained_impersonation_where_the_api_server_supports_it() 
             "{response}"
         );
     }
-    let event = tokens.own.world.control_plane().await_audit_event("the request of the user", |event| {
-        event["impersonatedUser"]["username"] == "constrained-user"
-    });
+    let event = tokens.own.world.control_plane().await_audit_event(
+        "the request of the user",
+        "constrained-user",
+        |event| event["impersonatedUser"]["username"] == "constrained-user",
+    );
     let event = event.await.unwrap();
     assert_eq!(event["user"]["username"], account);
     assert_eq!(event["authenticationMetadata"]["impersonationConstraint"], "impersonate:user-info");

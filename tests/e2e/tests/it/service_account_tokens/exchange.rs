@@ -107,9 +107,11 @@ async fn both_audit_logs_contain_the_user_and_the_service_account() {
     audited["uid"] = json!("uid-9");
     let login = tokens.log_in(&audited).await;
     tokens.who_am_i(&login).await;
-    let event = tokens.own.world.control_plane().await_audit_event("the request of the user", |event| {
-        event["impersonatedUser"]["username"] == "exchange-audited"
-    });
+    let event = tokens.own.world.control_plane().await_audit_event(
+        "the request of the user",
+        "exchange-audited",
+        |event| event["impersonatedUser"]["username"] == "exchange-audited",
+    );
     let event = event.await.unwrap();
     let (name, account) = account_of(&login);
     assert_eq!(event["user"]["username"], account);
@@ -227,7 +229,7 @@ async fn a_repeated_login_sends_two_requests() {
     let (name, _) = account_of(&tokens.log_in(&warm).await);
     let calls = || -> Vec<String> {
         let ours = format!("system:serviceaccount:{app}:{app}", app = tokens.own.app);
-        let events = tokens.own.world.control_plane().audit_events().unwrap();
+        let events = tokens.own.world.control_plane().audit_events(&ours).unwrap();
         let about = |event: &Value| {
             let object = &event["objectRef"];
             object["name"].as_str().is_some_and(|found| found.starts_with(&name))

@@ -132,7 +132,7 @@ async fn kubectl_reads_writes_and_watches_as_the_user_and_the_audit_log_has_both
         .own
         .world
         .control_plane()
-        .await_audit_event("the user's change", |event| {
+        .await_audit_event("the user's change", NAME, |event| {
             event["verb"] == "patch" && event["objectRef"]["namespace"] == NAME
         })
         .await

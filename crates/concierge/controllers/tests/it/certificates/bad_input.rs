@@ -73,7 +73,7 @@ async fn certificates_that_change_ten_times_a_second_end_with_the_last_one() -> 
     assert_eq!(scenario.written()?, [""; 0], "Secrets and Services of the Concierge do not change");
     let status_writes = scenario
         .control_plane
-        .audit_events()?
+        .audit_events(&scenario.install.account)?
         .iter()
         .filter(|event| {
             event["impersonatedUser"]["username"] == *scenario.install.account

@@ -315,7 +315,7 @@ async fn certificates_are_checked_under_upstreams_definition_too() -> anyhow::Re
 
     // A condition that is dropped is not written in every pass.
     let status_writes = || -> anyhow::Result<usize> {
-        let events = scenario.control_plane.audit_events()?;
+        let events = scenario.control_plane.audit_events(&scenario.install.account)?;
         let own = |event: &&Value| {
             event["impersonatedUser"]["username"] == *scenario.install.account
                 && event["objectRef"]["resource"] == "credentialissuers"

@@ -55,7 +55,7 @@ pub trait Environment: Debug + Sync {
     /// Returns an error when the name cannot be set.
     fn set_host(&self, name: &str, ip: IpAddr) -> anyhow::Result<()>;
 
-    /// Returns the API server's audit events whose JSON contains `text`, oldest first.
+    /// Returns the API server's audit events that contain `text`, oldest first.
     ///
     /// # Errors
     /// Returns an error when there is no audit log, or when it cannot be read.

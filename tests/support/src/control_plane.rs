@@ -361,8 +361,8 @@ impl ControlPlane {
         tail(&self.log_file(name), lines)
     }
 
-    /// Returns the events of the API server's audit log so far whose JSON contains `text`, oldest
-    /// first. The level is Metadata, and RequestResponse for the reviews of `authorization.k8s.io`.
+    /// Returns the events of the API server's audit log so far that contain `text` in a name or
+    /// value, oldest first. The level is Metadata, and RequestResponse for the reviews of `authorization.k8s.io`.
     ///
     /// # Errors
     /// Returns an error when the log cannot be read.
@@ -370,7 +370,7 @@ impl ControlPlane {
         audit_log::events(&self.dir.join("audit.log"), text)
     }
 
-    /// Waits for an audit event whose JSON contains `text` and for which `fits` returns true.
+    /// Waits for an audit event that contains `text` and for which `fits` returns true.
     ///
     /// # Errors
     /// Returns an error after 10 s.

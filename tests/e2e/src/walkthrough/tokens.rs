@@ -264,7 +264,7 @@ impl Walk<'_> {
     pub async fn show_audit_event(&self) -> anyhow::Result<Value> {
         self.heading("The audit log of the API server");
         let event = wait::until_ok(TIME_LIMIT, "the listing to be in the audit log", async || {
-            let events = self.environment.audit_events("\"pinny\"")?;
+            let events = self.environment.audit_events("pinny")?;
             let listing = |event: &&Value| {
                 event["verb"] == "list"
                     && event["objectRef"]["resource"] == "pods"

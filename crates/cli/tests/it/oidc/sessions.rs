@@ -107,6 +107,14 @@ fn forty_processes_make_one_login_in_one_tab() {
     let args = issuer.args(&[NO_CREDENTIAL_CACHE]);
     let all: Vec<Running> = (0..40).map(|_| desktop.start(&args)).collect();
     let url = desktop.first_opened();
+    // A process that starts after the login refreshes the token, so all of them have to wait for it.
+    for running in &all {
+        wait_for("each process", || {
+            let messages = running.messages();
+            let waits = ["Log in by visiting this link", "Waiting for the login"];
+            waits.iter().any(|text| messages.contains(text)).then_some(())
+        });
+    }
     visit(&url, &issuer.authorize(&url));
     let runs: Vec<_> = all.into_iter().map(Running::finish).collect();
     let first = token(&runs[0]);

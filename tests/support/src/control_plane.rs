@@ -32,18 +32,32 @@ pub const KUBERNETES_SERVICE_IP: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
 /// The common name of the cluster's CA.
 const CA_NAME: &str = "kubernetes-ca";
 const API_SERVER: &str = "kube-apiserver";
+/// The file of [`AnonymousAccess::Paths`].
+const AUTHENTICATION_CONFIG: &str = "authentication-config.json";
 const CONTROLLER_MANAGER: &str = "kube-controller-manager";
 /// Time limit until the control plane is ready. It usually takes five seconds; a machine that
 /// compiles at the same time needs more.
 const READY_WITHIN: Duration = Duration::from_secs(90);
+
+/// The requests without credentials that an API server accepts, as user `system:anonymous`. Others
+/// get 401.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AnonymousAccess {
+    /// All, as by default.
+    Everywhere,
+    /// None: `--anonymous-auth=false`.
+    Nowhere,
+    /// Those for these paths, by an `AuthenticationConfiguration`.
+    Paths(Vec<&'static str>),
+}
 
 /// Parameters of a control plane.
 #[derive(Clone, Debug)]
 pub struct ControlPlaneParams {
     /// Cluster and context name in the kubeconfigs.
     pub cluster_name: String,
-    /// Whether requests without credentials are `system:anonymous`; otherwise they get 401.
-    pub anonymous_auth: bool,
+    /// The requests without credentials that are accepted.
+    pub anonymous_access: AnonymousAccess,
     /// The address that the API server advertises and that its certificate contains besides
     /// 127.0.0.1. Loopback means: advertise nothing and listen on loopback only.
     pub address: IpAddr,
@@ -57,7 +71,7 @@ impl Default for ControlPlaneParams {
     fn default() -> Self {
         Self {
             cluster_name: "pinniped-test".to_owned(),
-            anonymous_auth: true,
+            anonymous_access: AnonymousAccess::Everywhere,
             address: IpAddr::V4(Ipv4Addr::LOCALHOST),
             extra_apiserver_args: Vec::new(),
             extra_controller_manager_args: Vec::new(),
@@ -71,7 +85,7 @@ impl ControlPlaneParams {
     fn are_usual(&self) -> bool {
         let usual = Self::default();
         self.cluster_name == usual.cluster_name
-            && self.anonymous_auth == usual.anonymous_auth
+            && self.anonymous_access == usual.anonymous_access
             && self.extra_apiserver_args.is_empty()
             && self.extra_controller_manager_args.is_empty()
     }
@@ -163,6 +177,15 @@ impl ControlPlane {
         self.launch("etcd", command)?;
 
         std::fs::write(self.dir.join("audit-policy.yaml"), AUDIT_POLICY)?;
+        if let AnonymousAccess::Paths(paths) = &self.params.anonymous_access {
+            let conditions: Vec<_> = paths.iter().map(|path| serde_json::json!({"path": path})).collect();
+            let configuration = serde_json::json!({
+                "apiVersion": "apiserver.config.k8s.io/v1beta1",
+                "kind": "AuthenticationConfiguration",
+                "anonymous": {"enabled": true, "conditions": conditions},
+            });
+            std::fs::write(self.dir.join(AUTHENTICATION_CONFIG), configuration.to_string())?;
+        }
         self.start_api_server()?;
         self.start_controller_manager()
     }
@@ -214,7 +237,13 @@ impl ControlPlane {
         let mut args = APISERVER_ARGS.map(str::to_owned).to_vec();
         args.push(format!("--etcd-servers={etcd}"));
         args.push(format!("--secure-port={}", self.port));
-        args.push(format!("--anonymous-auth={}", self.params.anonymous_auth));
+        match &self.params.anonymous_access {
+            AnonymousAccess::Everywhere => args.push("--anonymous-auth=true".to_owned()),
+            AnonymousAccess::Nowhere => args.push("--anonymous-auth=false".to_owned()),
+            AnonymousAccess::Paths(_) => {
+                args.push(format!("--authentication-config={AUTHENTICATION_CONFIG}"))
+            }
+        }
         args.push(format!("--service-cluster-ip-range={SERVICE_RANGE}"));
         if self.params.address.is_loopback() {
             args.push("--bind-address=127.0.0.1".to_owned());

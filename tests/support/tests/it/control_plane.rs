@@ -1,6 +1,6 @@
 //! Tests of the control plane itself.
 
-use pinniped_test_support::control_plane::{ControlPlane, ControlPlaneParams};
+use pinniped_test_support::control_plane::{AnonymousAccess, ControlPlane, ControlPlaneParams};
 use pinniped_test_support::world::World;
 
 #[tokio::test]
@@ -34,7 +34,8 @@ async fn the_audit_log_contains_user_verb_and_object() {
 
 #[tokio::test]
 async fn anonymous_requests_are_refused_where_anonymous_auth_is_off() {
-    let params = ControlPlaneParams { anonymous_auth: false, ..ControlPlaneParams::default() };
+    let params =
+        ControlPlaneParams { anonymous_access: AnonymousAccess::Nowhere, ..ControlPlaneParams::default() };
     let plane = ControlPlane::start(params).await.unwrap();
     let port: u16 = plane.server().rsplit_once(':').unwrap().1.parse().unwrap();
     let tcp = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();

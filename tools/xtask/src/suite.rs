@@ -11,8 +11,9 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 
 /// Tests of a suite without its name in the path: tests of a package whose path contains another
-/// text, or all of them if the text is empty.
-const MORE: [(&str, &[(&str, &str)]); 2] = [
+/// text (or one of several, separated by spaces), or all of them if the text is empty.
+const MORE: [(&str, &[(&str, &str)]); 4] = [
+    ("apis", &[("pinniped-apiserver", ""), ("pinniped-concierge", ""), ("pinniped-concierge-api", "")]),
     (
         "gateway",
         &[
@@ -35,12 +36,23 @@ const MORE: [(&str, &[(&str, &str)]); 2] = [
             ("pinniped-e2e", "jwt"),
         ],
     ),
+    (
+        "strategies",
+        &[
+            ("pinniped-concierge-domain", "strategy service_account_tokens"),
+            (
+                "pinniped-concierge-controllers",
+                "cert_agent certificate_signing_requests impersonator service_account_tokens",
+            ),
+            ("pinniped-e2e", "cert_agent certificate_signing_requests service_account_tokens walkthrough"),
+        ],
+    ),
 ];
 
 /// A part of a suite that one run of `cargo test` covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
-    /// The text that a test's path contains. Empty means all tests.
+    /// The text that a test's path contains, or several, separated by spaces. Empty means all tests.
     pub(crate) filter: String,
     /// The packages of the tests.
     pub(crate) packages: Vec<String>,
@@ -80,7 +92,8 @@ fn packages(root: &Path, filter: &str) -> anyhow::Result<Vec<String>> {
     }
     anyhow::ensure!(
         !found.is_empty(),
-        "no test has {filter:?} in its path; suites are: certificates, gateway, oidc, service-account-tokens"
+        "no test has {filter:?} in its path; suites are: apis, certificates, gateway, oidc, \
+         service-account-tokens, strategies, switch-in-place"
     );
     Ok(found)
 }
@@ -226,7 +239,9 @@ mod tests {
         let workspace = workspace(&cargo::root()).unwrap();
         for (package, filter) in MORE.iter().flat_map(|(_, more)| *more) {
             let (_, folder) = workspace.iter().find(|(known, _)| known == package).unwrap();
-            assert!(has_tests(folder, filter).unwrap(), "{package} {filter}");
+            for text in filter.split(' ') {
+                assert!(has_tests(folder, text).unwrap(), "{package} {text}");
+            }
         }
     }
 }

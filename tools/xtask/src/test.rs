@@ -237,8 +237,8 @@ impl Args {
         }
         let part = |part: suite::Part| {
             let packages = part.packages.into_iter().flat_map(|package| ["--package".to_owned(), package]);
-            let filter = (!part.filter.is_empty()).then_some(part.filter);
-            [tests()].into_iter().chain(filter).chain(packages).collect()
+            let filters = part.filter.split_whitespace().map(str::to_owned);
+            [tests()].into_iter().chain(filters).chain(packages).collect()
         };
         Ok(suite::parts(&cargo::root(), name)?.into_iter().map(part).collect())
     }

@@ -10,7 +10,8 @@
 //! Third-party programs are fetched or built only for commands that need them: [`debian`]'s for the
 //! tests that compare with them, [`cert_manager`] and [`yq`] for tests and demo of externally
 //! issued certificates, [`contour`] and [`envoy`] for those with another ingress in place of our
-//! gateway, [`keycloak`] and [`oidc_provider`] for logins at an identity provider.
+//! gateway, [`keycloak`] and [`oidc_provider`] for logins at an identity provider, [`helm`] for the
+//! chart.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -29,6 +30,7 @@ pub(crate) mod cert_manager;
 pub(crate) mod contour;
 pub(crate) mod debian;
 pub(crate) mod envoy;
+pub(crate) mod helm;
 pub(crate) mod informer;
 pub(crate) mod keycloak;
 mod module;

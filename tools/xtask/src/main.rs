@@ -8,6 +8,7 @@
 //! cargo xtask test --fast    runs only the tests that need no control plane
 //! cargo xtask world          keeps a control plane ready for tests
 //! cargo xtask demo           runs the walk-through on a real control plane
+//! cargo xtask manifests      renders deploy/ from the chart, or checks that it is rendered
 //! cargo xtask image          builds the container image and prints its content
 //! cargo xtask node           runs a real one-node cluster: up, status, exec, down
 //! cargo xtask bench          runs the benchmarks
@@ -23,6 +24,7 @@ mod demo;
 mod disk;
 mod fuzz;
 mod image;
+mod manifests;
 mod node;
 mod soak;
 mod suite;
@@ -53,6 +55,8 @@ enum Command {
     World(world::Args),
     /// Shows the walk-through: install, configure, log in.
     Demo(demo::Args),
+    /// Renders the manifests and the kustomize base in deploy/ from the chart.
+    Manifests(manifests::Args),
     /// Builds the product's container image without a container daemon.
     Image(image::Args),
     /// Runs a real one-node cluster on this machine, without a container daemon.
@@ -73,6 +77,7 @@ fn main() -> ExitCode {
         Command::Test(args) => test::run(&args),
         Command::World(args) => world::run(&args),
         Command::Demo(args) => demo::run(&args),
+        Command::Manifests(args) => manifests::run(&args),
         Command::Image(args) => image::run(&args),
         Command::Node(args) => node::run(&args),
         Command::Bench(args) => bench::run(&args),

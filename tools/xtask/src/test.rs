@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 
-use crate::control_plane::{self, KubernetesRelease, contour, debian, envoy, keycloak, oidc_provider};
+use crate::control_plane::{self, KubernetesRelease, contour, debian, envoy, helm, keycloak, oidc_provider};
 use crate::{cargo, disk, node, suite};
 use run::Job;
 
@@ -18,6 +18,8 @@ use run::Job;
 const NODE_PACKAGES: [&str; 2] = ["pinniped-node-tests", "pinniped-e2e"];
 /// Packages whose tests use real identity providers.
 const PROVIDER_PACKAGES: [&str; 2] = ["pinniped-e2e", "pinniped-test-support"];
+/// Packages whose tests use a real Helm.
+const HELM_PACKAGES: [&str; 2] = ["pinniped-e2e", "pinniped-manifests"];
 /// The package whose tests use a real informer.
 const E2E_PACKAGE: &str = "pinniped-e2e";
 
@@ -145,6 +147,9 @@ fn programs(args: &Args, packages: &[String], target: &Path) -> anyhow::Result<V
     environment.extend(debian_tools.map(|dir| (debian::ENV, dir)));
     if wants(&[E2E_PACKAGE]) {
         environment.push(("PINNIPED_INFORMER", control_plane::informer::find_or_build(args.offline)?));
+    }
+    if wants(&HELM_PACKAGES) {
+        environment.push((helm::ENV, helm::find_or_build(args.offline)?));
     }
     if wants(&PROVIDER_PACKAGES) {
         environment.extend(keycloak(args)?.map(|dir| (keycloak::ENV, dir)));

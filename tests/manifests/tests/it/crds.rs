@@ -160,15 +160,15 @@ fn every_property_has_a_description_that_differs_from_upstreams() {
 }
 
 #[test]
-fn the_install_file_is_the_concatenation_of_the_definitions() {
+fn the_install_file_has_the_definitions_in_the_order_of_their_files() {
     let mut files: Vec<_> = std::fs::read_dir(documents::path("deploy/crds"))
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     files.sort();
     assert_eq!(files, documents::CRDS);
-    let whole: String = files.iter().map(|file| documents::text(&format!("deploy/crds/{file}"))).collect();
-    assert_eq!(documents::text("deploy/install-pinniped-concierge-crds.yaml"), whole);
+    let whole: Vec<_> = files.iter().map(|file| documents::one(&format!("deploy/crds/{file}"))).collect();
+    assert_eq!(documents::all("deploy/install-pinniped-concierge-crds.yaml"), whole);
 }
 
 pub(crate) fn schema(definition: &Value) -> Value {

@@ -1,5 +1,6 @@
 //! Reads the YAML files of the repository as untyped data.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -22,9 +23,28 @@ pub(crate) fn text(relative: &str) -> String {
 
 /// Returns every non-empty document of a file.
 pub(crate) fn all(relative: &str) -> Vec<Value> {
+    parse(&text(relative), relative)
+}
+
+/// Returns every non-empty document of a text; `what` is its name in messages.
+pub(crate) fn parse(text: &str, what: &str) -> Vec<Value> {
     let documents: Vec<Value> =
-        serde_saphyr::from_multiple(&text(relative)).unwrap_or_else(|error| panic!("{relative}: {error}"));
+        serde_saphyr::from_multiple(text).unwrap_or_else(|error| panic!("{what}: {error}"));
     documents.into_iter().filter(|document| !document.is_null()).collect()
+}
+
+/// Returns objects by kind and name, with the Concierge's configuration parsed.
+pub(crate) fn by_identity(objects: Vec<Value>) -> BTreeMap<String, Value> {
+    let mut found = BTreeMap::new();
+    for mut object in objects {
+        if let Some(text) = object["data"]["pinniped.yaml"].as_str().map(ToOwned::to_owned) {
+            object["data"]["pinniped.yaml"] =
+                serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+        }
+        let identity = identity(&object);
+        assert!(found.insert(identity.clone(), object).is_none(), "{identity} twice");
+    }
+    found
 }
 
 /// Returns the only document of a file.

@@ -1,6 +1,7 @@
-//! Compares our files with upstream's, and our types with our files.
+//! Compares our files with upstream's, our types with our files, and our files with the chart.
 #![expect(clippy::unwrap_used, reason = "a test that cannot continue should stop")]
 
+mod chart;
 mod crds;
 mod difference;
 mod documents;

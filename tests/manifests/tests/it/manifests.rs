@@ -45,10 +45,17 @@ fn concierge() -> BTreeMap<&'static str, Vec<String>> {
                 format!("~ {container}.resources.limits.memory: \"128Mi\" -> \"256Mi\""),
                 format!("~ {container}.resources.requests.cpu: \"100m\" -> \"20m\""),
                 format!("~ {container}.resources.requests.memory: \"128Mi\" -> \"32Mi\""),
+                // Names for the ports, here and in the Services.
+                format!(
+                    "+ {container}.ports = [{{\"containerPort\":10250,\"name\":\"api\",\"protocol\":\"TCP\"}},\
+                     {{\"containerPort\":8444,\"name\":\"proxy\",\"protocol\":\"TCP\"}}]"
+                ),
                 // The grace period of open streams depends on this value, so the manifest sets it.
                 "+ .spec.template.spec.terminationGracePeriodSeconds = 30".to_owned(),
             ],
         ),
+        ("Service pinniped-concierge/pinniped-concierge-api", named_port("api", 10250)),
+        ("Service pinniped-concierge/pinniped-concierge-proxy", named_port("proxy", 8444)),
         (
             "ClusterRole pinniped-concierge-aggregated-api-server",
             vec![
@@ -96,6 +103,15 @@ fn concierge() -> BTreeMap<&'static str, Vec<String>> {
     ])
 }
 
+/// Returns the difference of a Service whose port has a name.
+fn named_port(name: &str, target: u16) -> Vec<String> {
+    let port = format!("\"port\":443,\"protocol\":\"TCP\",\"targetPort\":{target}}}");
+    vec![
+        format!("- .spec.ports[0] = {{{port}"),
+        format!("+ .spec.ports[{name}] = {{\"name\":\"{name}\",{port}"),
+    ]
+}
+
 #[test]
 fn the_concierge_differs_from_upstream_only_where_intended() {
     assert_objects(UPSTREAM, RESOURCES, &concierge());
@@ -103,10 +119,19 @@ fn the_concierge_differs_from_upstream_only_where_intended() {
 
 #[test]
 fn the_local_user_authenticator_differs_from_upstream_only_where_intended() {
-    let intended = BTreeMap::from([(
-        "Deployment local-user-authenticator/local-user-authenticator",
-        vec![format!("~ .spec.template.spec.containers[local-user-authenticator].image: {IMAGES}")],
-    )]);
+    let container = ".spec.template.spec.containers[local-user-authenticator]";
+    let intended = BTreeMap::from([
+        (
+            "Deployment local-user-authenticator/local-user-authenticator",
+            vec![
+                format!("~ {container}.image: {IMAGES}"),
+                format!(
+                    "+ {container}.ports = [{{\"containerPort\":8443,\"name\":\"https\",\"protocol\":\"TCP\"}}]"
+                ),
+            ],
+        ),
+        ("Service local-user-authenticator/local-user-authenticator", named_port("https", 8443)),
+    ]);
     assert_objects(UPSTREAM_LOCAL_USER_AUTHENTICATOR, LOCAL_USER_AUTHENTICATOR, &intended);
 }
 
@@ -355,17 +380,8 @@ fn assert_objects(theirs: &str, ours: &str, intended: &BTreeMap<&str, Vec<String
 /// Returns the objects of a file without the definitions, by kind and name, with the Concierge's
 /// configuration parsed.
 fn objects(file: &str) -> BTreeMap<String, Value> {
-    let mut objects = BTreeMap::new();
-    for mut object in documents::all(file) {
-        if object["kind"] == "CustomResourceDefinition" {
-            continue;
-        }
-        if let Some(text) = object["data"]["pinniped.yaml"].as_str().map(ToOwned::to_owned) {
-            object["data"]["pinniped.yaml"] = serde_saphyr::from_str(&text).unwrap();
-        }
-        let identity = documents::identity(&object);
-        assert!(objects.insert(identity.clone(), object).is_none(), "{identity} twice in {file}");
-    }
+    let all = documents::all(file).into_iter();
+    let objects = documents::by_identity(all.filter(|o| o["kind"] != "CustomResourceDefinition").collect());
     assert!(!objects.is_empty(), "{file}");
     objects
 }

@@ -123,6 +123,21 @@ impl Module {
         Ok(Self { dir, cache: "yq", title: "yq", version, ldflags: "-s -w".to_owned(), other_way: "" })
     }
 
+    /// Returns the module of Helm, which renders the chart.
+    pub(super) fn helm() -> anyhow::Result<Self> {
+        const HELM: &str = "helm.sh/helm/v4";
+        let dir = cargo::root().join("tools/third-party/helm");
+        let version = required_version(&dir, HELM)?;
+        Ok(Self {
+            dir,
+            cache: "helm",
+            title: "Helm",
+            ldflags: format!("-s -w -X {HELM}/internal/version.version={version}"),
+            version,
+            other_way: "",
+        })
+    }
+
     /// Returns the module of the tests' informer. It has the requirements of the control plane, so
     /// that Go compiles no package twice.
     pub(super) fn informer() -> anyhow::Result<Self> {

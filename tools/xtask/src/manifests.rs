@@ -1,8 +1,8 @@
 //! `cargo xtask manifests`: renders the files of `deploy/` from the chart in `deploy/chart`.
 //!
 //! One run of `helm template` with `ci/manifests-values.yaml` renders every object. Helm names the
-//! template of each object and sorts the objects into the order in which it installs them. A file of
-//! `deploy/` has the objects of some templates in this order. The base and the components of
+//! template of each object and sorts the objects into the order in which it installs them. A file
+//! of `deploy/` has the objects of some templates in this order. The base and the components of
 //! `deploy/kustomize` have copies of these files, because kustomize reads only files below its own
 //! folder.
 

@@ -226,7 +226,7 @@ pub(crate) async fn run(
         api_serving_renew_before: config.serving_certificate_renew_before,
         api_serving: api_serving.clone(),
         cert_agent: CertAgentParams {
-            settings: agent_settings(&config, &pod.namespace),
+            settings: agent_settings(&config, &pod.namespace, own_pod.image),
             signer: kube_signer.clone(),
             exec: Arc::new(ApiServerExec::new(client.clone())),
         },
@@ -414,14 +414,15 @@ where
     }
 }
 
-fn agent_settings(config: &Config, namespace: &str) -> AgentSettings {
+/// Returns the settings of the agent, whose program is in the image of this process.
+fn agent_settings(config: &Config, namespace: &str, own_image: Option<String>) -> AgentSettings {
     let agent = config.kube_cert_agent.clone();
     AgentSettings {
         namespace: namespace.to_owned(),
         deployment_name: deployment_name(&agent.name_prefix),
         labels: config.labels.clone(),
         service_account: config.names.agent_service_account.clone(),
-        image: agent.image,
+        image: agent.image.or(own_image).unwrap_or_default(),
         image_pull_secrets: agent.image_pull_secrets,
         priority_class_name: agent.priority_class_name,
         run_as_user: agent.run_as_user,

@@ -125,8 +125,8 @@ pub struct KubeCertAgent {
     /// Prefix of the agent's pods; the name of its Deployment is the prefix without the trailing
     /// dash.
     pub name_prefix: String,
-    /// The container image.
-    pub image: String,
+    /// The container image, if it is not the image of this program's own container.
+    pub image: Option<String>,
     /// The names of image pull Secrets.
     pub image_pull_secrets: Vec<String>,
     /// The priority class; may be empty.
@@ -405,7 +405,7 @@ fn kube_cert_agent(raw: raw::KubeCertAgent) -> Result<KubeCertAgent, ConfigError
     };
     Ok(KubeCertAgent {
         name_prefix: or(raw.name_prefix, "pinniped-kube-cert-agent-"),
-        image: or(raw.image, "debian:latest"),
+        image: raw.image.filter(|image| !image.is_empty()),
         image_pull_secrets: raw.image_pull_secrets,
         priority_class_name,
         run_as_user: raw.run_as_user,

@@ -10,7 +10,7 @@ use kube::Resource;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
 use pinniped_concierge_api::names;
 use pinniped_controller::client::error_text;
-use pinniped_kube_types::partial::{Deployment, Pod};
+use pinniped_kube_types::partial::{Deployment, Pod, PodSpec};
 use pinniped_kube_types::suffix::GroupSuffix;
 
 /// The reasons why an owner was not found, with the texts of upstream.
@@ -35,7 +35,12 @@ pub(crate) struct OwnPod {
     pub(crate) deployment: OwnerReference,
     /// The termination grace period of the pod.
     pub(crate) termination_grace: Option<Duration>,
+    /// The image of the container in which this process runs.
+    pub(crate) image: Option<String>,
 }
+
+/// The name of this program's container, in upstream's manifests and in ours.
+const CONTAINER: &str = "pinniped-concierge";
 
 /// Reads this pod and its Deployment.
 pub(crate) async fn own_pod(
@@ -63,11 +68,22 @@ pub(crate) async fn own_pod(
 
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace);
     let deployment = deployments.get(&deployment_name).await.map_err(|error| failed("deployment", &error))?;
-    let grace = pod.spec.and_then(|spec| spec.termination_grace_period_seconds);
+    let spec = pod.spec.unwrap_or_default();
     Ok(OwnPod {
+        image: own_image(&spec),
         deployment: reference(&Deployment::api_version(&()), &Deployment::kind(&()), &deployment.metadata),
-        termination_grace: grace.map(|seconds| Duration::from_secs(u64::try_from(seconds).unwrap_or(0))),
+        termination_grace: spec
+            .termination_grace_period_seconds
+            .map(|seconds| Duration::from_secs(u64::try_from(seconds).unwrap_or(0))),
     })
+}
+
+/// Returns the image of the container with the usual name, or of the first one: other containers
+/// are sidecars.
+fn own_image(pod: &PodSpec) -> Option<String> {
+    let containers = pod.containers.as_deref().unwrap_or_default();
+    let named = containers.iter().find(|container| container.name.as_deref() == Some(CONTAINER));
+    named.or(containers.first())?.image.clone()
 }
 
 /// Returns the login APIService of this installation.
@@ -102,5 +118,30 @@ fn reference(api_version: &str, kind: &str, metadata: &ObjectMeta) -> OwnerRefer
         uid: metadata.uid.clone().unwrap_or_default(),
         controller: None,
         block_owner_deletion: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_own_image_is_that_of_the_named_container_or_of_the_first_one() {
+        let table = [
+            (
+                serde_json::json!([{"name": "sidecar", "image": "s"}, {"name": "pinniped-concierge", "image": "c"}]),
+                Some("c"),
+            ),
+            (
+                serde_json::json!([{"name": "other", "image": "o"}, {"name": "sidecar", "image": "s"}]),
+                Some("o"),
+            ),
+            (serde_json::json!([]), None),
+            (serde_json::json!(null), None),
+        ];
+        for (containers, wanted) in table {
+            let pod: PodSpec = serde_json::from_value(serde_json::json!({"containers": containers})).unwrap();
+            assert_eq!(own_image(&pod).as_deref(), wanted, "{containers}");
+        }
     }
 }

@@ -47,6 +47,10 @@ pub struct PodSpec {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Container {
+    /// The name, which is unique in the pod.
+    pub name: Option<String>,
+    /// The reference of the image.
+    pub image: Option<String>,
     /// The program and its first arguments (the entry point).
     pub command: Option<Vec<String>>,
     /// The arguments that follow `command`.

@@ -13,7 +13,9 @@ const GATEWAY_LEGACY: &str = "deploy/install-pinniped-gateway-legacy.yaml";
 const UPSTREAM: &str = "testdata/upstream/manifests/upstream-concierge.yaml";
 const UPSTREAM_LOCAL_USER_AUTHENTICATOR: &str =
     "testdata/upstream/manifests/upstream-local-user-authenticator.yaml";
-/// The single image of upstream's program, and ours.
+/// The single image of upstream's program.
+const UPSTREAM_IMAGE: &str = "\"ghcr.io/vmware/pinniped/pinniped-server:latest\"";
+/// The same, and ours.
 const IMAGES: &str =
     "\"ghcr.io/vmware/pinniped/pinniped-server:latest\" -> \"ghcr.io/pinniped-rs/pinniped-server:latest\"";
 
@@ -31,7 +33,8 @@ fn concierge() -> BTreeMap<&'static str, Vec<String>> {
     BTreeMap::from([
         (
             "ConfigMap pinniped-concierge/pinniped-concierge-config",
-            vec![format!("~ .data.pinniped.yaml.kubeCertAgent.image: {IMAGES}")],
+            // The default is the Concierge's own image, so that the manifest names it once.
+            vec![format!("- .data.pinniped.yaml.kubeCertAgent.image = {UPSTREAM_IMAGE}")],
         ),
         (
             "Deployment pinniped-concierge/pinniped-concierge",

@@ -20,7 +20,7 @@ fn only_the_names_are_required() {
     assert_eq!(config.aggregated_api_server_port, 10250);
     assert_eq!(config.impersonation_proxy_server_port, 8444);
     assert_eq!(config.kube_cert_agent.name_prefix, "pinniped-kube-cert-agent-");
-    assert_eq!(config.kube_cert_agent.image, "debian:latest");
+    assert_eq!(config.kube_cert_agent.image, None);
     assert_eq!(config.log_level, LogLevel::Warning);
     assert!(!config.log_usernames_and_groups);
     assert_eq!(config.credential_lifetime, Duration::from_secs(300));

@@ -16,6 +16,7 @@ mod demo;
 mod flood;
 mod gateway;
 mod gateway_delegation;
+mod helm;
 mod howto_page;
 mod impersonation;
 mod informer;

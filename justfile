@@ -53,6 +53,10 @@ world *args:
 doc:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 
+# Render deploy/ from the Helm chart.
+manifests *args:
+    cargo xtask manifests {{args}}
+
 # Show a login on a real control plane.
 demo *args:
     cargo xtask demo {{args}}

@@ -9,6 +9,7 @@ pub mod authorization;
 pub mod cel;
 pub mod certificate;
 pub mod client_hello;
+pub mod envelope;
 pub mod hop_by_hop;
 pub mod http1_response;
 pub mod impersonate;

@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 
 /// The targets and their checks.
-const TARGETS: [(&str, fn(&[u8])); 13] = [
+const TARGETS: [(&str, fn(&[u8])); 14] = [
     ("authorization", crate::authorization::check),
     ("cel", crate::cel::check),
     ("certificate", crate::certificate::check),
     ("client_hello", crate::client_hello::check),
+    ("envelope", crate::envelope::check),
     ("hop_by_hop", crate::hop_by_hop::check),
     ("http1_response", crate::http1_response::check),
     ("impersonate", crate::impersonate::check),

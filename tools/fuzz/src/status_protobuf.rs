@@ -1,7 +1,8 @@
 //! Parses the Kubernetes protobuf of a `Status` strictly: input that the encoder would never write
 //! is an error.
 
-use pinniped_kube_types::status::{Status, StatusCause, StatusDetails, protobuf::MAGIC};
+use pinniped_kube_types::protobuf::MAGIC;
+use pinniped_kube_types::status::{Status, StatusCause, StatusDetails};
 
 /// Returns the status in this body, or `None` when a part of it is invalid.
 pub fn decode(body: &[u8]) -> Option<Status> {

@@ -3,6 +3,7 @@
 //! | module | content |
 //! |---|---|
 //! | [`status`] | `metav1.Status`, as JSON and as Kubernetes protobuf |
+//! | [`protobuf`] | Kubernetes protobuf: a writer of messages, and the envelope of objects |
 //! | [`condition`] | conditions, and merging of new conditions into old ones |
 //! | [`partial`] | `Pod`, `Node` and `Deployment` with the fields that are read |
 //! | [`client_auth`] | `ExecCredential`, which kubectl and its credential plugins exchange |
@@ -15,6 +16,7 @@
 pub mod client_auth;
 pub mod condition;
 pub mod partial;
+pub mod protobuf;
 pub mod resource;
 pub mod status;
 pub mod suffix;

@@ -2,11 +2,11 @@
 //!
 //! A constructor for each kind of failure uses the wording of Kubernetes' own libraries, because
 //! clients match on message, reason and causes. This module only serializes: [`Status::to_json`],
-//! [`Status::to_json_pretty`] and, in [`protobuf`], [`Status::to_protobuf`]. It neither negotiates
-//! the encoding nor writes the response.
+//! [`Status::to_json_pretty`] and [`Status::to_protobuf`]. It neither negotiates the encoding nor
+//! writes the response.
 
 mod generic;
-pub mod protobuf;
+mod protobuf;
 mod wording;
 
 use serde::{Deserialize, Serialize};

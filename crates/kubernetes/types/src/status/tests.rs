@@ -3,7 +3,7 @@
 use super::*;
 
 fn media_types() -> [&'static str; 3] {
-    ["application/json", "application/yaml", protobuf::MEDIA_TYPE]
+    ["application/json", "application/yaml", crate::protobuf::MEDIA_TYPE]
 }
 
 #[test]

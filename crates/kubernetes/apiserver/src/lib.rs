@@ -14,6 +14,7 @@
 //! | [`respond`] | negotiates the encoding of a `Status` and writes it |
 //! | [`response_headers`] | the header fields of every response |
 //! | [`health`] | serves `/healthz`, `/livez` and `/readyz` |
+//! | [`statusz`] | serves `/statusz` |
 //!
 //! The crate has no routes and serves no object. A review that fails refuses the request.
 
@@ -31,4 +32,5 @@ mod presentation;
 pub mod refusal;
 pub mod respond;
 pub mod response_headers;
+pub mod statusz;
 mod tokens;

@@ -4,21 +4,18 @@
 //! clients are kubectl, the API server's aggregator and upstream's own clients.
 //!
 //! `chain.rs` of the crate `apiserver` contains the steps before the last one, in order. The last
-//! step calls a handler: `discovery.rs`, `openapi.rs`, `health.rs` of the crate `apiserver`, or
-//! `resources.rs`. A login continues in `exchange.rs`, which also shares the permits of logins
-//! fairly between authenticators.
+//! step calls a handler: `discovery.rs`, `openapi.rs`, `health.rs` and `statusz.rs` of the crate
+//! `apiserver`, or `resources.rs`. A login continues in `exchange.rs`, which also shares the permits
+//! of logins fairly between authenticators.
 //!
 //! Admission is not implemented: a cluster's admission webhooks and policies do not apply to these
-//! objects yet. OpenAPI v2 is served as JSON only, which is what the aggregator requests, and
-//! responses are not compressed.
+//! objects yet. Only OpenAPI documents are compressed; they are static, so this is done at start.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{
-    ALLOW, AUTHORIZATION, CACHE_CONTROL, ETAG, EXPIRES, IF_NONE_MATCH, LAST_MODIFIED, LOCATION, VARY,
-};
+use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, VARY};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body as HttpBody;
 use jiff::Timestamp;
@@ -28,8 +25,9 @@ use pinniped_apiserver::deadline;
 use pinniped_apiserver::draining::Draining;
 use pinniped_apiserver::in_flight::{InFlight, InFlightLimits, InFlightMetrics};
 use pinniped_apiserver::refusal::Refusal;
-use pinniped_apiserver::respond::accept;
+use pinniped_apiserver::respond::{self, Encoding, accept};
 use pinniped_apiserver::response_headers;
+use pinniped_apiserver::statusz::Statusz;
 use pinniped_concierge_api::names::VERSION;
 use pinniped_concierge_authentication::registry::Registry;
 use pinniped_delegated_auth::client_key::ClientKey;
@@ -45,7 +43,7 @@ use pinniped_http_server::{
 use pinniped_kube_request::anonymous::is_health;
 use pinniped_kube_request::client_impersonation::intake::leftover;
 use pinniped_kube_request::identity::User;
-use pinniped_kube_request::request_info::{RequestInfo, first_query_value};
+use pinniped_kube_request::request_info::RequestInfo;
 use pinniped_kube_types::status::Status;
 use pinniped_kube_types::suffix::GroupSuffix;
 use pinniped_pki::CertificateStore;
@@ -70,11 +68,9 @@ pub use pinniped_apiserver::health::{Health, StartStep, Stopping};
 
 use bodies::Bodies;
 use catalog::Kind;
+use discovery::DiscoveryDocument;
 use exchange::Exchange;
 use openapi::{Document, Documents};
-
-/// How long a client may cache a document that it requested by hash.
-const A_YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// The parameters of the server.
 pub struct Params {
@@ -227,7 +223,8 @@ struct ApiHandler {
     health: Health,
     metrics: Metrics,
     openapi: Documents,
-    aggregated: Document,
+    aggregated: DiscoveryDocument,
+    aggregated_etag: String,
     clock: fn() -> Timestamp,
     started: Timestamp,
     bodies: Bodies,
@@ -292,9 +289,11 @@ impl ApiHandler {
             clock,
         } = params;
         let started = clock();
+        let aggregated = discovery::aggregated(&suffix);
         Self {
             openapi: Documents::new(&suffix),
-            aggregated: Document::new(&discovery::aggregated(&suffix)),
+            aggregated_etag: Document::json(&aggregated.json).etag(),
+            aggregated,
             exchange: Exchange {
                 registry,
                 issuers,
@@ -322,7 +321,7 @@ impl ApiHandler {
         let trimmed = request.path.trim_start_matches('/');
         let segments: Vec<&str> = trimmed.trim_end_matches('/').split('/').collect();
         match segments.as_slice() {
-            [""] => Ok(encode::pretty(StatusCode::OK, &self.paths())),
+            [""] => Ok(encode::pretty(StatusCode::OK, &json!({ "paths": self.paths() }))),
             ["version"] => Ok(encode::pretty(StatusCode::OK, &version())),
             ["metrics"] => Ok(self.metrics_text()),
             ["metrics", "slis"] => Ok(encode::respond(
@@ -330,14 +329,17 @@ impl ApiHandler {
                 "text/plain; version=0.0.4; charset=utf-8",
                 self.health.slis(),
             )),
+            ["statusz"] => self.statusz(request),
             [endpoint @ ("healthz" | "livez" | "readyz"), ..] => {
                 let check = trimmed.split_once('/').map(|(_, check)| check).filter(|check| !check.is_empty());
                 let response = self.health.respond(endpoint, check, request.query.unwrap_or_default());
                 Ok(response.unwrap_or_else(|| self.unknown()))
             }
-            ["openapi", "v2"] => Ok(openapi_v2(&self.openapi.v2, request, self.started)),
-            ["openapi", "v3"] => Ok(cached(&self.openapi.v3_index, request.headers, "application/json")),
-            ["openapi", "v3", key @ ..] => Ok(self.openapi_v3(&key.join("/"), request)),
+            ["openapi", version @ ("v2" | "v3"), key @ ..] => {
+                let response =
+                    openapi::serve::respond(&self.openapi, version, &key.join("/"), request, self.started);
+                Ok(response.unwrap_or_else(|| self.unknown()))
+            }
             ["apis"] => request.get_only(|| self.groups(request)),
             ["apis", group, rest @ ..] => match Kind::of_group(group, &self.exchange.suffix) {
                 Some(kind) => self.group(kind, rest, request, body).await,
@@ -360,7 +362,8 @@ impl ApiHandler {
         B::Error: Into<BoxError>,
     {
         let suffix = &self.exchange.suffix;
-        let document = |value: Value| encode::document(&value, request.headers, request.query);
+        let document =
+            |document: DiscoveryDocument| encode::document(&document, request.headers, request.query);
         match rest {
             [] => request.get_only(|| document(discovery::group(kind, suffix))),
             [VERSION] => request.get_only(|| document(discovery::resources(kind, suffix))),
@@ -385,14 +388,13 @@ impl ApiHandler {
     fn groups(&self, request: &AuthorizedRequest<'_>) -> Response<Body> {
         for clause in accept::parse_all(request.headers) {
             let params = (clause.param("g"), clause.param("v"), clause.param("as"));
+            let encoding = Encoding::ALL.into_iter().find(|encoding| encoding.is_covered_by(&clause));
             if params == (Some("apidiscovery.k8s.io"), Some("v2"), Some("APIGroupDiscoveryList"))
-                && clause.covers("application", "json")
+                && let Some(encoding) = encoding
             {
-                let mut response = cached(&self.aggregated, request.headers, discovery::AGGREGATED);
-                let headers = response.headers_mut();
-                headers.insert(VARY, HeaderValue::from_static("Accept"));
-                headers.insert(CACHE_CONTROL, HeaderValue::from_static("public"));
-                return response;
+                let pretty = clause.param("pretty") == Some("1")
+                    || respond::wants_pretty(request.headers, request.query);
+                return self.aggregated_groups(request, encoding, pretty);
             }
         }
         let address =
@@ -401,31 +403,37 @@ impl ApiHandler {
         encode::document(&groups, request.headers, request.query)
     }
 
-    fn openapi_v3(&self, key: &str, request: &AuthorizedRequest<'_>) -> Response<Body> {
-        let Some((_, document)) = self.openapi.v3.iter().find(|(name, _)| name == key) else {
-            return self.unknown();
-        };
-        let wanted =
-            first_query_value(request.query.unwrap_or_default(), "hash").filter(|hash| !hash.is_empty());
-        let Some(wanted) = wanted else {
-            return cached(document, request.headers, "application/json");
-        };
-        if wanted != document.hash {
-            let mut response = Response::new(body::empty());
-            *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
-            if let Ok(location) = HeaderValue::try_from(format!("/openapi/v3/{key}?hash={}", document.hash)) {
-                response.headers_mut().insert(LOCATION, location);
+    fn aggregated_groups(
+        &self,
+        request: &AuthorizedRequest<'_>,
+        encoding: Encoding,
+        pretty: bool,
+    ) -> Response<Body> {
+        // All formats have the same tag; they differ in the `Accept` header.
+        let mut response = encode::tagged(request.headers, &self.aggregated_etag, || {
+            let mut response = Response::new(body::full(self.aggregated.encode(encoding, pretty)));
+            let media_type = format!("{}{}", encoding.media_type(), discovery::AGGREGATED);
+            if let Ok(media_type) = HeaderValue::try_from(media_type) {
+                response.headers_mut().insert(CONTENT_TYPE, media_type);
             }
-            return response;
-        }
-        let mut response = cached(document, request.headers, "application/json");
+            response
+        });
         let headers = response.headers_mut();
         headers.insert(VARY, HeaderValue::from_static("Accept"));
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
-        if let Some(expires) = request.now.checked_add(A_YEAR).ok().and_then(http_date) {
-            headers.insert(EXPIRES, expires);
-        }
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("public"));
         response
+    }
+
+    fn statusz(&self, request: &AuthorizedRequest<'_>) -> Result<Response<Body>, Box<Status>> {
+        let page = Statusz {
+            component: "apiserver",
+            started: self.started,
+            now: request.now,
+            version: env!("CARGO_PKG_VERSION"),
+            // An API server lists the paths before it adds this one.
+            paths: &self.paths().into_iter().filter(|path| path != "/statusz").collect::<Vec<_>>(),
+        };
+        page.respond(request.headers, request.query)
     }
 
     fn metrics_text(&self) -> Response<Body> {
@@ -435,12 +443,12 @@ impl ApiHandler {
         }
     }
 
-    fn paths(&self) -> Value {
+    fn paths(&self) -> Vec<String> {
         discovery::paths(&self.exchange.suffix, &self.health.alive_names(), &self.health.ready_names())
     }
 
     fn unknown(&self) -> Response<Body> {
-        encode::pretty(StatusCode::NOT_FOUND, &self.paths())
+        encode::pretty(StatusCode::NOT_FOUND, &json!({ "paths": self.paths() }))
     }
 }
 
@@ -462,52 +470,6 @@ impl AuthorizedRequest<'_> {
     fn get_only(&self, respond: impl FnOnce() -> Response<Body>) -> Result<Response<Body>, Box<Status>> {
         if self.method == Method::GET { Ok(respond()) } else { Err(Box::new(Status::method_not_allowed())) }
     }
-}
-
-/// Responds with a document, or with 304 if the client has it already.
-fn cached(document: &Document, headers: &HeaderMap, content_type: &'static str) -> Response<Body> {
-    let etag = document.etag();
-    let known = headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok()).any(|value| {
-        value.split(',').map(str::trim).any(|tag| tag == "*" || tag.trim_start_matches("W/") == etag)
-    });
-    let mut response = if known {
-        let mut response = Response::new(body::empty());
-        *response.status_mut() = StatusCode::NOT_MODIFIED;
-        response
-    } else {
-        encode::respond(StatusCode::OK, content_type, document.bytes.clone())
-    };
-    if let Ok(etag) = HeaderValue::try_from(etag) {
-        response.headers_mut().insert(ETAG, etag);
-    }
-    response
-}
-
-fn openapi_v2(document: &Document, request: &AuthorizedRequest<'_>, started: Timestamp) -> Response<Body> {
-    if !matches!(*request.method, Method::GET | Method::HEAD) {
-        let mut response = layers::plain_error(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed");
-        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-        return response;
-    }
-    let clauses = accept::parse_all(request.headers);
-    if !clauses.is_empty() && !clauses.iter().any(|clause| clause.covers("application", "json")) {
-        let mut response = Response::new(body::empty());
-        *response.status_mut() = StatusCode::NOT_ACCEPTABLE;
-        return response;
-    }
-    let mut response = cached(document, request.headers, "application/json");
-    let headers = response.headers_mut();
-    headers.insert(VARY, HeaderValue::from_static("Accept-Encoding, Accept"));
-    if let Some(date) = http_date(started) {
-        headers.insert(LAST_MODIFIED, date);
-    }
-    response
-}
-
-/// Formats a time for HTTP (RFC 9110, section 5.6.7).
-fn http_date(time: Timestamp) -> Option<HeaderValue> {
-    let text = time.to_zoned(jiff::tz::TimeZone::UTC).strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
-    HeaderValue::try_from(text).ok()
 }
 
 /// Returns the version document. Members without a meaning here are empty, as in a Go program

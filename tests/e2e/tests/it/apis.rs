@@ -207,6 +207,74 @@ async fn kubectl_explains_every_resource_and_every_field_of_the_requests() {
     explain(world, "tokencredentialrequests.spec.token", resources[0].1, &V2).await;
 }
 
+/// Requests OpenAPI v2 as protobuf. Returns content type, content encoding and the bytes.
+async fn openapi_v2(client: &kube::Client, encoding: &str) -> anyhow::Result<(String, String, Vec<u8>)> {
+    let request = http::Request::get("/openapi/v2")
+        .header("accept", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf")
+        .header("accept-encoding", encoding)
+        .body(kube::client::Body::empty())?;
+    let response = client.send(request).await?;
+    anyhow::ensure!(response.status() == 200, "{}", response.status());
+    let header = |name: &str| -> anyhow::Result<String> {
+        Ok(response
+            .headers()
+            .get(name)
+            .map(|value| value.to_str())
+            .transpose()?
+            .unwrap_or_default()
+            .to_owned())
+    };
+    let (media_type, encoding) = (header("content-type")?, header("content-encoding")?);
+    Ok((media_type, encoding, response.into_body().collect_bytes().await?.to_vec()))
+}
+
+#[tokio::test]
+async fn kubectl_reads_openapi_v2_as_protobuf_directly_and_through_the_api_server() {
+    let Some(installed) = installed::shared("OpenAPI v2 as protobuf").await else { return };
+    let world = installed.world();
+    let ip = installed.running().into_iter().find_map(|(_, pod)| pod.ip).unwrap();
+    let ca = serving_secret(world).await.unwrap()["data"]["caCertificate"].as_str().unwrap().to_owned();
+    let mut kubeconfig = Kubeconfig::read_from(world.admin_kubeconfig()).unwrap();
+    for cluster in kubeconfig.clusters.iter_mut().filter_map(|cluster| cluster.cluster.as_mut()) {
+        cluster.server = Some(format!("https://{ip}:10250"));
+        cluster.tls_server_name = Some(format!("pinniped-concierge-api.{CONCIERGE}.svc"));
+        cluster.certificate_authority = None;
+        cluster.certificate_authority_data = Some(ca.clone());
+    }
+    let file = world.dir().join("aggregated-api.kubeconfig");
+    std::fs::write(&file, serde_json::to_string(&kubeconfig).unwrap()).unwrap();
+    let directly = world.kubectl().with_kubeconfig(&file);
+
+    // This output of kubectl requires the document as protobuf.
+    const LOGIN_GROUP: &str = "login.concierge.pinniped.dev";
+    for (path, group) in [
+        ("tokencredentialrequests.spec", LOGIN_GROUP),
+        ("tokencredentialrequests.spec.token", LOGIN_GROUP),
+        ("tokencredentialrequests.status.credential", LOGIN_GROUP),
+        ("whoamirequests.spec", "identity.concierge.pinniped.dev"),
+    ] {
+        let version = format!("--api-version={group}/v1alpha1");
+        let options = ["--output", "plaintext-openapiv2", &version];
+        let through_api_server = explain(world, path, group, &options).await;
+        let ours = directly.output(&[&["explain", path], &options[..]].concat()).await.unwrap();
+        assert_eq!(ours, through_api_server, "{path}");
+    }
+
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+    let ours = kube::Client::try_from(config.unwrap()).unwrap();
+    let (media_type, encoding, document) = openapi_v2(&ours, "identity").await.unwrap();
+    let (media_type_of_api_server, _, merged) =
+        openapi_v2(&installed.admin().await, "identity").await.unwrap();
+    assert_eq!((media_type.as_str(), encoding.as_str()), (media_type_of_api_server.as_str(), ""));
+    let model = b"dev.pinniped.apis.concierge.login.v1alpha1.TokenCredentialRequestSpec";
+    for (document, origin) in [(&document, "the Concierge"), (&merged, "the API server")] {
+        assert!(document.windows(model.len()).any(|bytes| bytes == model), "not in that of {origin}");
+    }
+    let (_, encoding, compressed) = openapi_v2(&ours, "gzip").await.unwrap();
+    assert_eq!(encoding, "gzip");
+    assert!(compressed.len() < document.len() / 2, "{} of {}", compressed.len(), document.len());
+}
+
 #[tokio::test]
 async fn a_token_is_exchanged_for_a_certificate_through_the_aggregator() {
     let Some(installed) = installed::shared("a token is exchanged").await else { return };

@@ -1,5 +1,6 @@
 //! Decoder of request bodies: reads JSON or YAML in one pass, with the error messages of a Go API
-//! server.
+//! server. Protobuf is a format of the server, but not of its kinds: such a body is only read as far
+//! as the error message of a Go API server requires.
 //!
 //! Any client may send a body, so its content must not cost more memory than its bytes: `reader.rs`
 //! checks all members against the API's model, but retains only those that the server uses, and
@@ -11,17 +12,18 @@ use http::header::CONTENT_TYPE;
 use pinniped_concierge_api::login::TokenCredentialRequestSpec;
 use pinniped_concierge_api::names::VERSION;
 use pinniped_go_compat::json::quote;
+use pinniped_kube_types::protobuf::Envelope;
 use pinniped_kube_types::status::Status;
 use pinniped_kube_types::suffix::GroupSuffix;
 
 use super::catalog::Kind;
-use super::encode::MEDIA_TYPES;
+use super::encode::{MEDIA_TYPES, not_in_protobuf};
 use super::openapi::models;
 
 mod reader;
 mod warnings;
 
-use reader::{Document, Limit, MAX_DEPTH, ReadError};
+use reader::{Document, Limit, MAX_DEPTH, ReadError, RetainedField};
 
 /// The treatment of unknown and duplicate fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +38,8 @@ pub(super) enum FieldValidation {
 pub(super) enum BodyForm {
     Json,
     Yaml,
+    /// The envelope of Kubernetes around protobuf.
+    Protobuf,
 }
 
 /// Returns the format that `Content-Type` specifies; JSON without this header.
@@ -47,7 +51,7 @@ pub(super) fn body_form(headers: &HeaderMap) -> Result<BodyForm, Box<Status>> {
         "" if given.is_empty() => Ok(BodyForm::Json),
         "application/json" => Ok(BodyForm::Json),
         "application/yaml" => Ok(BodyForm::Yaml),
-        // This includes protobuf: these kinds have no protobuf format.
+        "application/vnd.kubernetes.protobuf" => Ok(BodyForm::Protobuf),
         _ => Err(Box::new(Status::unsupported_media_type(&MEDIA_TYPES))),
     }
 }
@@ -71,13 +75,10 @@ pub(super) fn decode(
     body: &[u8],
     validation: FieldValidation,
 ) -> Result<Decoded, Box<Status>> {
-    let unrecognized = |error: String| {
-        Box::new(Status::bad_request(format!(
-            "the object provided is unrecognized (must be of type {}): {error} ({})",
-            kind.as_str(),
-            summary(body)
-        )))
-    };
+    let unrecognized = |error: String| unrecognized(kind, body, &error);
+    if form == BodyForm::Protobuf {
+        return Err(refuse_protobuf(kind, suffix, body));
+    }
     let model = models::find(&format!("{}.{VERSION}.{}", kind.package(), kind.as_str()));
     let reports_mistakes = validation != FieldValidation::Ignore;
     let document = reader::read(form, body, model, reports_mistakes).map_err(|error| match error {
@@ -100,14 +101,7 @@ pub(super) fn decode(
         )));
     }
     let (given_kind, given_version) = identify(&document, kind, suffix).map_err(unrecognized)?;
-    let refused = |error: String| {
-        let version = given_version.rsplit('/').next().unwrap_or_default();
-        Box::new(Status::bad_request(format!(
-            "{given_kind} in version {} cannot be handled as a {}: {error}",
-            quote(version),
-            kind.as_str()
-        )))
-    };
+    let refused = |error: String| unsuitable(kind, &given_kind, &given_version, &error);
     check_kind(kind, suffix, &given_kind, &given_version).map_err(&refused)?;
     if let Some(wrong) = document.type_error {
         return Err(refused(wrong));
@@ -120,6 +114,52 @@ pub(super) fn decode(
         return Err(refused("a value is not of the form that its field needs".to_owned()));
     }
     Ok(Decoded { name: document.name, spec: document.spec, warnings })
+}
+
+/// Returns the error about a body in protobuf: a malformed envelope, an unknown kind, or that the
+/// kind has no protobuf format.
+fn refuse_protobuf(kind: Kind, suffix: &GroupSuffix, body: &[u8]) -> Box<Status> {
+    let envelope = match Envelope::decode(body) {
+        Ok(envelope) => envelope,
+        Err(error) => return unrecognized(kind, body, &error.to_string()),
+    };
+    for (text, field) in
+        [(envelope.kind, RetainedField::Kind), (envelope.api_version, RetainedField::ApiVersion)]
+    {
+        if text.len() > field.most_bytes() {
+            return Box::new(Status::request_entity_too_large(Limit::Text(field)));
+        }
+    }
+    let (given_kind, given_version) = (envelope.kind_text(), envelope.api_version_text());
+    let given_kind = if given_kind.is_empty() { kind.as_str() } else { &given_kind };
+    let of_url = kind.group_version(suffix);
+    let is_complete = given_version.matches('/').count() <= 1
+        && given_version.rsplit('/').next().is_some_and(|version| !version.is_empty());
+    let given_version = if is_complete { &*given_version } else { of_url.as_str() };
+    let error = match registered(suffix, given_kind, given_version) {
+        Some(_) => not_in_protobuf(&format!("{VERSION}.{given_kind}")),
+        None => not_registered(given_kind, given_version),
+    };
+    unsuitable(kind, given_kind, given_version, &error)
+}
+
+/// Returns the error about a body whose kind cannot be read.
+fn unrecognized(kind: Kind, body: &[u8], error: &str) -> Box<Status> {
+    Box::new(Status::bad_request(format!(
+        "the object provided is unrecognized (must be of type {}): {error} ({})",
+        kind.as_str(),
+        summary(body)
+    )))
+}
+
+/// Returns the error about an object that is not a valid object of `kind`.
+fn unsuitable(kind: Kind, given_kind: &str, given_version: &str, error: &str) -> Box<Status> {
+    let version = given_version.rsplit('/').next().unwrap_or_default();
+    Box::new(Status::bad_request(format!(
+        "{given_kind} in version {} cannot be handled as a {}: {error}",
+        quote(version),
+        kind.as_str()
+    )))
 }
 
 /// Returns the first bytes of a body for the message.
@@ -146,6 +186,9 @@ fn identify(document: &Document, kind: Kind, suffix: &GroupSuffix) -> Result<(St
         "" => kind.as_str().to_owned(),
         given => given.to_owned(),
     };
+    if document.api_version.matches('/').count() > 1 {
+        return Err(format!("unexpected GroupVersion string: {}", document.api_version));
+    }
     let given_version = match document.api_version.as_str() {
         "" => kind.group_version(suffix),
         given => given.to_owned(),
@@ -154,23 +197,31 @@ fn identify(document: &Document, kind: Kind, suffix: &GroupSuffix) -> Result<(St
 }
 
 fn check_kind(kind: Kind, suffix: &GroupSuffix, given_kind: &str, given_version: &str) -> Result<(), String> {
-    let (group, version) = given_version.split_once('/').unwrap_or(("", given_version));
-    let known =
-        Kind::of_group(group, suffix).filter(|known| version == VERSION && known.as_str() == given_kind);
-    match known {
-        Some(known) if known == kind => Ok(()),
-        Some(known) => Err(format!(
-            "converting ({VERSION}.{}) to ({}.{}): unknown conversion",
-            known.as_str(),
+    match registered(suffix, given_kind, given_version) {
+        Some(known) if known == kind && given_kind == kind.as_str() => Ok(()),
+        Some(_) => Err(format!(
+            "converting ({VERSION}.{given_kind}) to ({}.{}): unknown conversion",
             kind.package(),
             kind.as_str()
         )),
-        None => Err(format!(
-            "no kind {} is registered for version {} in scheme \"pinniped-concierge\"",
-            quote(given_kind),
-            quote(given_version)
-        )),
+        None => Err(not_registered(given_kind, given_version)),
     }
+}
+
+/// Returns the kind of this server that is meant, or whose list is meant.
+fn registered(suffix: &GroupSuffix, given_kind: &str, given_version: &str) -> Option<Kind> {
+    let (group, version) = given_version.split_once('/').unwrap_or(("", given_version));
+    let known = Kind::of_group(group, suffix).filter(|_| version == VERSION)?;
+    let is_known = given_kind == known.as_str() || given_kind.strip_suffix("List") == Some(known.as_str());
+    is_known.then_some(known)
+}
+
+fn not_registered(given_kind: &str, given_version: &str) -> String {
+    format!(
+        "no kind {} is registered for version {} in scheme \"pinniped-concierge\"",
+        quote(given_kind),
+        quote(given_version)
+    )
 }
 
 #[cfg(test)]

@@ -1,10 +1,15 @@
 //! OpenAPI v2 and v3, built once at start from the [table of models](models) and the list of
-//! operations.
+//! operations: as JSON, v2 also as protobuf, each also compressed.
 //!
 //! `kubectl explain` and `kubectl create --validate` read them through the API server, which merges
 //! the documents of all servers and finds these objects by group, version and kind.
 
+use std::io::Write as _;
+
 use aws_lc_rs::digest::{SHA512, digest};
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use pinniped_kube_types::suffix::GroupSuffix;
 use serde_json::{Map, Value, json};
 
@@ -12,6 +17,8 @@ use super::catalog::Kind;
 
 pub(super) mod models;
 mod operations;
+mod protobuf;
+pub(super) mod serve;
 mod v2;
 mod v3;
 
@@ -21,19 +28,31 @@ use models::{Form, ListKind, Model, Type};
 const MEDIA_TYPES: [&str; 3] =
     ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
 
+/// The size from which documents are compressed, in bytes: smaller ones fit into one packet. Go's
+/// `gziphandler` has the same limit.
+const COMPRESSED_FROM_BYTES: usize = 1400;
+
 /// A serialized document.
 #[derive(Clone, Debug)]
 pub(super) struct Document {
-    pub(super) bytes: bytes::Bytes,
-    /// Upper-case hexadecimal SHA-512 of the bytes, without quotes.
+    pub(super) bytes: Bytes,
+    /// The bytes in the format of gzip, if the document is large enough.
+    pub(super) compressed: Option<Bytes>,
+    /// Upper-case hexadecimal SHA-512 of the JSON document, without quotes.
     pub(super) hash: String,
 }
 
 impl Document {
-    pub(super) fn new(value: &Value) -> Self {
+    /// Serializes a document as JSON.
+    pub(super) fn json(value: &Value) -> Self {
         let bytes = value.to_string().into_bytes();
         let hash = digest(&SHA512, &bytes).as_ref().iter().map(|byte| format!("{byte:02X}")).collect();
-        Self { bytes: bytes.into(), hash }
+        Self::new(bytes, hash)
+    }
+
+    fn new(bytes: Vec<u8>, hash: String) -> Self {
+        let compressed = (bytes.len() >= COMPRESSED_FROM_BYTES).then(|| compress(&bytes)).flatten();
+        Self { bytes: bytes.into(), compressed, hash }
     }
 
     /// Returns the hash as an entity tag.
@@ -42,10 +61,19 @@ impl Document {
     }
 }
 
+/// Returns the bytes in the format of gzip.
+fn compress(bytes: &[u8]) -> Option<Bytes> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    // Writing to memory does not fail.
+    encoder.write_all(bytes).and_then(|()| encoder.finish()).ok().map(Bytes::from)
+}
+
 /// All OpenAPI documents of an installation.
 #[derive(Clone, Debug)]
 pub(super) struct Documents {
     pub(super) v2: Document,
+    /// The same document as protobuf, with the hash of the JSON document, as in an API server.
+    pub(super) v2_protobuf: Document,
     /// The list of the v3 documents.
     pub(super) v3_index: Document,
     /// The documents by their path below `/openapi/v3/`.
@@ -55,7 +83,7 @@ pub(super) struct Documents {
 impl Documents {
     pub(super) fn new(suffix: &GroupSuffix) -> Self {
         let v3: Vec<(String, Document)> =
-            v3::documents(suffix).into_iter().map(|(key, value)| (key, Document::new(&value))).collect();
+            v3::documents(suffix).into_iter().map(|(key, value)| (key, Document::json(&value))).collect();
         let paths: Map<String, Value> = v3
             .iter()
             .map(|(key, document)| {
@@ -63,9 +91,12 @@ impl Documents {
                 (key.clone(), json!({ "serverRelativeURL": url }))
             })
             .collect();
+        let document = v2::document(suffix);
+        let v2 = Document::json(&document);
         Self {
-            v2: Document::new(&v2::document(suffix)),
-            v3_index: Document::new(&json!({ "paths": paths })),
+            v2_protobuf: Document::new(protobuf::encode(&document), v2.hash.clone()),
+            v2,
+            v3_index: Document::json(&json!({ "paths": paths })),
             v3,
         }
     }

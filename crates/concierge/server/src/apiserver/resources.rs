@@ -10,7 +10,6 @@ use pinniped_concierge_api::identity::{UserInfo, WhoAmIRequest, WhoAmIRequestLis
 use pinniped_concierge_api::login::{
     TokenCredentialRequest, TokenCredentialRequestList, TokenCredentialRequestSpec,
 };
-use pinniped_concierge_api::names::VERSION;
 use pinniped_delegated_auth::client_key::ClientKey;
 use pinniped_go_compat::json::quote;
 use pinniped_http_server::{Body, BoxError};
@@ -91,15 +90,16 @@ impl Call<'_> {
             let group = self.kind.group(suffix);
             return Err(Box::new(Status::method_not_supported(&group, self.kind.plural(), "watch")));
         }
-        let output = self.output(Shape::List)?;
-        Ok(match self.kind {
+        let output = Output::negotiate(self.headers, self.query)?;
+        match self.kind {
             Kind::TokenCredentialRequest => {
-                output.write(StatusCode::OK, &TokenCredentialRequestList::empty(suffix), Shape::List)
+                let list = TokenCredentialRequestList::empty(suffix);
+                output.write(StatusCode::OK, &list, self.kind, Shape::List)
             }
             Kind::WhoAmIRequest => {
-                output.write(StatusCode::OK, &WhoAmIRequestList::empty(suffix), Shape::List)
+                output.write(StatusCode::OK, &WhoAmIRequestList::empty(suffix), self.kind, Shape::List)
             }
-        })
+        }
     }
 
     async fn log_in<B>(&self, body: B, exchange: &Exchange) -> Result<Response<Body>, Box<Status>>
@@ -116,7 +116,7 @@ impl Call<'_> {
         self.refuse_dry_run(&name, dry_run)?;
         let status = exchange.run(spec, &self.client, self.audit_id, self.now).await?;
         let response = TokenCredentialRequest::response(&exchange.suffix, status);
-        Ok(finish(&output, &response, warnings))
+        self.finish(&output, &response, warnings)
     }
 
     async fn who_am_i<B>(&self, body: B, suffix: &GroupSuffix) -> Result<Response<Body>, Box<Status>>
@@ -134,7 +134,7 @@ impl Call<'_> {
             extra: self.user.extra.clone(),
         };
         let response = WhoAmIRequest::response(suffix, user);
-        Ok(finish(&output, &response, warnings))
+        self.finish(&output, &response, warnings)
     }
 
     /// Performs all steps before the object is used, in the order of k8s.io/apiserver's create
@@ -145,7 +145,7 @@ impl Call<'_> {
         B::Data: Send,
         B::Error: Into<BoxError>,
     {
-        let output = self.output(Shape::Object)?;
+        let output = Output::negotiate(self.headers, self.query)?;
         let form = decode::body_form(self.headers)?;
         let body = self.bodies.read(body).await?;
         let options = Options::parse(self.query.unwrap_or_default())?;
@@ -154,17 +154,25 @@ impl Call<'_> {
         Ok(Created { output, name, spec, warnings: warning_values(&warnings), dry_run: options.dry_run })
     }
 
-    fn output(&self, shape: Shape) -> Result<Output, Box<Status>> {
-        let list = if shape == Shape::List { "List" } else { "" };
-        let go_type = format!("{VERSION}.{}{list}", self.kind.as_str());
-        Output::negotiate(self.headers, self.query, shape, &go_type)
-    }
-
     fn refuse_dry_run(&self, name: &str, dry_run: bool) -> Result<(), Box<Status>> {
         if !dry_run {
             return Ok(());
         }
         Err(Box::new(self.invalid(name, StatusCause::not_supported("dryRun", "[\"All\"]", &[]))))
+    }
+
+    /// Responds with a new object.
+    fn finish<T: Serialize>(
+        &self,
+        output: &Output,
+        object: &T,
+        warnings: Vec<HeaderValue>,
+    ) -> Result<Response<Body>, Box<Status>> {
+        let mut response = output.write(StatusCode::CREATED, object, self.kind, Shape::Object)?;
+        for warning in warnings {
+            response.headers_mut().append(WARNING, warning);
+        }
+        Ok(response)
     }
 
     /// Returns a validation error. As in upstream, its kind is empty.
@@ -230,14 +238,6 @@ impl Options {
         }
         Ok(Self { dry_run: !dry_runs.is_empty(), validation })
     }
-}
-
-fn finish<T: Serialize>(output: &Output, object: &T, warnings: Vec<HeaderValue>) -> Response<Body> {
-    let mut response = output.write(StatusCode::CREATED, object, Shape::Object);
-    for warning in warnings {
-        response.headers_mut().append(WARNING, warning);
-    }
-    response
 }
 
 /// Returns the values of the `Warning` headers.

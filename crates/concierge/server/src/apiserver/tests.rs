@@ -5,12 +5,14 @@ use std::sync::Mutex;
 use http_body_util::{BodyExt as _, Full};
 use pinniped_apiserver::in_flight::{InFlightPermit, RequestClass};
 use pinniped_delegated_auth::cluster_auth_config::ClusterAuthConfig;
+use pinniped_kube_types::protobuf::{Envelope, Message};
 
 use super::*;
 
 mod tls;
 
 const LOGIN: &str = "/apis/login.concierge.pinniped.dev/v1alpha1/tokencredentialrequests";
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const WHOAMI: &str = "/apis/identity.concierge.pinniped.dev/v1alpha1/whoamirequests";
 
 /// The limit against which logins count.
@@ -53,6 +55,7 @@ struct ReceivedResponse {
     status: u16,
     headers: HeaderMap,
     body: String,
+    bytes: bytes::Bytes,
 }
 
 impl ReceivedResponse {
@@ -98,19 +101,19 @@ impl World {
         method: &str,
         uri: &str,
         headers: &[(&str, &str)],
-        body: &str,
+        body: &(impl AsRef<[u8]> + ?Sized),
     ) -> ReceivedResponse {
         let mut request = Request::builder().method(method).uri(uri);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let body = Full::<bytes::Bytes>::from(body.to_owned());
+        let body = Full::new(bytes::Bytes::copy_from_slice(body.as_ref()));
         let response = self.chain.respond(None, &mut request.body(body).expect("a request")).await;
         assert!(response.body().deadline().is_some(), "every response has a deadline");
         let (parts, body) = response.into_parts();
         let bytes = body.collect().await.expect("a body").to_bytes();
         let body = String::from_utf8_lossy(&bytes).into_owned();
-        ReceivedResponse { status: parts.status.as_u16(), headers: parts.headers, body }
+        ReceivedResponse { status: parts.status.as_u16(), headers: parts.headers, body, bytes }
     }
 }
 
@@ -164,6 +167,8 @@ async fn refused_requests_have_an_error_message_and_no_audit_event() {
         ("POST", &whoami_dry, &[], "{}", 422, "Invalid", r#".identity.concierge.pinniped.dev "" is invalid: dryRun: Unsupported value: ["All"]"#.to_owned()),
         ("POST", &strict, &[], r#"{"spec":{"foo":1}}"#, 400, "BadRequest", r#"TokenCredentialRequest in version "v1alpha1" cannot be handled as a TokenCredentialRequest: strict decoding error: unknown field "spec.foo""#.to_owned()),
         ("POST", LOGIN, &[("content-type", "text/plain")], TCR, 415, "UnsupportedMediaType", format!("the body of the request was in an unknown format - accepted media types include: {accepted}")),
+        ("POST", LOGIN, &[], r#"{"kind":"TokenCredentialRequestList"}"#, 400, "BadRequest", r#"TokenCredentialRequestList in version "v1alpha1" cannot be handled as a TokenCredentialRequest: converting (v1alpha1.TokenCredentialRequestList) to (login.TokenCredentialRequest): unknown conversion"#.to_owned()),
+        ("POST", LOGIN, &[], r#"{"apiVersion":"a/b/c"}"#, 400, "BadRequest", r#"the object provided is unrecognized (must be of type TokenCredentialRequest): unexpected GroupVersion string: a/b/c ({"apiVersion":"a/b/c"})"#.to_owned()),
         ("POST", LOGIN, &[("accept", "text/html")], TCR, 406, "NotAcceptable", format!("406: Not Acceptable\n\nAvailable representations: {accepted}")),
         ("GET", &watch, &[], "", 405, "MethodNotAllowed", r#"watch is not supported on resources of kind "tokencredentialrequests.login.concierge.pinniped.dev""#.to_owned()),
         ("PUT", LOGIN, &[], "", 405, "MethodNotAllowed", not_allowed.to_owned()),
@@ -313,9 +318,202 @@ async fn responses_have_the_requested_format() {
             "{}",
         )
         .await;
-    assert_eq!((proto.status, proto.header("content-type")), (406, "application/vnd.kubernetes.protobuf"));
+    assert_eq!((proto.status, proto.header("content-type")), (406, PROTOBUF));
+    assert_eq!(
+        Envelope::decode(&proto.bytes).map(|envelope| (envelope.api_version, envelope.kind)),
+        Ok((&b"v1"[..], &b"Status"[..]))
+    );
+    assert!(proto.body.contains("object *v1alpha1.WhoAmIRequest does not implement the protobuf"));
     let warned = world.send_request("POST", WHOAMI, &[], r#"{"spec":{"foo":1}}"#).await;
     assert_eq!((warned.status, warned.header("warning")), (201, r#"299 - "unknown field \"spec.foo\"""#));
+}
+
+#[tokio::test]
+async fn a_format_that_an_object_does_not_have_is_refused_after_the_request_is_processed() {
+    let world = World::new("pinniped.dev");
+    let only = |list: &str| format!("{PROTOBUF};as=PartialObjectMetadata{list};v=v1;g=meta.k8s.io");
+    let json = |list: &str| format!("application/json;as=PartialObjectMetadata{list};v=v1;g=meta.k8s.io");
+    let table = format!("{PROTOBUF};as=Table;v=v1;g=meta.k8s.io");
+    let no_parameters = "only the following media types are accepted: application/json, application/yaml, \
+                         application/vnd.kubernetes.protobuf";
+    let requested_list = "you requested PartialObjectMetadataList, but the requested object is not a list \
+                          (*login.TokenCredentialRequest)";
+    let requested_object = "you requested PartialObjectMetadata, but the requested object is a list \
+                            (*login.TokenCredentialRequestList)";
+    let no_protobuf = "object *v1alpha1.TokenCredentialRequestList does not implement the protobuf \
+                       marshalling interface and cannot be encoded to a protobuf message";
+    for (method, accept, message, events) in [
+        ("POST", &*json("List"), requested_list, 2),
+        ("GET", &*json(""), requested_object, 0),
+        ("GET", PROTOBUF, no_protobuf, 0),
+        ("GET", &*table, no_parameters, 0),
+        ("POST", &*table, no_parameters, 0),
+        ("POST", "application/yaml;stream=watch", no_parameters, 0),
+    ] {
+        world.audit.lock().expect("lock").clear();
+        let response = world.send_request(method, LOGIN, &[("accept", accept)], TCR).await;
+        assert_eq!(response.status, 406, "{accept}");
+        assert!(response.body.contains(message), "{accept}: {}", response.body);
+        assert_eq!(world.audit.lock().expect("lock").len(), events, "{method} {accept}");
+    }
+    // Errors of the request come first.
+    let invalid = world.send_request("POST", LOGIN, &[("accept", PROTOBUF)], "{}").await;
+    assert_eq!((invalid.status, invalid.header("content-type")), (422, PROTOBUF));
+
+    // The bytes are those of k8s.io/apimachinery v0.36.3.
+    let partial = world.send_request("POST", LOGIN, &[("accept", &only(""))], TCR).await;
+    assert_eq!((partial.status, partial.header("content-type")), (201, PROTOBUF));
+    assert_eq!(
+        partial.bytes,
+        &b"k8s\0\x0a\x27\x0a\x0emeta.k8s.io/v1\x12\x15PartialObjectMetadata\x12\x12\x0a\x10\x0a\0\x12\0\x1a\0\
+           \x22\0\x2a\0\x32\0\x38\0\x42\0\x1a\0\x22\0"[..]
+    );
+    let partial = world.send_request("GET", LOGIN, &[("accept", &only("List"))], "").await;
+    assert_eq!((partial.status, partial.header("content-type")), (200, PROTOBUF));
+    assert_eq!(
+        partial.bytes,
+        &b"k8s\0\x0a\x2b\x0a\x0emeta.k8s.io/v1\x12\x19PartialObjectMetadataList\x12\x09\x0a\x07\x0a\0\x12\x010\
+           \x1a\0\x1a\0\x22\0"[..]
+    );
+}
+
+#[tokio::test]
+async fn a_table_contains_as_much_of_the_object_as_the_client_requests() {
+    let world = World::new("pinniped.dev");
+    let accept = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")];
+    let row = async |option: &str| {
+        let response = world.send_request("POST", &format!("{WHOAMI}{option}"), &accept, "{}").await;
+        response.json()["rows"][0]["object"].clone()
+    };
+    for option in ["", "?includeObject=Metadata"] {
+        assert_eq!(row(option).await["kind"], "PartialObjectMetadata", "{option}");
+    }
+    assert_eq!(row("?includeObject=Object").await["kind"], "WhoAmIRequest");
+    assert_eq!(row("?includeObject=None").await, Value::Null);
+    let refused = world.send_request("GET", &format!("{WHOAMI}?includeObject=x"), &accept, "").await;
+    assert_eq!(
+        (refused.status, refused.json()["message"].as_str()),
+        (
+            400,
+            Some(
+                "Unable to convert to Table as requested: includeObject: Invalid value: \"x\": must be \
+                 'Metadata', 'Object', 'None', or empty"
+            )
+        )
+    );
+}
+
+/// The texts are those of the decoder of k8s.io/apimachinery v0.36.3.
+#[tokio::test]
+async fn a_body_in_protobuf_is_refused_because_the_kinds_have_no_protobuf_format() {
+    let world = World::new("pinniped.dev");
+    let version = "login.concierge.pinniped.dev/v1alpha1";
+    let body = |api_version: &str, kind: &str| Envelope::encode(api_version, kind, &Message::default());
+    let unsuitable = |kind: &str, version: &str, error: &str| {
+        format!("{kind} in version \"{version}\" cannot be handled as a TokenCredentialRequest: {error}")
+    };
+    let no_format = |kind: &str| {
+        format!(
+            "object *v1alpha1.{kind} does not implement the protobuf marshalling interface and cannot be \
+             encoded to a protobuf message"
+        )
+    };
+    let unrecognized = |error: &str, head: &str| {
+        format!(
+            "the object provided is unrecognized (must be of type TokenCredentialRequest): {error} ({head})"
+        )
+    };
+    let not_registered = |kind: &str, version: &str| {
+        format!("no kind \"{kind}\" is registered for version \"{version}\" in scheme \"pinniped-concierge\"")
+    };
+    let own = unsuitable("TokenCredentialRequest", "v1alpha1", &no_format("TokenCredentialRequest"));
+    let other = unsuitable("WhoAmIRequest", "v1alpha1", &no_format("WhoAmIRequest"));
+    let list = unsuitable("TokenCredentialRequestList", "v1alpha1", &no_format("TokenCredentialRequestList"));
+    for (body, message) in [
+        (body("", ""), own.clone()),
+        (body(version, "TokenCredentialRequest"), own.clone()),
+        (body("a/b/c", "TokenCredentialRequest"), own),
+        (body("identity.concierge.pinniped.dev/v1alpha1", "WhoAmIRequest"), other),
+        (body(version, "TokenCredentialRequestList"), list),
+        (body(version, "Foo"), unsuitable("Foo", "v1alpha1", &not_registered("Foo", version))),
+        (
+            body("login.concierge.pinniped.dev/v2", ""),
+            unsuitable(
+                "TokenCredentialRequest",
+                "v2",
+                &not_registered("TokenCredentialRequest", "login.concierge.pinniped.dev/v2"),
+            ),
+        ),
+        (Vec::new(), unrecognized("empty data", "<empty>")),
+        (b"k8s\0".to_vec(), unrecognized("empty body", "6b387300")),
+        (b"k8s\0\x0a\x05a".to_vec(), unrecognized("unexpected EOF", "6b3873000a0561")),
+        (
+            b"{}".to_vec(),
+            unrecognized(
+                "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]",
+                "{}",
+            ),
+        ),
+    ] {
+        let response = world.send_request("POST", LOGIN, &[("content-type", PROTOBUF)], &body).await;
+        let reported = response.json();
+        assert_eq!(
+            (response.status, reported["reason"].as_str(), reported["message"].as_str()),
+            (400, Some("BadRequest"), Some(message.as_str())),
+            "{body:x?}"
+        );
+    }
+    let long = body(version, &"k".repeat(1025));
+    let response = world.send_request("POST", LOGIN, &[("content-type", PROTOBUF)], &long).await;
+    assert_eq!(
+        (response.status, response.json()["message"].as_str()),
+        (413, Some("Request entity too large: limit is 1024 bytes for kind"))
+    );
+    let large = vec![b'k'; (3 << 20) + 1];
+    assert_eq!(world.send_request("POST", LOGIN, &[("content-type", PROTOBUF)], &large).await.status, 413);
+    assert!(world.audit.lock().expect("lock").is_empty());
+    assert_eq!(world.chain.handler().bodies.charged_bytes(), 0);
+}
+
+#[tokio::test]
+async fn discovery_documents_have_the_requested_format() {
+    let world = World::new("pinniped.dev");
+    let aggregated = ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    for (path, kind) in [
+        ("/apis", "APIGroupList"),
+        ("/apis/login.concierge.pinniped.dev", "APIGroup"),
+        ("/apis/login.concierge.pinniped.dev/v1alpha1", "APIResourceList"),
+    ] {
+        let response = world.send_request("GET", path, &[("accept", PROTOBUF)], "").await;
+        assert_eq!((response.status, response.header("content-type")), (200, PROTOBUF), "{path}");
+        let envelope = Envelope::decode(&response.bytes).expect(path);
+        assert_eq!((envelope.api_version, envelope.kind), (&b"v1"[..], kind.as_bytes()));
+        let yaml = world.send_request("GET", path, &[("accept", "application/yaml")], "").await;
+        assert!(yaml.body.contains(&format!("kind: {kind}\n")), "{}", yaml.body);
+    }
+    for path in ["/apis", "/apis/login.concierge.pinniped.dev", LOGIN] {
+        let refused = world.send_request("GET", path, &[("accept", "text/html")], "").await;
+        assert_eq!(refused.status, 406);
+        assert!(refused.body.contains("Available representations: application/json"), "{path}");
+    }
+    let mut tags = Vec::new();
+    for media_type in ["application/json", "application/yaml", PROTOBUF] {
+        let wanted = format!("{media_type}{aggregated}");
+        let response = world.send_request("GET", "/apis", &[("accept", &wanted)], "").await;
+        assert_eq!((response.status, response.header("content-type")), (200, &*wanted));
+        assert_eq!((response.header("vary"), response.header("cache-control")), ("Accept", "public"));
+        match media_type {
+            "application/json" => assert!(response.body.ends_with("}}\n"), "{}", response.body),
+            "application/yaml" => assert!(response.body.contains("kind: APIGroupDiscoveryList\n")),
+            _ => {
+                let envelope = Envelope::decode(&response.bytes).expect("an envelope");
+                assert_eq!(envelope.api_version, b"apidiscovery.k8s.io/v2");
+            }
+        }
+        tags.push(response.header("etag").to_owned());
+    }
+    tags.dedup();
+    assert_eq!(tags.len(), 1);
 }
 
 #[tokio::test]
@@ -378,9 +576,78 @@ async fn openapi_documents_have_tags_and_hashes() {
     let document = world.send_request("GET", url.as_str().expect("a URL"), &[], "").await;
     assert_eq!((document.status, document.header("cache-control")), (200, "public, immutable"));
     assert_eq!(document.json()["openapi"], "3.0.0");
+    assert_eq!(
+        (document.header("vary"), document.header("content-encoding")),
+        ("Accept-Encoding, Accept", "")
+    );
     let moved = world.send_request("GET", "/openapi/v3/version?hash=OLD", &[], "").await;
     assert_eq!(moved.status, 301);
     assert!(moved.header("location").starts_with("/openapi/v3/version?hash="));
+}
+
+#[tokio::test]
+async fn openapi_documents_have_the_requested_format_and_encoding() {
+    let world = World::new("pinniped.dev");
+    let documents = &world.chain.handler().openapi;
+    let protobuf = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+    let deprecated = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+    let both = format!("application/json;q=0.5,{deprecated}");
+    for (accept, wanted, document) in [
+        ("", "application/json", &documents.v2),
+        ("*/*", "application/json", &documents.v2),
+        (deprecated, protobuf, &documents.v2_protobuf),
+        (protobuf, protobuf, &documents.v2_protobuf),
+        (&*both, protobuf, &documents.v2_protobuf),
+    ] {
+        for (encoding, compressed) in [
+            ("", false),
+            ("gzip", true),
+            ("br, GZIP;q=0.5", true),
+            ("gzip;q=0", false),
+            ("gzip, gzip;q=0", false),
+            ("identity, *", false),
+        ] {
+            let headers = [("accept", accept), ("accept-encoding", encoding)];
+            let response = world.send_request("GET", "/openapi/v2", &headers, "").await;
+            assert_eq!((response.status, response.header("content-type")), (200, wanted), "{accept}");
+            let bytes =
+                if compressed { document.compressed.as_ref().expect("gzip") } else { &document.bytes };
+            assert!(response.bytes == bytes, "{accept} {encoding}");
+            assert_eq!(response.header("content-encoding"), if compressed { "gzip" } else { "" });
+            assert_eq!(response.header("vary"), "Accept-Encoding, Accept");
+            assert_eq!(response.header("etag"), documents.v2.etag());
+        }
+        let headers =
+            [("accept", accept), ("accept-encoding", "gzip"), ("if-none-match", &documents.v2.etag())];
+        let known = world.send_request("GET", "/openapi/v2", &headers, "").await;
+        assert_eq!((known.status, known.bytes.len()), (304, 0));
+        for absent in ["content-type", "content-encoding", "last-modified"] {
+            assert!(!known.headers.contains_key(absent), "{absent}");
+        }
+    }
+    let login = "/openapi/v3/apis/login.concierge.pinniped.dev/v1alpha1";
+    let response = world.send_request("GET", login, &[("accept-encoding", "gzip")], "").await;
+    assert_eq!((response.status, response.header("content-encoding")), (200, "gzip"));
+    for (path, accept) in [("/openapi/v2", "text/html"), (login, protobuf), (login, "nonsense")] {
+        let refused = world.send_request("GET", path, &[("accept", accept)], "").await;
+        assert_eq!((refused.status, refused.bytes.len()), (406, 0), "{path} {accept}");
+    }
+}
+
+#[tokio::test]
+async fn statusz_lists_the_paths_and_needs_a_permission() {
+    let world = World::new("pinniped.dev");
+    let page = world.send_request("GET", "/statusz", &[], "").await;
+    assert_eq!((page.status, page.header("content-type")), (200, "text/plain; charset=utf-8"));
+    assert!(page.body.contains("\nStarted: Fri Jan  2 03:04:05 UTC 2026\nUp: 0 hr 00 min 00 sec\n"));
+    assert!(page.body.ends_with("\nPaths: /healthz /livez /metrics /readyz /version\n"), "{}", page.body);
+    let refused = world.send_request("GET", "/statusz", &[("authorization", "Bearer nobody")], "").await;
+    assert_eq!(
+        (refused.status, refused.json()["message"].as_str()),
+        (403, Some("forbidden: User \"nobody\" cannot get path \"/statusz\""))
+    );
+    let refused = world.send_request("GET", "/statusz", &[("accept", "application/json")], "").await;
+    assert_eq!(refused.status, 406);
 }
 
 #[tokio::test]

@@ -106,7 +106,7 @@ impl RetainedField {
         }
     }
 
-    fn most_bytes(self) -> usize {
+    pub(super) fn most_bytes(self) -> usize {
         if self == Self::Token { MAX_TOKEN_BYTES } else { MAX_TEXT_BYTES }
     }
 }
@@ -145,6 +145,8 @@ pub(super) fn read(
     let result = match form {
         BodyForm::Json => read_json(body, root),
         BodyForm::Yaml => read_yaml(body, root),
+        // `decode` refuses it before.
+        BodyForm::Protobuf => Err(ReadError::Malformed("the body is not text".to_owned())),
     };
     match (document.exceeded, result) {
         (Some(limit), _) => Err(ReadError::Limit(limit)),

@@ -1,6 +1,14 @@
-use std::path::Path;
+use std::io::Read as _;
+use std::path::PathBuf;
 
+use flate2::read::GzDecoder;
+
+use super::protobuf::{Content, DOCUMENT, Shape};
 use super::*;
+
+fn recorded_path(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../testdata/upstream/api").join(name)
+}
 
 /// The recorded document of upstream. The intentional differences are:
 ///
@@ -9,7 +17,7 @@ use super::*;
 /// 3. `required` is a set, and its order differs.
 /// 4. Our additions, see [`take_away_ours`].
 fn recorded(name: &str) -> Value {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../testdata/upstream/api").join(name);
+    let path = recorded_path(name);
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let mut document: Value = serde_json::from_str(&text).expect("JSON");
     let shared = document.as_object_mut().expect("an object").remove("parameters").unwrap_or_default();
@@ -154,4 +162,150 @@ fn the_index_lists_each_document_with_its_hash() {
             format!("/openapi/v3/{key}?hash={}", document.hash)
         );
     }
+}
+
+/// A field of a message: its number, and the bytes or the number that it contains.
+type WireField<'a> = (u32, Result<&'a [u8], u64>);
+
+/// Reads the fields of a message.
+fn wire_fields(mut bytes: &[u8]) -> Vec<WireField<'_>> {
+    fn varint(bytes: &mut &[u8]) -> u64 {
+        let (mut value, mut shift) = (0, 0);
+        loop {
+            let (&byte, rest) = bytes.split_first().expect("a complete number");
+            *bytes = rest;
+            value |= u64::from(byte & 0x7f) << shift;
+            shift += 7;
+            if byte < 0x80 {
+                return value;
+            }
+        }
+    }
+    let mut fields = Vec::new();
+    while !bytes.is_empty() {
+        let tag = varint(&mut bytes);
+        let content = match tag & 7 {
+            0 => Err(varint(&mut bytes)),
+            2 => {
+                let length = usize::try_from(varint(&mut bytes)).expect("a length");
+                let (content, rest) = bytes.split_at(length);
+                bytes = rest;
+                Ok(content)
+            }
+            other => panic!("wire type {other}"),
+        };
+        fields.push((u32::try_from(tag >> 3).expect("a number"), content));
+    }
+    fields
+}
+
+fn named(bytes: &[u8]) -> (String, &[u8]) {
+    match wire_fields(bytes).as_slice() {
+        [(1, Ok(name)), (2, Ok(value))] => (String::from_utf8(name.to_vec()).expect("a name"), value),
+        other => panic!("not a name and a value: {other:?}"),
+    }
+}
+
+/// Converts a message back to JSON. Every field must be in the schema.
+fn from_protobuf(shape: &Shape, bytes: &[u8]) -> Value {
+    let fields = wire_fields(bytes);
+    match shape {
+        Shape::Record { fields: known, extensions } => {
+            let mut object = Map::new();
+            for (number, content) in fields {
+                if number == *extensions {
+                    let (name, any) = named(content.expect("an extension"));
+                    let [(2, Ok(yaml))] = wire_fields(any)[..] else { panic!("{name} is not YAML") };
+                    let yaml = std::str::from_utf8(yaml).expect("text");
+                    object.insert(name, serde_saphyr::from_str(yaml).expect("YAML"));
+                    continue;
+                }
+                let field = known.iter().find(|field| field.number == number);
+                let field = field.unwrap_or_else(|| panic!("unknown field {number}"));
+                let value = content_from_protobuf(field.content, content);
+                match (object.get_mut(field.name).and_then(Value::as_array_mut), value) {
+                    (Some(items), Value::Array(more)) => items.extend(more),
+                    (_, value) => _ = object.insert(field.name.to_owned(), value),
+                }
+            }
+            object.into()
+        }
+        Shape::Entries(number, shape) => fields
+            .into_iter()
+            .map(|(found, content)| {
+                assert_eq!(found, *number);
+                let (name, value) = named(content.expect("an entry"));
+                (name, from_protobuf(shape, value))
+            })
+            .collect::<Map<_, _>>()
+            .into(),
+        Shape::Only(number, content) => match fields[..] {
+            [(found, bytes)] if found == *number => content_from_protobuf(*content, bytes),
+            _ => panic!("{fields:?}"),
+        },
+        Shape::BodyOr(choices) => {
+            let [(found, Ok(bytes))] = fields[..] else { panic!("{fields:?}") };
+            let choice = choices.iter().find(|(number, _)| *number == found).expect("one of the two");
+            from_protobuf(choice.1, bytes)
+        }
+    }
+}
+
+fn content_from_protobuf(content: Content, value: Result<&[u8], u64>) -> Value {
+    let text = || json!(std::str::from_utf8(value.expect("a text")).expect("UTF-8"));
+    match content {
+        Content::Text => text(),
+        Content::Texts => json!([text()]),
+        Content::Flag => json!(value == Err(1)),
+        Content::One(shape) => from_protobuf(shape, value.expect("a message")),
+        Content::Many(shape) => json!([from_protobuf(shape, value.expect("a message"))]),
+    }
+}
+
+#[test]
+fn the_protobuf_document_has_the_bytes_of_the_go_encoder() {
+    let ours = protobuf::encode(&recorded("openapi-v2.json"));
+    let theirs = std::fs::read(recorded_path("openapi-v2.pb")).expect("the recorded document");
+    assert_eq!(from_protobuf(&DOCUMENT, &ours), from_protobuf(&DOCUMENT, &theirs));
+    assert!(ours == theirs, "the order of the fields is different");
+}
+
+#[test]
+fn the_protobuf_document_has_all_members_of_the_json_document() {
+    let documents = Documents::new(&GroupSuffix::default());
+    let mut json: Value = serde_json::from_slice(&documents.v2.bytes).expect("JSON");
+    // Empty texts and `false` are not written. This also removes the empty group of `meta/v1`.
+    fn remove_empty(value: &mut Value) {
+        match value {
+            Value::Object(members) => {
+                members.values_mut().for_each(remove_empty);
+                members.retain(|_, value| *value != json!("") && *value != json!(false));
+            }
+            Value::Array(items) => items.iter_mut().for_each(remove_empty),
+            _ => {}
+        }
+    }
+    let mut decoded = from_protobuf(&DOCUMENT, &documents.v2_protobuf.bytes);
+    remove_empty(&mut json);
+    remove_empty(&mut decoded);
+    assert_eq!(decoded, json);
+    assert_eq!(documents.v2_protobuf.hash, documents.v2.hash);
+}
+
+#[test]
+fn large_documents_are_compressed_and_small_ones_are_not() {
+    let documents = Documents::new(&GroupSuffix::default());
+    let mut all = vec![&documents.v2, &documents.v2_protobuf, &documents.v3_index];
+    all.extend(documents.v3.iter().map(|(_, document)| document));
+    let mut compressed = 0;
+    for document in all {
+        assert_eq!(document.compressed.is_some(), document.bytes.len() >= COMPRESSED_FROM_BYTES);
+        let Some(bytes) = &document.compressed else { continue };
+        compressed += 1;
+        assert!(bytes.len() < document.bytes.len());
+        let mut plain = Vec::new();
+        GzDecoder::new(&bytes[..]).read_to_end(&mut plain).expect("gzip");
+        assert_eq!(plain, document.bytes);
+    }
+    assert!(compressed > 3, "{compressed}");
 }

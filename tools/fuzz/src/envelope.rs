@@ -1,5 +1,5 @@
-//! The envelope of Kubernetes protobuf, as the aggregated API reads it from a request body. Input: the
-//! body.
+//! The envelope of Kubernetes protobuf, as the aggregated API reads it from a request body. Input:
+//! the body.
 
 use pinniped_kube_types::protobuf::{DecodeError, Envelope, MAGIC, Message};
 

@@ -5,8 +5,8 @@
 //!
 //! `chain.rs` of the crate `apiserver` contains the steps before the last one, in order. The last
 //! step calls a handler: `discovery.rs`, `openapi.rs`, `health.rs` and `statusz.rs` of the crate
-//! `apiserver`, or `resources.rs`. A login continues in `exchange.rs`, which also shares the permits
-//! of logins fairly between authenticators.
+//! `apiserver`, or `resources.rs`. A login continues in `exchange.rs`, which also shares the
+//! permits of logins fairly between authenticators.
 //!
 //! Admission is not implemented: a cluster's admission webhooks and policies do not apply to these
 //! objects yet. Only OpenAPI documents are compressed; they are static, so this is done at start.

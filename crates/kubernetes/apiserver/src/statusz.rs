@@ -1,9 +1,9 @@
 //! `/statusz`: start time, version and paths of the server, for administrators.
 //!
-//! The formats are those of k8s.io/apiserver 1.36: text, and `Statusz` of `config.k8s.io` in JSON or
-//! YAML for clients that name it in the `Accept` header. Upstream separates names from values in the
-//! text with a character that it selects at random, so that no program parses it; here it is a
-//! colon. Clients need the same permission as for a metric: the verb `get` on the path.
+//! The formats are those of k8s.io/apiserver 1.36: text, and `Statusz` of `config.k8s.io` in JSON
+//! or YAML for clients that name it in the `Accept` header. Upstream separates names from values in
+//! the text with a character that it selects at random, so that no program parses it; here it is a
+//! colon. Clients need the permission for the path, as for metrics.
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, WARNING};

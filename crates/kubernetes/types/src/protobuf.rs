@@ -1,4 +1,4 @@
-//! Kubernetes protobuf: a writer of messages, and the envelope `runtime.Unknown` around each object.
+//! Kubernetes protobuf: a writer of messages, and the envelope `runtime.Unknown` of objects.
 //!
 //! The few messages that a server needs are written by hand, field by field, in the order of their
 //! numbers. Like Go's generated code, callers write texts and numbers that are not optional even

@@ -1,6 +1,6 @@
 //! Decoder of request bodies: reads JSON or YAML in one pass, with the error messages of a Go API
-//! server. Protobuf is a format of the server, but not of its kinds: such a body is only read as far
-//! as the error message of a Go API server requires.
+//! server. Protobuf is a format of the server, but not of its kinds: such a body is only read as
+//! far as the error message of a Go API server requires.
 //!
 //! Any client may send a body, so its content must not cost more memory than its bytes: `reader.rs`
 //! checks all members against the API's model, but retains only those that the server uses, and

@@ -1,5 +1,5 @@
-//! Responses with OpenAPI documents, with the rules of k8s.io/kube-openapi: media types, compression,
-//! tags, and documents that a client requests by their hash.
+//! Responses with OpenAPI documents, with the rules of k8s.io/kube-openapi: media types,
+//! compression, tags, and documents that a client requests by their hash.
 
 use std::time::Duration;
 
@@ -23,8 +23,8 @@ const JSON: &str = "application/json";
 /// The media type of responses with OpenAPI v2 as protobuf.
 const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
-/// The names below `application/` that clients use for it. The one with `@` is deprecated, but it is
-/// the one of kubectl.
+/// The names below `application/` that clients use for it. The one with `@` is deprecated, but it
+/// is the one of kubectl.
 const V2_PROTOBUF_NAMES: [&str; 2] =
     ["com.github.proto-openapi.spec.v2@v1.0+protobuf", "com.github.proto-openapi.spec.v2.v1.0+protobuf"];
 

@@ -241,7 +241,7 @@ impl ControlPlane {
             AnonymousAccess::Everywhere => args.push("--anonymous-auth=true".to_owned()),
             AnonymousAccess::Nowhere => args.push("--anonymous-auth=false".to_owned()),
             AnonymousAccess::Paths(_) => {
-                args.push(format!("--authentication-config={AUTHENTICATION_CONFIG}"))
+                args.push(format!("--authentication-config={AUTHENTICATION_CONFIG}"));
             }
         }
         args.push(format!("--service-cluster-ip-range={SERVICE_RANGE}"));

@@ -6,6 +6,7 @@
 
 use hyper_util::client::legacy;
 use hyper_util::rt::TokioExecutor;
+use jiff::Timestamp;
 use kube::client::ConfigExt as _;
 use kube::config::{
     AuthInfo, Cluster, InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError, NamedAuthInfo,
@@ -15,12 +16,14 @@ use tower::ServiceBuilder;
 
 use pinniped_concierge_api::login::ImpersonatedUser;
 use pinniped_error::{causes, chain};
+use pinniped_go_compat::base64 as gobase64;
 use pinniped_go_compat::network as go_network;
 use pinniped_http_client::dial::ConnectError;
 use pinniped_http_client::tcp_dialer::TcpDialer;
 use pinniped_kube_types::status::generic_message;
+use pinniped_pki::Certificate;
 
-use crate::exec_plugin::ExecPluginError;
+use crate::exec_plugin::{ExecPluginError, PluginResult};
 use crate::kubeconfig::identity::NoUsername;
 use crate::kubeconfig::{ServerUrlError, UserCertificateError};
 use crate::login::{HeaderError, impersonation_headers};
@@ -81,6 +84,9 @@ pub struct RequestError(String);
 pub struct Admin {
     /// The client.
     pub client: kube::Client,
+    /// The end of the validity of the user's credential, if it is known: that of the plugin's
+    /// response, or of the client certificate.
+    pub expires: Option<Timestamp>,
     server: String,
 }
 
@@ -128,10 +134,11 @@ impl Admin {
             impersonated = kubeconfig::identity::read_user(&user.name, entry)?;
         }
         let mut config = kube::Config::from_custom_kubeconfig(config, &options).await?;
-        let plugin_headers = exec_plugin::resolve(&mut config.auth_info)?;
+        let PluginResult { headers: plugin_headers, expires } = exec_plugin::resolve(&mut config.auth_info)?;
+        let expires = expires.or_else(|| certificate_end(&config.auth_info));
         check_header(&config.auth_info)?;
         impersonate(&mut config, impersonated.as_ref(), plugin_headers)?;
-        Self::from_config(config, dialer.with_proxy(proxy.as_deref()))
+        Ok(Self { expires, ..Self::from_config(config, dialer.with_proxy(proxy.as_deref()))? })
     }
 
     /// Creates the client of the pod in which this program runs.
@@ -160,7 +167,7 @@ impl Admin {
             .map_err(tower::BoxError::from)
             .layer(config.extra_headers_layer()?)
             .service(http);
-        Ok(Self { client: kube::Client::new(service, config.default_namespace), server })
+        Ok(Self { client: kube::Client::new(service, config.default_namespace), expires: None, server })
     }
 
     /// Returns the error of a failed request.
@@ -196,6 +203,15 @@ impl Admin {
         let method = if subject.verb == "create" { "Post" } else { "Get" };
         format!("{method} \"{}{}\": ", self.server, subject.path)
     }
+}
+
+/// Returns the end of the validity of a user's client certificate, if the entry contains one.
+fn certificate_end(user: &AuthInfo) -> Option<Timestamp> {
+    let pem = match (&user.client_certificate_data, &user.client_certificate) {
+        (Some(data), _) => gobase64::decode(data.as_bytes()).ok()?,
+        (None, path) => std::fs::read(path.as_deref()?).ok()?,
+    };
+    Some(Certificate::parse_pem(&pem).ok()?.not_after)
 }
 
 /// Sets the impersonation headers of every request. The kubeconfig takes precedence over its

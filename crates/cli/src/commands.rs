@@ -9,6 +9,7 @@ pub mod kubectl;
 pub mod login;
 mod plugin_response;
 pub mod proxy;
+mod remedies;
 pub mod version;
 pub mod whoami;
 

@@ -8,6 +8,7 @@ use std::io::ErrorKind;
 use std::process::{Command, Stdio};
 
 use http::{HeaderName, HeaderValue};
+use jiff::Timestamp;
 use kube::config::{AuthInfo, ExecConfig, ExecInteractiveMode};
 use serde_json::json;
 
@@ -88,20 +89,29 @@ pub enum ExecPluginError {
     HeaderValue(String),
 }
 
+/// The parts of a plugin's response that a user entry cannot contain.
+#[derive(Debug, Default)]
+pub(crate) struct PluginResult {
+    /// The headers that every request needs.
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
+    /// The end of the validity of the credential, if the plugin returned it.
+    pub(crate) expires: Option<Timestamp>,
+}
+
 /// Replaces the plugin in `user` with its result, unless another credential takes precedence.
-/// Returns the headers that every request needs.
 ///
 /// # Errors
 ///
 /// Returns an error with the text of client-go; it never contains the plugin's standard error.
-pub(crate) fn resolve(user: &mut AuthInfo) -> Result<Vec<(HeaderName, HeaderValue)>, ExecPluginError> {
+pub(crate) fn resolve(user: &mut AuthInfo) -> Result<PluginResult, ExecPluginError> {
     let basic = user.username.is_some() && user.password.is_some();
     if user.auth_provider.is_some() || basic || user.token.is_some() || user.token_file.is_some() {
-        return Ok(Vec::new());
+        return Ok(PluginResult::default());
     }
-    let Some(exec) = user.exec.take() else { return Ok(Vec::new()) };
+    let Some(exec) = user.exec.take() else { return Ok(PluginResult::default()) };
     let credential = run(&exec)?;
     let headers = read_headers(&credential)?;
+    let expires = credential.expiration_timestamp.as_ref().map(|time| time.0);
     if !credential.token.is_empty() {
         user.token = Some(credential.token.expose().to_owned().into());
     }
@@ -109,7 +119,7 @@ pub(crate) fn resolve(user: &mut AuthInfo) -> Result<Vec<(HeaderName, HeaderValu
         user.client_certificate_data = Some(gobase64::encode(credential.client_certificate_data.as_bytes()));
         user.client_key_data = Some(gobase64::encode(credential.client_key_data.expose().as_bytes()).into());
     }
-    Ok(headers)
+    Ok(PluginResult { headers, expires })
 }
 
 /// Reads the request headers of a plugin, which may only contain impersonation headers.

@@ -2,9 +2,8 @@
 //! ([`mod@parse`]), the help ([`help`]), the suggestions and the completion scripts.
 //!
 //! Users, scripts and kubeconfigs depend on the behaviour of cobra and pflag: the accepted forms of
-//! flags, the error texts, and the rule that a command group with an unknown argument prints its
-//! help and succeeds. clap differs in nearly all of these, so this crate has its own parser and
-//! uses clap only to generate completion scripts.
+//! flags, the error texts, and the layout of the help. clap differs in nearly all of these, so this
+//! crate has its own parser and uses clap only to generate completion scripts.
 
 pub mod completion;
 pub mod help;

@@ -167,6 +167,25 @@ pub fn paths(environment: &Environment) -> Vec<String> {
     home.map(|home| home.join(".kube").join("config").to_string_lossy().into_owned()).into_iter().collect()
 }
 
+/// There is no kubeconfig file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no kubeconfig found: set KUBECONFIG or pass --kubeconfig")]
+pub struct NoKubeconfig;
+
+/// Checks that [`load`] has a file to read.
+///
+/// # Errors
+///
+/// Returns an error if there is none.
+pub fn check_exists(flag: Option<&str>, environment: &Environment) -> Result<(), NoKubeconfig> {
+    let given = flag.is_some_and(|path| !path.is_empty());
+    if given || paths(environment).iter().any(|path| Path::new(path).exists()) {
+        Ok(())
+    } else {
+        Err(NoKubeconfig)
+    }
+}
+
 fn read(path: &str) -> Result<Kubeconfig, LoadError> {
     if let Err(error) = std::fs::metadata(path) {
         return Err(LoadError::Stat { path: path.to_owned(), source: error.into() });

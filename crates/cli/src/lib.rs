@@ -44,35 +44,41 @@ use crate::environment::Environment;
 use crate::flags::parse::ParseResult;
 use crate::flags::tree::ROOT;
 use crate::flags::{help, parse};
+use crate::printer::style::ColorChoice;
 use crate::printer::{Level, Printer};
 
 /// Runs the program and returns its exit code: 0, or 1 after an error, or the exit code of kubectl
-/// if it ran.
+/// if it ran, or 2 if `doctor` could not check the installation.
 pub fn run(environment: &Environment) -> u8 {
-    let printer = Printer::new(Level::Warning);
-    let result = match parse(&ROOT, &environment.args) {
+    let printer = |choice| Printer::for_terminal(Level::Warning, choice, environment);
+    let (result, printer) = match parse(&ROOT, &environment.args) {
         ParseResult::Help(path) => {
-            write(printer, help::help(&path, environment).as_bytes()).map(|()| 0).map_err(CommandError::from)
+            let printer = printer(ColorChoice::default());
+            let written = write(printer, help::help(&path, environment).as_bytes());
+            (written.map(|()| 0).map_err(CommandError::from), printer)
         }
         ParseResult::Wrong { message, hint } => {
-            printer.line(&format!("Error: {message}"));
+            let printer = printer(ColorChoice::default());
+            printer.error(&message, None);
             if let Some(hint) = hint {
                 printer.line(&hint);
             }
             return 1;
         }
         ParseResult::Run(parsed) => {
+            let printer = printer(parsed.color());
             for warning in &parsed.warnings {
                 printer.line(warning);
             }
-            commands::run(&parsed, environment, printer)
+            (commands::run(&parsed, environment, printer), printer)
         }
     };
     match result {
         Ok(code) => code,
         Err(error) => {
-            printer.line(&format!("Error: {}", chain(&error)));
-            1
+            let remedy = error.remedy().filter(|remedy| remedy.is_for(printer));
+            printer.error(&chain(&error).to_string(), remedy.map(|remedy| remedy.text));
+            error.exit_code()
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! stdout contains only the output of a command; messages for users go to stderr. Log lines have
 //! the format of upstream: local time, source location, message and key-value pairs, separated by
-//! two spaces.
+//! two spaces. On a terminal they are short: a mark, the message and its values ([`style`]).
 //!
 //! Much of the text is from servers and kubeconfigs: the description of an error, a user code, a
 //! name in a certificate. `printable` is applied here, where the text reaches a terminal, so that
@@ -19,6 +19,11 @@ use serde_json::Value;
 
 use pinniped_go_compat::json as gojson;
 
+pub mod style;
+
+use self::style::{Color, ColorChoice, Mark, Style, Text};
+use crate::environment::Environment;
+
 /// The lowest severity of log lines that are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
@@ -34,18 +39,55 @@ pub enum Level {
 #[derive(Clone, Copy, Debug)]
 pub struct Printer {
     level: Level,
+    stdout: Style,
+    stderr: Style,
 }
 
 impl Printer {
-    /// Creates a printer that writes log lines up to `level`.
+    /// Creates a printer that writes log lines up to `level`, in upstream's format.
     pub fn new(level: Level) -> Self {
-        Self { level }
+        Self { level, stdout: Style::default(), stderr: Style::default() }
+    }
+
+    /// Creates a printer with the styles for this process.
+    pub fn for_terminal(level: Level, choice: ColorChoice, environment: &Environment) -> Self {
+        let style = |is_terminal| Style::new(choice, is_terminal, environment);
+        Self { level, stdout: style(io::stdout().is_terminal()), stderr: style(io::stderr().is_terminal()) }
     }
 
     /// Returns a printer with another level.
     #[must_use]
     pub fn at(self, level: Level) -> Self {
-        Self { level }
+        Self { level, ..self }
+    }
+
+    /// Returns whether stdout is for a person, and not for a program.
+    pub fn output_is_for_people(self) -> bool {
+        self.stdout.short
+    }
+
+    /// Returns whether stderr is for a person, and not for a program.
+    pub fn messages_are_for_people(self) -> bool {
+        self.stderr.short
+    }
+
+    /// Writes the output of a command that has colors on a terminal.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of stdout, except if the reader has closed the pipe.
+    pub fn styled_product(self, text: &Text) -> io::Result<()> {
+        write_stdout(text.render(self.stdout).as_bytes())
+    }
+
+    /// Writes an error of the program, and a line with its remedy if there is one.
+    pub fn error(self, message: &str, remedy: Option<&str>) {
+        let mut text = Text::default();
+        text.colored(Color::Red, "Error:").plain(format!(" {message}\n"));
+        if let Some(remedy) = remedy {
+            text.colored(Color::Cyan, "try:").plain(format!(" {remedy}\n"));
+        }
+        write_stderr(text.render(self.stderr).as_bytes());
     }
 
     /// Writes the output of a command.
@@ -54,15 +96,10 @@ impl Printer {
     ///
     /// Returns the error of stdout, except if the reader has closed the pipe.
     pub fn product(self, bytes: &[u8]) -> io::Result<()> {
-        let mut stdout = io::stdout().lock();
-        let written = if stdout.is_terminal() {
-            stdout.write_all(printable(&String::from_utf8_lossy(bytes)).as_bytes())
+        if io::stdout().is_terminal() {
+            write_stdout(printable(&String::from_utf8_lossy(bytes)).as_bytes())
         } else {
-            stdout.write_all(bytes)
-        };
-        match written.and_then(|()| stdout.flush()) {
-            Err(err) if err.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            other => other,
+            write_stdout(bytes)
         }
     }
 
@@ -90,7 +127,12 @@ impl Printer {
     }
 
     fn log(self, level: Level, message: &str, pairs: &[(&str, Value)], place: &Location<'_>) {
-        if level <= self.level {
+        if level > self.level {
+            return;
+        }
+        if self.stderr.short {
+            write_stderr(short_line(level, message, pairs).render(self.stderr).as_bytes());
+        } else {
             self.line(&log_line(&Timestamp::now().to_zoned(TimeZone::system()), place, message, pairs));
         }
     }
@@ -98,9 +140,41 @@ impl Printer {
 
 /// Writes to stderr, for example a prompt. All messages go through here.
 pub(crate) fn print_message(text: &str) {
+    write_stderr(printable(text).as_bytes());
+}
+
+fn write_stderr(bytes: &[u8]) {
     let mut stderr = io::stderr().lock();
     // If stderr fails, the error cannot be reported.
-    let _ = stderr.write_all(printable(text).as_bytes()).and_then(|()| stderr.flush());
+    let _ = stderr.write_all(bytes).and_then(|()| stderr.flush());
+}
+
+fn write_stdout(bytes: &[u8]) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
+        Err(err) if err.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other,
+    }
+}
+
+/// Returns the log line for a terminal: a mark, the message and its values, without time and place.
+fn short_line(level: Level, message: &str, pairs: &[(&str, Value)]) -> Text {
+    let mut line = Text::default();
+    line.mark(match level {
+        Level::Warning => Mark::Warning,
+        Level::Info => Mark::Fine,
+        Level::Debug => Mark::Step,
+    });
+    line.plain(format!(" {}", printable_line(message)));
+    for (name, value) in pairs {
+        let value = match value {
+            Value::String(text) => text.clone(),
+            other => json(other),
+        };
+        line.colored(Color::Dim, &format!("  {name}: ")).plain(printable_line(&value));
+    }
+    line.plain("\n".to_owned());
+    line
 }
 
 /// Returns text that a terminal displays and does not interpret: U+FFFD replaces control characters
@@ -158,6 +232,16 @@ mod tests {
             )
         );
         assert!(log_line(&now, place, "no pairs", &[]).ends_with("  no pairs"));
+    }
+
+    #[test]
+    fn a_log_line_on_a_terminal_is_short() {
+        let pairs = [("name", Value::from("a\nb")), ("roots", 2.into())];
+        for (level, mark) in [(Level::Info, "✓"), (Level::Warning, "!"), (Level::Debug, "·")] {
+            let line = short_line(level, "discovered", &pairs);
+            let plain = Style { short: true, color: false };
+            assert_eq!(line.render(plain), format!("{mark} discovered  name: a b  roots: 2\n"));
+        }
     }
 
     #[test]

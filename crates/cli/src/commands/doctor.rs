@@ -37,7 +37,7 @@ use super::{StartError, block_on};
 use crate::environment::Environment;
 use crate::flags::tree::DEFAULT_SUFFIX;
 use crate::flags::{Parsed, Value};
-use crate::kubeconfig::{self, LoadError};
+use crate::kubeconfig::{self, LoadError, NoKubeconfig};
 use crate::printer::Printer;
 use crate::{OutputError, write};
 
@@ -58,7 +58,10 @@ pub enum DoctorError {
     Suffix(#[from] SuffixError),
     /// The context of the kubeconfig cannot be used.
     #[error("could not configure Kubernetes client")]
-    Connect(#[from] ConnectError),
+    Connect(#[source] ConnectError),
+    /// There is no kubeconfig.
+    #[error(transparent)]
+    NoKubeconfig(#[from] NoKubeconfig),
     /// A kubeconfig cannot be loaded.
     #[error(transparent)]
     Load(#[from] LoadError),
@@ -74,6 +77,25 @@ pub enum DoctorError {
     /// The installation has problems.
     #[error("found {0} problems")]
     Problems(usize),
+}
+
+impl From<ConnectError> for DoctorError {
+    fn from(error: ConnectError) -> Self {
+        match error {
+            ConnectError::NoKubeconfig(error) => Self::NoKubeconfig(error),
+            error => Self::Connect(error),
+        }
+    }
+}
+
+impl DoctorError {
+    /// Returns the exit code: 1 for problems of the installation, 2 if it could not be checked.
+    pub(super) fn exit_code(&self) -> u8 {
+        match self {
+            Self::Problem | Self::Problems(_) => 1,
+            _ => 1,
+        }
+    }
 }
 
 /// Reads the installation, checks it, and prints the findings.

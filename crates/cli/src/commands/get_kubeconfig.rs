@@ -11,7 +11,7 @@
 //! validate     a request to the cluster with the new endpoint and CA
 //! ```
 
-mod discovery;
+pub(super) mod discovery;
 mod jwt;
 pub(crate) mod options;
 mod plugin;
@@ -43,7 +43,7 @@ use crate::environment::Environment;
 use crate::flags::parse::ParseResult;
 use crate::flags::tree::ROOT;
 use crate::flags::{ConciergeMode, Delivery, Parsed, parse};
-use crate::kubeconfig::{self, ClusterCaError, LoadError, ResolveError, generated};
+use crate::kubeconfig::{self, ClusterCaError, LoadError, NoKubeconfig, ResolveError, generated};
 use crate::login::session::{LoginError, Session, SessionError};
 use crate::printer::Printer;
 use crate::{OutputError, write};
@@ -81,6 +81,9 @@ pub enum GetKubeconfigError {
     /// The source kubeconfig cannot be loaded.
     #[error("could not load --kubeconfig")]
     Load(#[from] LoadError),
+    /// There is no source kubeconfig.
+    #[error(transparent)]
+    NoKubeconfig(#[from] NoKubeconfig),
     /// The context of the source kubeconfig is incomplete.
     #[error("could not load --kubeconfig/--kubeconfig-context")]
     Context(#[from] ResolveError),
@@ -150,6 +153,7 @@ async fn generate(
 ) -> Result<String, GetKubeconfigError> {
     let suffix = GroupSuffix::parse(&options.concierge.api_group_suffix)?;
     let config = kubeconfig::load(options.kubeconfig.as_deref(), environment)?;
+    kubeconfig::check_exists(options.kubeconfig.as_deref(), environment)?;
     let source = kubeconfig::resolve(&config, &options.kubeconfig_context)?;
     let source_ca = kubeconfig::certificate_authority(&source.cluster_name, &source.cluster)?;
     let source_server = source.cluster.server.clone().unwrap_or_default();

@@ -1,6 +1,7 @@
 //! `pinniped whoami`: prints the user that the cluster authenticates for the kubeconfig.
 
 use http::{Request, header};
+use jiff::Timestamp;
 use kube::config::Kubeconfig;
 
 use pinniped_concierge_api::identity::WhoAmIRequest;
@@ -13,7 +14,7 @@ use crate::admin::{Admin, AdminError, RequestError, Subject};
 use crate::environment::Environment;
 use crate::flags::tree::DEFAULT_SUFFIX;
 use crate::flags::{Parsed, Value};
-use crate::kubeconfig::{self, LoadError, ResolveError};
+use crate::kubeconfig::{self, LoadError, NoKubeconfig, ResolveError};
 use crate::printer::Printer;
 use crate::{OutputError, write};
 
@@ -28,7 +29,10 @@ pub enum WhoAmIError {
     Start(#[from] StartError),
     /// The context of the kubeconfig cannot be used.
     #[error("could not configure Kubernetes client")]
-    Connect(#[from] ConnectError),
+    Connect(#[source] ConnectError),
+    /// There is no kubeconfig.
+    #[error(transparent)]
+    NoKubeconfig(#[from] NoKubeconfig),
     /// The request is invalid.
     #[error("could not complete WhoAmIRequest")]
     Request(#[from] http::Error),
@@ -52,13 +56,25 @@ pub enum WhoAmIError {
     Output(#[from] OutputError),
 }
 
+impl From<ConnectError> for WhoAmIError {
+    fn from(error: ConnectError) -> Self {
+        match error {
+            ConnectError::NoKubeconfig(error) => Self::NoKubeconfig(error),
+            error => Self::Connect(error),
+        }
+    }
+}
+
 /// The context of the kubeconfig cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
+    /// There is neither a kubeconfig nor a pod.
+    #[error(transparent)]
+    NoKubeconfig(#[from] NoKubeconfig),
     /// A kubeconfig cannot be loaded.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// There is neither a kubeconfig nor a pod.
+    /// The kubeconfig has no current context, or the pod has no service account.
     #[error(
         "invalid configuration: no configuration has been provided, \
          try setting KUBERNETES_MASTER environment variable"
@@ -98,9 +114,10 @@ pub(super) struct Cluster {
 /// Prints the user.
 pub(crate) fn run(parsed: &Parsed, environment: &Environment, printer: Printer) -> Result<(), WhoAmIError> {
     let suffix = parsed.string_or("api-group-suffix", DEFAULT_SUFFIX);
-    let (response, cluster) = block_on(send_request(parsed, environment, &suffix))?;
+    let (response, cluster, expires) = block_on(send_request(parsed, environment, &suffix))?;
     let text = match parsed.string_or("output", "text").as_str() {
-        "text" => text(&response, &cluster),
+        "text" => text(&response, &cluster, printer.output_is_for_people().then_some(expires)),
+        "wide" => text(&response, &cluster, Some(expires)),
         "json" => gojson::to_string_pretty(&response),
         "yaml" => goyaml::to_string(&serde_json::to_value(&response)?),
         other => return Err(WhoAmIError::Format(other.to_owned())),
@@ -112,7 +129,7 @@ async fn send_request(
     parsed: &Parsed,
     environment: &Environment,
     suffix: &str,
-) -> Result<(WhoAmIRequest, Cluster), WhoAmIError> {
+) -> Result<(WhoAmIRequest, Cluster, Option<Timestamp>), WhoAmIError> {
     let (admin, cluster) = connect(parsed, environment).await?;
     let group = format!("identity.concierge.{suffix}");
     let api_version = format!("{group}/{}", WhoAmIRequest::VERSION);
@@ -144,7 +161,7 @@ async fn send_request(
     })?;
     response.kind = question.kind;
     response.api_version = api_version;
-    Ok((response, cluster))
+    Ok((response, cluster, admin.expires))
 }
 
 pub(super) async fn connect(
@@ -156,11 +173,15 @@ pub(super) async fn connect(
     let context = parsed.string("kubeconfig-context");
     if is_empty(&config) && context.is_empty() {
         if environment.non_empty("KUBERNETES_SERVICE_HOST").is_none() {
+            kubeconfig::check_exists(parsed.given("kubeconfig"), environment)?;
             return Err(ConnectError::NoConfiguration);
         }
         let unknown = Cluster { name: UNKNOWN.into(), url: UNKNOWN.into() };
         let admin = Admin::in_cluster(dialer).map_err(|_| ConnectError::NoConfiguration)?;
         return Ok((admin, unknown));
+    }
+    if is_empty(&config) {
+        kubeconfig::check_exists(parsed.given("kubeconfig"), environment)?;
     }
     let resolved = kubeconfig::resolve(&config, &context)?;
     let cluster = Cluster {
@@ -174,13 +195,30 @@ fn is_empty(config: &Kubeconfig) -> bool {
     config.contexts.is_empty() && config.clusters.is_empty() && config.auth_infos.is_empty()
 }
 
-fn text(response: &WhoAmIRequest, cluster: &Cluster) -> String {
-    let user = &response.status.kubernetes_user_info.user;
-    format!(
+/// Returns the text of upstream, which scripts parse. With `more`, the lines that upstream does not
+/// have follow; it contains the expiration of the credential, if that is known.
+fn text(response: &WhoAmIRequest, cluster: &Cluster, more: Option<Option<Timestamp>>) -> String {
+    let info = &response.status.kubernetes_user_info;
+    let user = &info.user;
+    let mut text = format!(
         "Current cluster info:\n\nName: {}\nURL: {}\n\nCurrent user info:\n\nUsername: {}\nGroups: {}\n",
         cluster.name,
         cluster.url,
         user.username,
         user.groups.join(", ")
-    )
+    );
+    let Some(expires) = more else { return text };
+    if !user.uid.is_empty() {
+        text.push_str(&format!("UID: {}\n", user.uid));
+    }
+    for (key, values) in &user.extra {
+        text.push_str(&format!("Extra {key}: {}\n", values.join(", ")));
+    }
+    if !info.audiences.is_empty() {
+        text.push_str(&format!("Audiences: {}\n", info.audiences.join(", ")));
+    }
+    if let Some(expires) = expires {
+        text.push_str(&format!("Credential expires: {expires:.0}\n"));
+    }
+    text
 }

@@ -113,7 +113,7 @@ mod tests {
             text.contains("  whoami                 Print information about the current user\n"),
             "{text}"
         );
-        assert!(text.contains("\nFlags:\n  -h, --help   help for pinniped\n"), "{text}");
+        assert!(text.contains("\nFlags:\n  -h, --help      help for pinniped\n      --version   Print the version and exit\n"), "{text}");
         assert!(
             text.ends_with("\nUse \"pinniped [command] --help\" for more information about a command.\n"),
             "{text}"
@@ -135,7 +135,7 @@ mod tests {
              -h, --help                        help for whoami\n      \
              --kubeconfig string           Path of the kubeconfig to use (default \"/some/kubeconfig\")\n      \
              --kubeconfig-context string   Context of the kubeconfig to use (default: the current one)\n  \
-             -o, --output string               Output format: 'text', 'json' or 'yaml' (default \"text\")\n      \
+             -o, --output string               Output format: 'text', 'wide' (also UID, extras and the end of the credential, as on a terminal), 'json' or 'yaml' (default \"text\")\n      \
              --timeout duration            Time limit for the request; 0 for none\n"
         );
     }

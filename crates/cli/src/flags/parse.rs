@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use pinniped_error::chain;
 use pinniped_go_compat::json::quote;
 
-use super::tree::{Action, CommandSpec, FlagSpec, HELP_FLAG};
+use super::tree::{Action, COLOR_FLAG, CommandSpec, FlagSpec, HELP_FLAG, VERSION_FLAG};
 use super::value::{Kind, Value, ValueError};
+use crate::printer::style::ColorChoice;
 
 /// A parsed command.
 #[derive(Debug)]
@@ -90,6 +91,14 @@ impl Parsed {
         matches!(self.values.get(name), Some(Value::Bool(true)))
     }
 
+    /// Returns the use of colors.
+    pub fn color(&self) -> ColorChoice {
+        match self.values.get(COLOR_FLAG.name) {
+            Some(Value::Color(choice)) => *choice,
+            _ => ColorChoice::default(),
+        }
+    }
+
     /// Returns the value of a flag of another kind, if it was given.
     pub fn value(&self, name: &str) -> Option<&Value> {
         self.values.get(name)
@@ -121,18 +130,19 @@ pub fn find(
         path.push(child);
         here = child;
     }
-    if path.len() == 1
-        && let Some((_, word)) = words_of(&rest, root).first()
+    if here.action.is_none()
+        && let Some((_, word)) = words_of(&rest, here).first()
     {
-        let mut message = format!("unknown command {} for {}", quote(word), quote(root.name));
-        let similar = suggestions(root, word);
+        let name = command_path(&path);
+        let mut message = format!("unknown command {} for {}", quote(word), quote(&name));
+        let similar = suggestions(here, word);
         if !similar.is_empty() {
             message.push_str("\n\nDid you mean this?\n");
             for name in similar {
                 message.push_str(&format!("\t{name}\n"));
             }
         }
-        let hint = Some(format!("Run '{} --help' for usage.", root.name));
+        let hint = Some(format!("Run '{name} --help' for usage."));
         return Err(ParseResult::Wrong { message, hint });
     }
     Ok((path, rest))
@@ -152,7 +162,11 @@ pub fn parse(root: &'static CommandSpec, args: &[String]) -> ParseResult {
     if matches!(flags.values.get(HELP_FLAG.name), Some(Value::Bool(true))) {
         return ParseResult::Help(path);
     }
-    let Some(action) = command.action else { return ParseResult::Help(path) };
+    let action = match command.action {
+        Some(action) => action,
+        None if matches!(flags.values.get(VERSION_FLAG), Some(Value::Bool(true))) => Action::Version,
+        None => return ParseResult::Help(path),
+    };
     if !command.takes_words
         && let Some(word) = flags.words.first()
     {
@@ -361,7 +375,18 @@ mod tests {
             ("whoam", "unknown command \"whoam\" for \"pinniped\"\n\nDid you mean this?\n\twhoami\n"),
             ("get kubeconfig extra", "unknown command \"extra\" for \"pinniped get kubeconfig\""),
             ("get kubeconfig --bogus", "unknown flag: --bogus"),
-            ("--version", "unknown flag: --version"),
+            ("get foo", "unknown command \"foo\" for \"pinniped get\""),
+            (
+                "get kubeconfi",
+                "unknown command \"kubeconfi\" for \"pinniped get\"\n\nDid you mean this?\n\tkubeconfig\n",
+            ),
+            ("login foo --help", "unknown command \"foo\" for \"pinniped login\""),
+            ("completion foo", "unknown command \"foo\" for \"pinniped completion\""),
+            ("whoami --version", "unknown flag: --version"),
+            (
+                "whoami --color=blue",
+                "invalid argument \"blue\" for \"--color\" flag: invalid value \"blue\", valid values are auto, always and never",
+            ),
             ("get --bogus", "unknown flag: --bogus"),
             ("get kubeconfig ---x", "bad flag syntax: ---x"),
             ("whoami -z", "unknown shorthand flag: 'z' in -z"),
@@ -394,20 +419,20 @@ mod tests {
     }
 
     #[test]
-    fn groups_print_their_help_for_any_arguments() {
-        for line in [
-            "",
-            "--help",
-            "-h",
-            "get",
-            "get foo",
-            "login foo",
-            "completion foo",
-            "whoami --help",
-            "get kubeconfig -h",
-        ] {
+    fn groups_print_their_help() {
+        for line in ["", "--help", "-h", "get", "get --help", "whoami --help", "get kubeconfig -h"] {
             assert!(matches!(parse(&ROOT, &args(line)), ParseResult::Help(_)), "{line}");
         }
+    }
+
+    #[test]
+    fn the_version_flag_and_the_color_flag_are_accepted_before_a_command() {
+        assert_eq!(run("--version").action, Action::Version);
+        for line in ["--color always whoami", "whoami --color=always", "--color=always whoami"] {
+            let parsed = run(line);
+            assert_eq!((parsed.action, parsed.color()), (Action::WhoAmI, ColorChoice::Always), "{line}");
+        }
+        assert_eq!(run("whoami").color(), ColorChoice::Auto);
     }
 
     #[test]

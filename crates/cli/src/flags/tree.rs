@@ -83,12 +83,13 @@ impl CommandSpec {
         self.children.iter().find(|child| child.name == name)
     }
 
-    /// Returns the flag with this name, including `--help`.
+    /// Returns the flag with this name, including those of every command.
     pub fn flag(&self, name: &str) -> Option<&'static FlagSpec> {
-        if name == HELP_FLAG.name { Some(&HELP_FLAG) } else { self.own_flag(name) }
+        let global = [&HELP_FLAG, &COLOR_FLAG].into_iter().find(|flag| flag.name == name);
+        global.or_else(|| self.own_flag(name))
     }
 
-    /// Returns the flag with this name, excluding `--help`.
+    /// Returns the flag with this name, excluding those of every command.
     pub fn own_flag(&self, name: &str) -> Option<&'static FlagSpec> {
         self.flags.iter().find(|flag| flag.name == name)
     }
@@ -117,6 +118,19 @@ pub enum Default {
     SessionCache,
 }
 
+/// The values that completion offers for a flag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Values {
+    /// None, or those of the flag's kind.
+    OfKind,
+    /// These.
+    Listed(&'static [&'static str]),
+    /// Paths of files.
+    Files,
+    /// The contexts of the kubeconfig.
+    Contexts,
+}
+
 /// A flag.
 #[derive(Debug)]
 pub struct FlagSpec {
@@ -136,6 +150,8 @@ pub struct FlagSpec {
     pub deprecated: Option<&'static str>,
     /// The command requires the flag.
     pub required: bool,
+    /// The values for completion, where the kind does not determine them.
+    pub values: Values,
 }
 
 impl FlagSpec {
@@ -149,6 +165,7 @@ impl FlagSpec {
             hidden: false,
             deprecated: None,
             required: false,
+            values: Values::OfKind,
         }
     }
 
@@ -171,6 +188,21 @@ impl FlagSpec {
 
     pub(crate) const fn letter(mut self, letter: char) -> Self {
         self.short = Some(letter);
+        self
+    }
+
+    pub(crate) const fn values(mut self, values: &'static [&'static str]) -> Self {
+        self.values = Values::Listed(values);
+        self
+    }
+
+    pub(crate) const fn files(mut self) -> Self {
+        self.values = Values::Files;
+        self
+    }
+
+    pub(crate) const fn contexts(mut self) -> Self {
+        self.values = Values::Contexts;
         self
     }
 
@@ -199,6 +231,16 @@ pub const DEFAULT_NAME_SUFFIX: &str = "-pinniped";
 
 /// The help flag of every command.
 pub static HELP_FLAG: FlagSpec = FlagSpec::switch("help", "").letter('h');
+
+/// The flag of every command for the use of colors.
+pub static COLOR_FLAG: FlagSpec =
+    FlagSpec::new("color", Kind::Color, "Use of colors: 'auto' (on a terminal), 'always' or 'never'")
+        .or_text("auto");
+
+/// The flag of the program itself that prints its version.
+pub const VERSION_FLAG: &str = "version";
+
+static ROOT_FLAGS: [FlagSpec; 1] = [FlagSpec::switch(VERSION_FLAG, "Print the version and exit")];
 
 const fn shell(
     name: &'static str,
@@ -377,6 +419,7 @@ pub static ROOT: CommandSpec = CommandSpec {
     name: "pinniped",
     short: "Log in to Kubernetes clusters with one identity",
     long: "The Pinniped CLI is a kubectl exec plugin and a helper for it: it writes kubeconfigs that\nlog in to Kubernetes clusters through the Pinniped Concierge.",
+    flags: &ROOT_FLAGS,
     children: &COMMANDS,
     ..CommandSpec::EMPTY
 };

@@ -9,6 +9,8 @@ use pinniped_go_compat::io::GoIoError;
 use pinniped_go_compat::json::quote;
 use pinniped_pki::CaBundle;
 
+use crate::printer::style::ColorChoice;
+
 /// The kind of a flag's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -36,6 +38,8 @@ pub enum Kind {
     WorkloadTokenSource,
     /// The path of a PEM file, which is read immediately; repeatable.
     CaBundle,
+    /// The use of colors.
+    Color,
 }
 
 impl Kind {
@@ -54,6 +58,7 @@ impl Kind {
             Self::LoginFlow => "flow",
             Self::WorkloadTokenSource => "source",
             Self::CaBundle => "path",
+            Self::Color => "when",
         }
     }
 }
@@ -85,6 +90,8 @@ pub enum Value {
     WorkloadTokenSource(WorkloadTokenSource),
     /// [`Kind::CaBundle`]: the files' bytes joined with a newline.
     CaBundle(Vec<u8>),
+    /// [`Kind::Color`].
+    Color(ColorChoice),
 }
 
 /// An invalid value of a flag. The texts of the first four are those of Go's `strconv`,
@@ -144,6 +151,9 @@ pub enum ValueError {
         quote(.0)
     )]
     WorkloadTokenSource(String),
+    /// [`Kind::Color`].
+    #[error("invalid value {}, valid values are auto, always and never", quote(.0))]
+    Color(String),
     /// [`Kind::CaBundle`]: the file cannot be read.
     #[error("could not read CA bundle path: open {path}")]
     CaBundleFile {
@@ -184,6 +194,12 @@ impl Value {
             Kind::Identity => Value::Identity(text.parse()?),
             Kind::LoginFlow => Value::LoginFlow(LoginFlow::parse(text)?),
             Kind::WorkloadTokenSource => Value::WorkloadTokenSource(WorkloadTokenSource::parse(text)?),
+            Kind::Color => Value::Color(
+                ColorChoice::ALL
+                    .into_iter()
+                    .find(|choice| choice.as_str() == text)
+                    .ok_or_else(|| ValueError::Color(text.to_owned()))?,
+            ),
             Kind::CaBundle => {
                 let mut all = match previous {
                     Some(Value::CaBundle(earlier)) => earlier.clone(),

@@ -186,7 +186,10 @@ fn invalid_options_are_refused() {
         assert_eq!(result.last_error(), Some(error), "{flags:?}: {result:?}");
         result.fails_with(error);
     }
-    run(&Home::new(), &[])
+    run(&Home::new(), &[]).fails_with("no kubeconfig found: set KUBECONFIG or pass --kubeconfig");
+    let home = Home::new();
+    let empty = home.write("empty", "");
+    run(&home, &[&format!("--kubeconfig={}", empty.display())])
         .fails_with("could not load --kubeconfig/--kubeconfig-context: no such context \"\"");
 }
 

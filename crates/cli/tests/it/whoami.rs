@@ -41,6 +41,7 @@ fn the_user_is_printed_in_three_formats() {
         ),
         "{run:?}"
     );
+    let run_text = run.stdout;
     let seen = &server.seen()[0];
     assert_eq!(seen.path, "/apis/identity.concierge.pinniped.dev/v1alpha1/whoamirequests");
     assert_eq!(seen.headers["authorization"], "Bearer admin-token");
@@ -78,6 +79,10 @@ fn the_user_is_printed_in_three_formats() {
         home.run(&["whoami", "--output=yaml"]).stdout,
         "apiVersion: identity.concierge.pinniped.dev/v1alpha1\nkind: WhoAmIRequest\nmetadata: {}\nspec: {}\nstatus:\n  kubernetesUserInfo:\n    user:\n      extra:\n        k:\n        - v\n      groups:\n      - group-for-mtls\n      - system:authenticated\n      uid: u1\n      username: pinny\n"
     );
+    let wide = home.run(&["whoami", "-o", "wide"]).stdout;
+    assert_eq!(wide.strip_prefix(&run_text).unwrap(), "UID: u1\nExtra k: v\n");
+    let on_a_terminal = home.run(&["whoami", "--color=always"]).stdout;
+    assert_eq!(on_a_terminal, wide);
     home.run(&["whoami", "-o", "xml"]).fails_with("could not write output: unknown output format: \"xml\"");
 }
 
@@ -101,7 +106,14 @@ fn configuration_errors_are_reported() {
     const NOTHING: &str = "invalid configuration: no configuration has been provided, try setting KUBERNETES_MASTER environment variable";
     let server = pinny();
     let home = home_for(&server);
-    Home::new().run(&["whoami"]).fails_with(&format!("{PREFIX}{NOTHING}"));
+    let none = "no kubeconfig found: set KUBECONFIG or pass --kubeconfig";
+    for command in ["whoami", "doctor"] {
+        let run = Home::new().run(&[command]);
+        let code = 1;
+        assert_eq!((run.code, run.stderr), (code, format!("Error: {none}\n")), "{command}");
+    }
+    let empty = home.write("empty", "");
+    home.run(&["whoami", "--kubeconfig", empty.to_str().unwrap()]).fails_with(&format!("{PREFIX}{NOTHING}"));
     home.run(&["whoami", "--kubeconfig", "/nope"])
         .fails_with(&format!("{PREFIX}stat /nope: no such file or directory"));
     home.run(&["whoami", "--kubeconfig-context", "x"])

@@ -11,3 +11,10 @@
 pub mod jwt;
 pub mod registry;
 pub mod webhook;
+
+/// Returns the user agent for requests to issuers and webhooks.
+fn user_agent() -> http::HeaderValue {
+    // A version with other characters cannot be sent.
+    http::HeaderValue::try_from(format!("pinniped-rs/{}", pinniped_version::VERSION))
+        .unwrap_or(http::HeaderValue::from_static("pinniped-rs"))
+}

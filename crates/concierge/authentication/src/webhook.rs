@@ -13,7 +13,7 @@
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use http::{HeaderValue, Method, header};
+use http::{Method, header};
 use pinniped_kube_request::identity::User;
 use pinniped_pki::tls::{ALPN_HTTP, CipherRestriction, Profile, Roots, client_config_with};
 use url::Url;
@@ -108,10 +108,7 @@ impl WebhookClient {
             .uri(self.url.as_str())
             .header(header::ACCEPT, "application/json")
             .header(header::CONTENT_TYPE, "application/json")
-            .header(
-                header::USER_AGENT,
-                HeaderValue::from_static(concat!("pinniped-rs/", env!("CARGO_PKG_VERSION"))),
-            )
+            .header(header::USER_AGENT, crate::user_agent())
             .body(http_body_util::Full::new(body))
             .map_err(|error| CallError::last(error.to_string()))?;
         let result = match tokio::time::timeout(self.try_timeout, self.pool.send(request)).await {

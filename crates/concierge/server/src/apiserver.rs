@@ -475,14 +475,14 @@ impl AuthorizedRequest<'_> {
 /// Returns the version document. Members without a meaning here are empty, as in a Go program
 /// without build flags.
 fn version() -> Value {
-    let mut numbers = env!("CARGO_PKG_VERSION").split('.');
+    let (major, minor) = pinniped_version::numbers();
     json!({
-        "major": numbers.next().unwrap_or_default(),
-        "minor": numbers.next().unwrap_or_default(),
-        "gitVersion": concat!("v", env!("CARGO_PKG_VERSION")),
-        "gitCommit": "",
-        "gitTreeState": "",
-        "buildDate": "1970-01-01T00:00:00Z",
+        "major": major,
+        "minor": minor,
+        "gitVersion": pinniped_version::VERSION,
+        "gitCommit": pinniped_version::COMMIT.unwrap_or_default(),
+        "gitTreeState": pinniped_version::COMMIT.map_or("", |_| pinniped_version::TREE_STATE),
+        "buildDate": pinniped_version::BUILD_DATE,
         "goVersion": "",
         "compiler": "rustc",
         "platform": format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),

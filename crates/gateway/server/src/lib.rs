@@ -24,14 +24,14 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use http::header::{HeaderValue, USER_AGENT};
+use http::header::USER_AGENT;
 use pinniped_controller::lease::LeaseParams;
 use pinniped_gateway_controller::{Election, GatewayMetrics, Params, StatusAddresses};
 use pinniped_gateway_dataplane::GatewayParams;
 use pinniped_http_client::proxy_environment::ProxyEnvironment;
 use pinniped_http_server::metrics::Metrics;
 use pinniped_http_server::{Capacity, CapacityParams, Listener};
-use pinniped_kube_client::{UpstreamParams, api_server, kube_client};
+use pinniped_kube_client::{UpstreamParams, api_server, kube_client, user_agent};
 use pinniped_tasks::{TaskGroup, TaskMonitor};
 
 use pinniped_apiserver::health::Health;
@@ -49,10 +49,6 @@ const LOG_TARGETS: LogTargets = LogTargets { own: "pinniped", errors_only: &["ku
 
 /// The name of the program, and of all its objects in the manifest.
 const NAME: &str = "pinniped-gateway";
-
-/// Identifies the program to the API server.
-const AGENT: HeaderValue =
-    HeaderValue::from_static(concat!("pinniped-gateway/v", env!("CARGO_PKG_VERSION"), " kubernetes/v1.36"));
 
 /// Runs the gateway until a signal stops it. Every failure is one log line.
 pub fn main(flags: Flags) -> ExitCode {
@@ -175,8 +171,9 @@ fn client(pod: &PodInfo, surroundings: InCluster) -> anyhow::Result<kube::Client
         api_server(UpstreamParams::new(surroundings.server, surroundings.ca), &ProxyEnvironment::from_env())
             .context("could not create a client")?;
     let client = kube_client(&upstream, surroundings.token, pod.namespace.as_str());
+    let agent = user_agent(NAME);
     let named = tower::service_fn(move |mut request: http::Request<kube::client::Body>| {
-        request.headers_mut().insert(USER_AGENT, AGENT);
+        request.headers_mut().insert(USER_AGENT, agent.clone());
         let client = client.clone();
         async move { client.send(request).await }
     });

@@ -1,6 +1,6 @@
 //! The transport of a `kube::Client` over the connection pool.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll};
 
 use futures::future::BoxFuture;
@@ -15,10 +15,17 @@ use tower::Service;
 
 use super::{ApiServerError, RequestBody, ResponseBody, Upstream};
 
-/// The user agent of our requests. Tests of upstream recognize probes for anonymous access by the
-/// word `kubernetes`.
-pub const AGENT: HeaderValue =
-    HeaderValue::from_static(concat!("pinniped-concierge/v", env!("CARGO_PKG_VERSION"), " kubernetes/v1.36"));
+/// The user agent of our requests.
+pub static AGENT: LazyLock<HeaderValue> = LazyLock::new(|| user_agent(NAME));
+
+/// The program whose requests have no other user agent.
+const NAME: &str = "pinniped-concierge";
+
+/// Returns the user agent of a program of this project.
+pub fn user_agent(program: &'static str) -> HeaderValue {
+    // A version with other characters cannot be sent.
+    HeaderValue::try_from(pinniped_version::user_agent(program)).unwrap_or(HeaderValue::from_static(program))
+}
 
 /// Sends the requests of a Kubernetes client with the current token.
 #[derive(Clone)]
@@ -49,7 +56,7 @@ impl Service<Request<kube::client::Body>> for KubeService {
         if let Some(value) = token.as_ref().and_then(|token| bearer(token.expose())) {
             request.headers_mut().insert(AUTHORIZATION, value);
         }
-        request.headers_mut().entry(USER_AGENT).or_insert(AGENT);
+        request.headers_mut().entry(USER_AGENT).or_insert_with(|| AGENT.clone());
         let (upstream, tokens) = (self.upstream.clone(), Arc::clone(&self.tokens));
         Box::pin(async move {
             let http1 = hop_by_hop::wants_http1(request.headers());

@@ -15,7 +15,7 @@ mod error;
 mod kube_service;
 
 pub use error::{ApiServerConfigError, ApiServerError};
-pub use kube_service::AGENT;
+pub use kube_service::{AGENT, user_agent};
 
 /// Returns the same parameters with the proxy that the environment configures for the API server.
 ///

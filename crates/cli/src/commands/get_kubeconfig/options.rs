@@ -3,7 +3,10 @@
 use pinniped_go_compat::duration::GoDuration;
 use pinniped_secret::SecretString;
 
-use crate::flags::tree::flags::{delivery, deprecated_namespace, kubeconfig, scopes, suffix};
+use crate::flags::tree::flags::{
+    AUTHENTICATOR_TYPES, IDENTITY_PROVIDER_FLOWS, IDENTITY_PROVIDER_TYPES, delivery, deprecated_namespace,
+    kubeconfig, scopes, suffix,
+};
 use crate::flags::tree::{
     DEFAULT_CLIENT_ID, DEFAULT_INSTALL_HINT, DEFAULT_NAME_SUFFIX, DEFAULT_SCOPES, DEFAULT_SUFFIX,
 };
@@ -20,7 +23,8 @@ pub(crate) static FLAGS: [FlagSpec; 41] = [
     FlagSpec::text(
         "concierge-authenticator-type",
         "Type of the authenticator, either 'webhook' or 'jwt' (default: discovered)",
-    ),
+    )
+    .values(AUTHENTICATOR_TYPES),
     FlagSpec::new(
         "concierge-ca-bundle",
         Kind::CaBundle,
@@ -32,14 +36,14 @@ pub(crate) static FLAGS: [FlagSpec; 41] = [
         .or_text("TokenCredentialRequestAPI"),
     deprecated_namespace(),
     FlagSpec::switch("concierge-skip-wait", "Do not wait for strategies that are pending"),
-    FlagSpec::text("credential-cache", "Path of the file that caches cluster credentials"),
+    FlagSpec::text("credential-cache", "Path of the file that caches cluster credentials").files(),
     FlagSpec::text("generated-name-suffix", "Suffix appended to the names of the cluster, context and user")
         .or_text(DEFAULT_NAME_SUFFIX),
     delivery("Component that sends the impersonation headers in mode ServiceAccountToken: 'auto' or 'kubeconfig' (fields of the kubeconfig), 'wrapper' (pinniped kubectl), 'proxy' (pinniped proxy) or 'exec-headers' (a kubectl that can)"),
     FlagSpec::text("install-hint", "What kubectl prints when the pinniped command is missing")
         .or_text(DEFAULT_INSTALL_HINT),
     kubeconfig(),
-    FlagSpec::text("kubeconfig-context", "Context of the kubeconfig to use (default: the current one)"),
+    FlagSpec::text("kubeconfig-context", "Context of the kubeconfig to use (default: the current one)").contexts(),
     FlagSpec::switch("no-concierge", "Send the token straight to the cluster, without a Concierge"),
     FlagSpec::new(
         "oidc-ca-bundle",
@@ -66,11 +70,11 @@ pub(crate) static FLAGS: [FlagSpec; 41] = [
     ),
     FlagSpec::text("oidc-request-audience", "Exchange the token for one of this audience (RFC 8693)"),
     scopes("oidc-scopes", "OIDC scopes to request; without this flag, scopes that the issuer does not list are omitted"),
-    FlagSpec::text("oidc-session-cache", "Path of the file that caches OIDC sessions"),
+    FlagSpec::text("oidc-session-cache", "Path of the file that caches OIDC sessions").files(),
     FlagSpec::switch("oidc-skip-browser", "Do not open a browser, only print the URL"),
     FlagSpec::switch("oidc-skip-listen", "Do not listen on localhost").hidden(),
     FlagSpec::text("output", "File to write to (default: stdout)").letter('o'),
-    FlagSpec::text("pinniped-cli-path", "Command that kubectl runs (default: this program's own path)"),
+    FlagSpec::text("pinniped-cli-path", "Command that kubectl runs (default: this program's own path)").files(),
     FlagSpec::switch("skip-validation", "Write the kubeconfig without trying to connect"),
     FlagSpec::text("static-token", "Write this token into the kubeconfig instead of an OIDC login"),
     FlagSpec::text(
@@ -81,12 +85,14 @@ pub(crate) static FLAGS: [FlagSpec; 41] = [
     FlagSpec::text(
         "upstream-identity-provider-flow",
         "Flow of the Supervisor's identity provider: 'cli_password' or 'browser_authcode'",
-    ),
+    )
+    .values(IDENTITY_PROVIDER_FLOWS),
     FlagSpec::text("upstream-identity-provider-name", "Name of the Supervisor's identity provider"),
     FlagSpec::text(
         "upstream-identity-provider-type",
         "Type of the Supervisor's identity provider: 'oidc', 'ldap', 'activedirectory' or 'github'",
-    ),
+    )
+    .values(IDENTITY_PROVIDER_TYPES),
     FlagSpec::text(
         "workload-token-audience",
         "Audience of the token, for --workload-token-from github-actions (default: that of --oidc-request-audience)",
@@ -98,7 +104,7 @@ pub(crate) static FLAGS: [FlagSpec; 41] = [
     FlagSpec::text(
         "workload-token-file",
         "File that holds the token, for --workload-token-from file and kubernetes",
-    ),
+    ).files(),
     FlagSpec::new(
         "workload-token-from",
         Kind::WorkloadTokenSource,

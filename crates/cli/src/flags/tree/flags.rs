@@ -4,6 +4,13 @@
 use super::{DEFAULT_CLIENT_ID, DEFAULT_SCOPES, DEFAULT_SUFFIX, Default, FlagSpec};
 use crate::flags::value::{CLIENT_CERTIFICATE, Kind};
 
+/// The values of the flags for the type of an authenticator.
+pub(crate) const AUTHENTICATOR_TYPES: &[&str] = &["webhook", "jwt"];
+/// The values of the flags for the type of a Supervisor's identity provider.
+pub(crate) const IDENTITY_PROVIDER_TYPES: &[&str] = &["oidc", "ldap", "activedirectory", "github"];
+/// The values of the flags for the flow of a Supervisor's identity provider.
+pub(crate) const IDENTITY_PROVIDER_FLOWS: &[&str] = &["cli_password", "browser_authcode"];
+
 pub(crate) const fn deprecated_namespace() -> FlagSpec {
     let mut flag = FlagSpec::text("concierge-namespace", "Namespace of the Concierge").hidden();
     flag.default = Default::Text("pinniped-concierge");
@@ -16,7 +23,7 @@ pub(crate) const fn suffix(name: &'static str) -> FlagSpec {
 }
 
 pub(crate) const fn kubeconfig() -> FlagSpec {
-    FlagSpec::text("kubeconfig", "Path of the kubeconfig to use").or(Default::Kubeconfig)
+    FlagSpec::text("kubeconfig", "Path of the kubeconfig to use").or(Default::Kubeconfig).files()
 }
 
 pub(crate) const fn scopes(name: &'static str, usage: &'static str) -> FlagSpec {
@@ -54,12 +61,14 @@ const fn expected_identity() -> FlagSpec {
 pub(super) static LOGIN_STATIC: [FlagSpec; 13] = [
     suffix("concierge-api-group-suffix"),
     FlagSpec::text("concierge-authenticator-name", "Name of the authenticator"),
-    FlagSpec::text("concierge-authenticator-type", "Type of the authenticator, either 'webhook' or 'jwt'"),
+    FlagSpec::text("concierge-authenticator-type", "Type of the authenticator, either 'webhook' or 'jwt'")
+        .values(AUTHENTICATOR_TYPES),
     FlagSpec::text("concierge-ca-bundle-data", "CA certificates for the Concierge: base64 of PEM"),
     credential_type(),
     FlagSpec::text("concierge-endpoint", "URL of the Concierge"),
     deprecated_namespace(),
     FlagSpec::text("credential-cache", "Path of the file that caches cluster credentials; '' for none")
+        .files()
         .or(Default::CredentialCache),
     FlagSpec::switch("enable-concierge", "Exchange the token for a cluster credential at the Concierge"),
     expected_identity(),
@@ -72,11 +81,13 @@ pub(super) static LOGIN_TOKEN: [FlagSpec; 14] = [
     FlagSpec::text("audience", "Audience of the token, for --from github-actions"),
     suffix("concierge-api-group-suffix"),
     FlagSpec::text("concierge-authenticator-name", "Name of the authenticator"),
-    FlagSpec::text("concierge-authenticator-type", "Type of the authenticator, either 'webhook' or 'jwt'"),
+    FlagSpec::text("concierge-authenticator-type", "Type of the authenticator, either 'webhook' or 'jwt'")
+        .values(AUTHENTICATOR_TYPES),
     FlagSpec::text("concierge-ca-bundle-data", "CA certificates for the Concierge: base64 of PEM"),
     credential_type(),
     FlagSpec::text("concierge-endpoint", "URL of the Concierge"),
     FlagSpec::text("credential-cache", "Path of the file that caches cluster credentials; '' for none")
+        .files()
         .or(Default::CredentialCache),
     FlagSpec::switch("enable-concierge", "Exchange the token for a cluster credential at the Concierge"),
     expected_identity(),
@@ -91,7 +102,7 @@ pub(super) static LOGIN_TOKEN: [FlagSpec; 14] = [
         "token-env",
         "Name of the environment variable that holds the token, for --from env and gitlab",
     ),
-    FlagSpec::text("token-file", "File that holds the token, for --from file and kubernetes"),
+    FlagSpec::text("token-file", "File that holds the token, for --from file and kubernetes").files(),
 ];
 
 pub(super) static LOGIN_OIDC: [FlagSpec; 27] = [
@@ -105,12 +116,12 @@ pub(super) static LOGIN_OIDC: [FlagSpec; 27] = [
     FlagSpec::text("client-secret", "OIDC client secret, for providers that require one of command line programs"),
     suffix("concierge-api-group-suffix"),
     FlagSpec::text("concierge-authenticator-name", "Name of the authenticator"),
-    FlagSpec::text("concierge-authenticator-type", "Type of the authenticator, either 'webhook' or 'jwt'"),
+    FlagSpec::text("concierge-authenticator-type", "Type of the authenticator, either 'webhook' or 'jwt'").values(AUTHENTICATOR_TYPES),
     FlagSpec::text("concierge-ca-bundle-data", "CA certificates for the Concierge: base64 of PEM"),
     credential_type(),
     FlagSpec::text("concierge-endpoint", "URL of the Concierge"),
     deprecated_namespace(),
-    FlagSpec::text("credential-cache", "Path of the file that caches cluster credentials; '' for none")
+    FlagSpec::text("credential-cache", "Path of the file that caches cluster credentials; '' for none").files()
         .or(Default::CredentialCache),
     FlagSpec::switch("debug-session-cache", "Log events of the session cache").hidden(),
     FlagSpec::switch("enable-concierge", "Exchange the token for a cluster credential at the Concierge"),
@@ -133,35 +144,43 @@ pub(super) static LOGIN_OIDC: [FlagSpec; 27] = [
         "scopes",
         "OIDC scopes to request; without this flag, scopes that an issuer other than a Supervisor does not list are omitted",
     ),
-    FlagSpec::text("session-cache", "Path of the file that caches OIDC sessions").or(Default::SessionCache),
+    FlagSpec::text("session-cache", "Path of the file that caches OIDC sessions").files().or(Default::SessionCache),
     FlagSpec::switch("skip-browser", "Do not open a browser, only print the URL"),
     FlagSpec::switch("skip-listen", "Do not listen on localhost").hidden(),
     FlagSpec::text(
         "upstream-identity-provider-flow",
         "Flow of the Supervisor's identity provider: 'cli_password' or 'browser_authcode'",
-    ),
+    )
+    .values(IDENTITY_PROVIDER_FLOWS),
     FlagSpec::text("upstream-identity-provider-name", "Name of the Supervisor's identity provider"),
     FlagSpec::text(
         "upstream-identity-provider-type",
         "Type of the Supervisor's identity provider: 'oidc', 'ldap', 'activedirectory' or 'github'",
     )
+    .values(IDENTITY_PROVIDER_TYPES)
     .or_text("oidc"),
 ];
 
 pub(super) static KUBECTL: [FlagSpec; 1] =
-    [FlagSpec::text("kubectl-path", "Path or name of kubectl").or_text("kubectl")];
+    [FlagSpec::text("kubectl-path", "Path or name of kubectl").files().or_text("kubectl")];
 
 pub(super) static WHOAMI: [FlagSpec; 5] = [
     suffix("api-group-suffix"),
     kubeconfig(),
-    FlagSpec::text("kubeconfig-context", "Context of the kubeconfig to use (default: the current one)"),
-    FlagSpec::text("output", "Output format: 'text', 'json' or 'yaml'").letter('o').or_text("text"),
+    FlagSpec::text("kubeconfig-context", "Context of the kubeconfig to use (default: the current one)").contexts(),
+    FlagSpec::text(
+        "output",
+        "Output format: 'text', 'wide' (also UID, extras and the end of the credential, as on a terminal), 'json' or 'yaml'",
+    )
+    .letter('o')
+    .or_text("text")
+    .values(&["text", "wide", "json", "yaml"]),
     FlagSpec::new("timeout", Kind::Duration, "Time limit for the request; 0 for none"),
 ];
 
 pub(super) static PROXY: [FlagSpec; 4] = [
     kubeconfig(),
-    FlagSpec::text("kubeconfig-context", "Context of the kubeconfig to use (default: the current one)"),
+    FlagSpec::text("kubeconfig-context", "Context of the kubeconfig to use (default: the current one)").contexts(),
     FlagSpec::text("output", "File for the kubeconfig of clients, readable by its owner only and removed on exit (default: stdout)")
         .letter('o'),
     FlagSpec::new("port", Kind::Uint16, "Port on 127.0.0.1; 0 selects a free one"),
@@ -175,11 +194,14 @@ pub(super) static DOCTOR: [FlagSpec; 6] = [
     suffix("concierge-api-group-suffix"),
     FlagSpec::text("concierge-credential-issuer", "Name of the CredentialIssuer (default: the only one)"),
     kubeconfig(),
-    FlagSpec::text("kubeconfig-context", "Context of the kubeconfig to use (default: the current one)"),
+    FlagSpec::text("kubeconfig-context", "Context of the kubeconfig to use (default: the current one)")
+        .contexts(),
     FlagSpec::new("timeout", Kind::Duration, "Time limit for the whole command; 0 for none").or_text("1m0s"),
 ];
 
 pub(super) static VERSION: [FlagSpec; 1] =
-    [FlagSpec::text("output", "Output format: 'json' or 'yaml' (default: one line)").letter('o')];
+    [FlagSpec::text("output", "Output format: 'json' or 'yaml' (default: one line)")
+        .letter('o')
+        .values(&["json", "yaml"])];
 
 pub(super) static SHELL: [FlagSpec; 1] = [FlagSpec::switch("no-descriptions", "Leave the descriptions out")];

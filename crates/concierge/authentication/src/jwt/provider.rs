@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use http::HeaderValue;
 use jiff::Timestamp;
 use pinniped_concierge_api::authentication::JwtAuthenticatorSpec;
 use pinniped_concierge_domain::jwt_authenticator::conditions::{Progress, check_keys_url};
@@ -92,7 +91,7 @@ fn client(params: ProviderParams<'_>) -> Result<HttpsClient, TlsError> {
     Ok(HttpsClient::new(HttpsClientParams {
         dialer: TcpDialer::new(proxies.clone()),
         tls: client_config_with(Profile::Default, ciphers, roots, ALPN_HTTP)?,
-        user_agent: HeaderValue::from_static(concat!("pinniped-rs/", env!("CARGO_PKG_VERSION"))),
+        user_agent: crate::user_agent(),
         max_body: MAX_RESPONSE,
         timeout: Some(REQUEST_TIMEOUT),
         redirects: Redirects::Follow,

@@ -62,7 +62,7 @@ async fn send_probe(
 
 async fn get(upstream: &Upstream, path: &'static str) -> Result<(StatusCode, Vec<u8>), String> {
     let request = Request::get(path)
-        .header(USER_AGENT, AGENT)
+        .header(USER_AGENT, AGENT.clone())
         .header(ACCEPT, HeaderValue::from_static("application/json, */*"))
         .body(RequestBody::Empty)
         .map_err(|error| error.to_string())?;

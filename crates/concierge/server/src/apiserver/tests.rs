@@ -657,7 +657,11 @@ async fn health_is_anonymous_and_invalid_paths_are_refused() {
         let response = world.send_request("GET", uri, &[("authorization", "Bearer nobody")], "").await;
         assert_eq!((response.status, response.body.as_str()), (200, "ok"), "{uri}");
     }
-    assert_eq!(world.send_request("GET", "/version", &[], "").await.json()["compiler"], "rustc");
+    let version = world.send_request("GET", "/version", &[], "").await.json();
+    assert_eq!(
+        (&version["compiler"], &version["gitVersion"]),
+        (&"rustc".into(), &pinniped_version::VERSION.into())
+    );
     assert!(world.send_request("GET", "/metrics", &[], "").await.body.ends_with("# EOF\n"));
     assert_eq!(world.send_request("GET", "/a%zz", &[], "").await.status, 400);
     let response = world.send_request("GET", "/api/v1/watch", &[], "").await;

@@ -1,0 +1,168 @@
+//! The remedies of errors: what the user can try, in one line after the error.
+//!
+//! Scripts read the errors that upstream has too, with nothing after them. Their remedies are
+//! printed on a terminal only.
+
+use super::CommandError;
+use super::doctor::DoctorError;
+use super::get_kubeconfig::GetKubeconfigError;
+use super::get_kubeconfig::discovery::DiscoveryError;
+use super::interruptible_login::InterruptibleLoginError;
+use super::kubectl::KubectlError;
+use super::login::LoginCommandError;
+use super::whoami::{ConnectError, WhoAmIError};
+use crate::admin::AdminError;
+use crate::concierge::ExchangeError;
+use crate::exec_plugin::ExecPluginError;
+use crate::login::session::{LoginError, SessionError};
+use crate::printer::Printer;
+
+/// What the user can try.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remedy {
+    /// The text after `try: `.
+    pub text: &'static str,
+    /// Whether upstream has the same error.
+    of_upstream: bool,
+}
+
+impl Remedy {
+    const fn ours(text: &'static str) -> Self {
+        Self { text, of_upstream: false }
+    }
+
+    const fn upstream(text: &'static str) -> Self {
+        Self { text, of_upstream: true }
+    }
+
+    /// Returns whether the remedy is printed.
+    pub fn is_for(self, printer: Printer) -> bool {
+        !self.of_upstream || printer.messages_are_for_people()
+    }
+}
+
+const CONTEXTS: Remedy = Remedy::upstream("kubectl config get-contexts, which lists the contexts");
+const DOCTOR: Remedy = Remedy::upstream("pinniped doctor, which finds the cause");
+const INSTALL: Remedy =
+    Remedy::upstream("install the Concierge, or name its API groups with --concierge-api-group-suffix");
+const PLUGIN: Remedy =
+    Remedy::upstream("install the program, or correct `command` of the user in the kubeconfig");
+const LOGIN: Remedy =
+    Remedy::upstream("run the command again; `pinniped doctor` finds the cause of a failed login");
+
+impl CommandError {
+    /// Returns the remedy, if there is one that the error does not name itself.
+    pub fn remedy(&self) -> Option<Remedy> {
+        match self {
+            Self::GetKubeconfig(error) => of_get_kubeconfig(error),
+            Self::Login(LoginCommandError::Session(error)) => of_session(error),
+            Self::Login(LoginCommandError::Login(error)) => of_login(error),
+            Self::WhoAmI(error) => of_whoami(error),
+            Self::Doctor(DoctorError::Timeout) => Some(Remedy::ours("a longer --timeout")),
+            Self::Kubectl(KubectlError::Login(error)) => of_login(error),
+            Self::Login(LoginCommandError::Response(_))
+            | Self::Doctor(_)
+            | Self::Proxy(_)
+            | Self::Kubectl(_)
+            | Self::Version(_)
+            | Self::Output(_) => None,
+        }
+    }
+
+    /// Returns the exit code of the program.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Doctor(error) => error.exit_code(),
+            _ => 1,
+        }
+    }
+}
+
+fn of_get_kubeconfig(error: &GetKubeconfigError) -> Option<Remedy> {
+    Some(match error {
+        GetKubeconfigError::Context(_) => CONTEXTS,
+        GetKubeconfigError::Timeout => Remedy::upstream("a longer --timeout"),
+        GetKubeconfigError::Client(error) => return of_client(error),
+        GetKubeconfigError::Discovery(DiscoveryError::NoCredentialIssuer) => INSTALL,
+        GetKubeconfigError::Discovery(DiscoveryError::NoAuthenticator) => {
+            Remedy::upstream("create a WebhookAuthenticator or a JWTAuthenticator")
+        }
+        GetKubeconfigError::Discovery(DiscoveryError::NoStrategy | DiscoveryError::NoStrategyWithMode(_)) => {
+            DOCTOR
+        }
+        GetKubeconfigError::Validate(_) => Remedy::upstream(
+            "`pinniped doctor`, or --skip-validation if the cluster cannot be reached from here",
+        ),
+        _ => return None,
+    })
+}
+
+fn of_session(error: &SessionError) -> Option<Remedy> {
+    Some(match error {
+        SessionError::TokenVariableNotSet(_) | SessionError::TokenVariableEmpty(_) => {
+            Remedy::upstream("set the environment variable to the token")
+        }
+        SessionError::Concierge(_) => {
+            Remedy::upstream("create the kubeconfig again with `pinniped get kubeconfig`")
+        }
+        _ => return None,
+    })
+}
+
+fn of_login(error: &InterruptibleLoginError) -> Option<Remedy> {
+    match error {
+        // The text of `RefusedForNow` has the remedy.
+        InterruptibleLoginError::Login(LoginError::Exchange(ExchangeError::RefusedForNow(_))) => None,
+        InterruptibleLoginError::Login(_) => Some(LOGIN),
+        InterruptibleLoginError::Start(_) | InterruptibleLoginError::Interrupted => None,
+    }
+}
+
+fn of_whoami(error: &WhoAmIError) -> Option<Remedy> {
+    Some(match error {
+        WhoAmIError::Connect(ConnectError::Context(_) | ConnectError::NoConfiguration) => CONTEXTS,
+        WhoAmIError::Connect(ConnectError::Client(error)) => return of_client(error),
+        WhoAmIError::Timeout => Remedy::upstream("a longer --timeout"),
+        WhoAmIError::Response(_) | WhoAmIError::NotServed(_) => DOCTOR,
+        WhoAmIError::Format(_) => Remedy::upstream("--output text, wide, json or yaml"),
+        _ => return None,
+    })
+}
+
+fn of_client(error: &AdminError) -> Option<Remedy> {
+    match error {
+        // The text has the install hint of the kubeconfig, if there is one.
+        AdminError::Plugin(ExecPluginError::NotFound { .. }) => Some(PLUGIN),
+        AdminError::Plugin(_) | AdminError::Credential(_) => Some(DOCTOR),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::printer::Level;
+
+    #[test]
+    fn errors_of_upstream_have_a_remedy_on_a_terminal_only() {
+        let printer = Printer::new(Level::Warning);
+        for (error, text, in_scripts) in [
+            (
+                CommandError::from(WhoAmIError::from(ConnectError::Context("x".into()))),
+                Some(CONTEXTS.text),
+                false,
+            ),
+            (CommandError::from(DoctorError::Timeout), Some("a longer --timeout"), true),
+            (
+                CommandError::from(GetKubeconfigError::from(DiscoveryError::NoCredentialIssuer)),
+                Some(INSTALL.text),
+                false,
+            ),
+            (CommandError::from(WhoAmIError::from(crate::kubeconfig::NoKubeconfig)), None, false),
+        ] {
+            let remedy = error.remedy();
+            assert_eq!(remedy.map(|remedy| remedy.text), text, "{error:?}");
+            assert_eq!(remedy.is_some_and(|remedy| remedy.is_for(printer)), in_scripts, "{error:?}");
+        }
+    }
+}

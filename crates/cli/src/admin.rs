@@ -115,7 +115,22 @@ impl Admin {
     /// # Errors
     ///
     /// Returns an error if an entry of the context is invalid.
-    pub async fn new(mut config: Kubeconfig, context: &str, dialer: TcpDialer) -> Result<Self, AdminError> {
+    pub async fn new(config: Kubeconfig, context: &str, dialer: TcpDialer) -> Result<Self, AdminError> {
+        Self::with_plugin(config, context, dialer, exec_plugin::resolve).await
+    }
+
+    /// Creates the client as [`Admin::new`], with a function that replaces the plugin of a user
+    /// entry with its result.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if an entry of the context is invalid.
+    pub(crate) async fn with_plugin(
+        mut config: Kubeconfig,
+        context: &str,
+        dialer: TcpDialer,
+        resolve: impl FnOnce(&mut AuthInfo) -> Result<PluginResult, ExecPluginError>,
+    ) -> Result<Self, AdminError> {
         let options = KubeConfigOptions { context: Some(context.to_owned()), ..KubeConfigOptions::default() };
         let mut proxy = None;
         if let Some((name, cluster)) = cluster_of(&mut config, context) {
@@ -134,7 +149,7 @@ impl Admin {
             impersonated = kubeconfig::identity::read_user(&user.name, entry)?;
         }
         let mut config = kube::Config::from_custom_kubeconfig(config, &options).await?;
-        let PluginResult { headers: plugin_headers, expires } = exec_plugin::resolve(&mut config.auth_info)?;
+        let PluginResult { headers: plugin_headers, expires } = resolve(&mut config.auth_info)?;
         let expires = expires.or_else(|| certificate_end(&config.auth_info));
         check_header(&config.auth_info)?;
         impersonate(&mut config, impersonated.as_ref(), plugin_headers)?;

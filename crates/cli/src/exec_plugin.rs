@@ -4,8 +4,8 @@
 //! the header), includes the plugin's output, which may be a credential, in error texts, and panics
 //! if a token is not a valid header value.
 
-use std::io::ErrorKind;
-use std::process::{Command, Stdio};
+use std::io::{self, ErrorKind, Read};
+use std::process::{Command, Output, Stdio};
 
 use http::{HeaderName, HeaderValue};
 use jiff::Timestamp;
@@ -16,6 +16,7 @@ use pinniped_go_compat::{json as gojson, json::quote};
 use pinniped_kube_types::client_auth::{ExecCredential, ExecCredentialStatus, KIND};
 
 use crate::environment::{KUBERNETES_EXEC_INFO, PINNIPED_EXEC_REQUEST_HEADERS};
+use crate::printer::print_message;
 use pinniped_go_compat::base64 as gobase64;
 use pinniped_go_compat::io::GoIoError;
 
@@ -104,6 +105,26 @@ pub(crate) struct PluginResult {
 ///
 /// Returns an error with the text of client-go; it never contains the plugin's standard error.
 pub(crate) fn resolve(user: &mut AuthInfo) -> Result<PluginResult, ExecPluginError> {
+    resolve_with(user, run)
+}
+
+/// Replaces the plugin like [`resolve`], and sets `last_error` to the last error that the plugin
+/// printed to its standard error, where the user sees it too.
+///
+/// # Errors
+///
+/// Returns the same errors.
+pub(crate) fn resolve_and_watch(
+    user: &mut AuthInfo,
+    last_error: &mut String,
+) -> Result<PluginResult, ExecPluginError> {
+    resolve_with(user, |exec| run_with(exec, |command| watched_output(command, last_error)))
+}
+
+fn resolve_with(
+    user: &mut AuthInfo,
+    run: impl FnOnce(&ExecConfig) -> Result<ExecCredentialStatus, ExecPluginError>,
+) -> Result<PluginResult, ExecPluginError> {
     let basic = user.username.is_some() && user.password.is_some();
     if user.auth_provider.is_some() || basic || user.token.is_some() || user.token_file.is_some() {
         return Ok(PluginResult::default());
@@ -141,7 +162,56 @@ fn read_headers(
     Ok(headers)
 }
 
+/// The maximum length in bytes of a line of a plugin's standard error.
+const MAX_LINE: usize = 4096;
+
+/// Runs a command like [`Command::output`], passes its standard error on, and sets `last_error` to
+/// the last line of it that begins with `Error: `.
+fn watched_output(command: &mut Command, last_error: &mut String) -> io::Result<Output> {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let stderr = child.stderr.take();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            if let Some(stderr) = stderr {
+                pass_on(stderr, last_error);
+            }
+        });
+        child.wait_with_output()
+    })
+}
+
+/// Copies at once what arrives, because it may be a prompt.
+fn pass_on(mut from: impl Read, last_error: &mut String) {
+    let mut buffer = [0; 1024];
+    let mut line = Vec::new();
+    while let Ok(count) = from.read(&mut buffer)
+        && count > 0
+    {
+        let part = &buffer[..count];
+        print_message(&String::from_utf8_lossy(part));
+        for byte in part {
+            if *byte != b'\n' {
+                if line.len() < MAX_LINE {
+                    line.push(*byte);
+                }
+                continue;
+            }
+            if let Some(error) = String::from_utf8_lossy(&line).strip_prefix("Error: ") {
+                error.clone_into(last_error);
+            }
+            line.clear();
+        }
+    }
+}
+
 fn run(exec: &ExecConfig) -> Result<ExecCredentialStatus, ExecPluginError> {
+    run_with(exec, |command| command.stderr(Stdio::inherit()).output())
+}
+
+fn run_with(
+    exec: &ExecConfig,
+    output: impl FnOnce(&mut Command) -> io::Result<Output>,
+) -> Result<ExecCredentialStatus, ExecPluginError> {
     let name = match exec.command.as_deref() {
         None | Some("") => return Err(ExecPluginError::NoCommand),
         Some(name) => name,
@@ -152,7 +222,6 @@ fn run(exec: &ExecConfig) -> Result<ExecCredentialStatus, ExecPluginError> {
     command.envs(variables.filter_map(|entry| Some((entry.get("name")?, entry.get("value")?))));
     let interactive = exec.interactive_mode != Some(ExecInteractiveMode::Never);
     command.stdin(if interactive { Stdio::inherit() } else { Stdio::null() });
-    command.stderr(Stdio::inherit());
 
     let version = exec.api_version.clone().unwrap_or_default();
     let mut spec = json!({ "interactive": interactive });
@@ -166,7 +235,7 @@ fn run(exec: &ExecConfig) -> Result<ExecCredentialStatus, ExecPluginError> {
     command.env(KUBERNETES_EXEC_INFO, gojson::to_string(&info));
 
     let name = name.to_owned();
-    let output = match command.output() {
+    let output = match output(&mut command) {
         Ok(output) => output,
         Err(error) if error.kind() == ErrorKind::NotFound => {
             return Err(ExecPluginError::NotFound { name, hint: exec.install_hint.clone() });
@@ -248,6 +317,17 @@ mod tests {
             (print(r#"{"clientKeyData":"hush"}"#), "exec plugin returned only certificate or key, not both"),
         ] {
             assert_eq!(shell(&script).unwrap_err().to_string(), error, "{script}");
+        }
+    }
+
+    #[test]
+    fn the_last_error_of_a_plugin_is_recorded() {
+        for (text, expected) in
+            [("Log in here\nError: a\nError: b: c\ntry: d\n", "b: c"), ("Error: not complete", ""), ("", "")]
+        {
+            let mut last = String::new();
+            pass_on(text.as_bytes(), &mut last);
+            assert_eq!(last, expected, "{text}");
         }
     }
 

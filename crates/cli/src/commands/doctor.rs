@@ -1,15 +1,19 @@
 //! `pinniped doctor`: reports the problems of a Concierge installation, with remedies.
 //!
 //! ```text
-//! read, probe    the observable state, with the user's permissions and as any client  -> Observed
-//! strategies, certificate, surroundings, logins    checks without IO                 -> Findings
-//! finding        one line each
+//! client          what a program does with the kubeconfig: plugin, connection, login, user
+//! read, probe     the installation, with the user's permissions and as any client  -> Observed
+//! connection, strategies, certificate, surroundings, logins
+//!                 checks without IO                                                -> Finding
+//! report          finds the root causes, prints
 //! ```
 //!
-//! The exit status is 0 without problems, otherwise 1. Resources that the user may not read are
-//! reported and do not count as problems.
+//! The exit status is 0 without problems, 1 with problems, and 2 if the checks could not be made.
+//! Resources that the user may not read are reported and do not count as problems.
 
 mod certificate;
+mod client;
+mod connection;
 mod finding;
 #[cfg(test)]
 mod fixtures;
@@ -17,6 +21,7 @@ mod logins;
 mod observed;
 mod probe;
 mod read;
+mod report;
 mod strategies;
 mod surroundings;
 
@@ -25,13 +30,16 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::config::Kubeconfig;
 use pinniped_error::chain;
+use pinniped_go_compat::json::quote;
 use pinniped_http_client::tcp_dialer::TcpDialer;
 use pinniped_kube_types::suffix::{GroupSuffix, SuffixError};
 
-use self::finding::Finding;
+use self::client::ObservedClient;
+use self::finding::{Check, Finding};
 use self::logins::{logins_of, only_token_logins};
 use self::observed::{KubeconfigEntry, Observed, Unreadable};
 use self::read::{IssuerError, Reader};
+use self::report::{Relations, Report};
 use super::whoami::{self, ConnectError};
 use super::{StartError, block_on};
 use crate::environment::Environment;
@@ -65,9 +73,18 @@ pub enum DoctorError {
     /// A kubeconfig cannot be loaded.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// There is no CredentialIssuer to check.
+    /// The CredentialIssuer to check is not known.
     #[error("could not read the CredentialIssuer")]
     CredentialIssuer(#[from] IssuerError),
+    /// The kubeconfig for the checks of the installation cannot be used.
+    #[error("could not check the installation")]
+    NotChecked,
+    /// The format is unknown.
+    #[error("could not write output: unknown output format: {}", quote(.0))]
+    Format(String),
+    /// The report cannot be encoded.
+    #[error(transparent)]
+    Encode(#[from] serde_json::Error),
     /// Standard output cannot be written.
     #[error(transparent)]
     Output(#[from] OutputError),
@@ -93,13 +110,27 @@ impl DoctorError {
     pub(super) fn exit_code(&self) -> u8 {
         match self {
             Self::Problem | Self::Problems(_) => 1,
-            _ => 1,
+            _ => 2,
         }
     }
 }
 
+/// The form of the report.
+#[derive(Clone, Copy)]
+enum Format {
+    Text,
+    Json,
+    Yaml,
+}
+
 /// Reads the installation, checks it, and prints the findings.
 pub(crate) fn run(parsed: &Parsed, environment: &Environment, printer: Printer) -> Result<(), DoctorError> {
+    let format = match parsed.string_or("output", "text").as_str() {
+        "text" => Format::Text,
+        "json" => Format::Json,
+        "yaml" => Format::Yaml,
+        other => return Err(DoctorError::Format(other.to_owned())),
+    };
     let observed = block_on(async {
         let work = Box::pin(observe(parsed, environment));
         let limit = match parsed.value("timeout") {
@@ -112,41 +143,140 @@ pub(crate) fn run(parsed: &Parsed, environment: &Environment, printer: Printer) 
         let in_time = tokio::time::timeout(limit, work).await;
         in_time.unwrap_or(Err(DoctorError::Timeout))
     })?;
-    let findings = check(&observed, Timestamp::now());
-    write(printer, finding::render(&findings).as_bytes())?;
-    match finding::problems(&findings) {
+    let report = decide(&observed, Timestamp::now());
+    match format {
+        Format::Text => {
+            printer
+                .styled_product(&report.text(printer.output_is_for_people()))
+                .map_err(|error| OutputError(error.into()))?;
+        }
+        Format::Json => write(printer, report.json().as_bytes())?,
+        Format::Yaml => write(printer, report.yaml()?.as_bytes())?,
+    }
+    match report.problems() {
+        0 if matches!(observed.installation, Installation::Unreachable(_)) => Err(DoctorError::NotChecked),
         0 => Ok(()),
         1 => Err(DoctorError::Problem),
         count => Err(DoctorError::Problems(count)),
     }
 }
 
-fn check(observed: &Observed, now: Timestamp) -> Vec<Finding> {
-    [
-        strategies::check(observed),
-        certificate::check_secret(observed),
-        surroundings::check_services(observed),
-        certificate::check_endpoint(observed, now),
-        surroundings::check_kubeconfigs(observed),
-        logins::check(observed),
-    ]
-    .concat()
+/// Everything that the command observed.
+struct Observations {
+    /// The client with the kubeconfig under test; `None` in a pod without a kubeconfig.
+    client: Option<ObservedClient>,
+    installation: Installation,
 }
 
-async fn observe(parsed: &Parsed, environment: &Environment) -> Result<Observed, DoctorError> {
-    let suffix = GroupSuffix::parse(&parsed.string_or("concierge-api-group-suffix", DEFAULT_SUFFIX))?;
-    let (admin, _) = whoami::connect(parsed, environment).await?;
+/// The observed installation.
+enum Installation {
+    /// It was read.
+    Read(Box<Observed>),
+    /// There is none, or it is not complete.
+    Missing(IssuerError),
+    /// The user may not read it.
+    Hidden(String),
+    /// The kubeconfig for its checks cannot be used.
+    Unreachable(String),
+}
+
+/// Decides the report.
+fn decide(observations: &Observations, now: Timestamp) -> Report {
+    let mut findings = Vec::new();
+    let mut relations = Relations::default();
+    let client = observations.client.as_ref();
+    if let Some(client) = client {
+        findings.extend(connection::check(client, pinniped_version::VERSION, now));
+    }
+    match &observations.installation {
+        Installation::Read(observed) => {
+            if let Some(client) = client {
+                relations.through_proxy = surroundings::leads_to_proxy(observed, &client.server);
+            }
+            let used = client.and_then(|client| client.plugin.as_ref()?.authenticator.as_ref());
+            findings.extend(strategies::check_pods(observed));
+            findings.extend(strategies::check(observed, used));
+            findings.extend(finding::of(Check::Secret, certificate::check_secret(observed)));
+            findings.extend(finding::of(Check::Services, surroundings::check_services(observed)));
+            findings.extend(finding::of(Check::Endpoint, certificate::check_endpoint(observed, now)));
+            findings.extend(finding::of(Check::Kubeconfig, surroundings::check_kubeconfigs(observed)));
+            findings.extend(finding::of(Check::Impersonation, logins::check(observed)));
+        }
+        Installation::Missing(error) => {
+            let finding = Finding::problem(error.to_string(), error.remedy());
+            findings.push((Check::Installation, finding));
+        }
+        Installation::Hidden(why) => {
+            findings.push((Check::Installation, Finding::unseen("the Concierge's objects", why.clone())));
+        }
+        Installation::Unreachable(why) => {
+            findings.push((Check::Installation, Finding::unseen("the Concierge's objects", why.clone())));
+        }
+    }
+    Report::new(&findings, relations)
+}
+
+async fn observe(parsed: &Parsed, environment: &Environment) -> Result<Observations, DoctorError> {
+    let written = parsed.string_or("concierge-api-group-suffix", DEFAULT_SUFFIX);
+    let suffix = GroupSuffix::parse(&written)?;
     let used = kubeconfig::load(parsed.given("kubeconfig"), environment)?;
+    let checked = match parsed.given("check-kubeconfig").filter(|path| !path.is_empty()) {
+        Some(path) => Some((path, kubeconfig::load(Some(path), environment)?)),
+        None => None,
+    };
     let mut entries = entries_of(&used, "in use", false);
     let mut logins = Vec::new();
-    if let Some(path) = parsed.given("check-kubeconfig").filter(|path| !path.is_empty()) {
-        let checked = kubeconfig::load(Some(path), environment)?;
-        entries.extend(entries_of(&checked, path, true));
-        logins = logins_of(&checked, path);
+    if let Some((path, config)) = &checked {
+        entries.extend(entries_of(config, path, true));
+        logins = logins_of(config, path);
     }
+
+    // Without a kubeconfig, the client is that of the pod. Otherwise the kubeconfig under test is
+    // the one in use, or the one that the user named.
+    let context = parsed.string("kubeconfig-context");
+    let (client, admin) = match checked {
+        Some((path, config)) => {
+            let resolved = kubeconfig::resolve(&config, "").map_err(ConnectError::from)?;
+            let (client, _) = client::observe(config, &resolved, path, &written, environment).await;
+            (Some(client), whoami::connect(parsed, environment).await.map(|(admin, _)| admin))
+        }
+        None if whoami::is_empty(&used) && context.is_empty() => {
+            (None, whoami::connect(parsed, environment).await.map(|(admin, _)| admin))
+        }
+        None => {
+            let resolved = kubeconfig::resolve(&used, &context).map_err(ConnectError::from)?;
+            let (client, admin) = client::observe(used, &resolved, "in use", &written, environment).await;
+            let Some(admin) = admin else {
+                let why = "the kubeconfig in use results in no client".to_owned();
+                return Ok(Observations {
+                    client: Some(client),
+                    installation: Installation::Unreachable(why),
+                });
+            };
+            (Some(client), Ok(admin))
+        }
+    };
+    let admin = match admin {
+        Ok(admin) => admin,
+        // The kubeconfig under test was checked nevertheless.
+        Err(error) if client.is_some() => {
+            let why = format!("the kubeconfig in use: {}", chain(&error));
+            return Ok(Observations { client, installation: Installation::Unreachable(why) });
+        }
+        Err(error) => return Err(error.into()),
+    };
     let reader = Reader { admin: &admin, suffix: &suffix, dialer: TcpDialer::new(environment) };
-    let issuer = reader.credential_issuer(&parsed.string("concierge-credential-issuer")).await?;
-    Ok(Observed { logins, ..reader.observe(issuer, entries).await })
+    let installation = match reader.credential_issuer(&parsed.string("concierge-credential-issuer")).await {
+        Ok(issuer) => {
+            let observed = Observed { logins, ..reader.observe(issuer, entries).await };
+            Installation::Read(Box::new(observed))
+        }
+        Err(IssuerError::Hidden(why)) => Installation::Hidden(why),
+        Err(IssuerError::Request(why)) => Installation::Unreachable(why),
+        Err(error @ IssuerError::Several(_)) => return Err(error.into()),
+        Err(error) => Installation::Missing(error),
+    };
+    Ok(Observations { client, installation })
 }
 
 fn entries_of(config: &Kubeconfig, file: &str, checked: bool) -> Vec<KubeconfigEntry> {

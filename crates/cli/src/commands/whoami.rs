@@ -1,5 +1,7 @@
 //! `pinniped whoami`: prints the user that the cluster authenticates for the kubeconfig.
 
+use std::time::Duration;
+
 use http::{Request, header};
 use jiff::Timestamp;
 use kube::config::Kubeconfig;
@@ -131,6 +133,23 @@ async fn send_request(
     suffix: &str,
 ) -> Result<(WhoAmIRequest, Cluster, Option<Timestamp>), WhoAmIError> {
     let (admin, cluster) = connect(parsed, environment).await?;
+    let limit = match parsed.value("timeout") {
+        Some(Value::Duration(limit)) if !limit.is_zero() => Some(limit.to_std()),
+        _ => None,
+    };
+    Ok((request(&admin, suffix, limit).await?, cluster, admin.expires))
+}
+
+/// Returns the user that the cluster authenticates for `admin`.
+///
+/// # Errors
+///
+/// Returns an error if the cluster does not respond with a user in time.
+pub(super) async fn request(
+    admin: &Admin,
+    suffix: &str,
+    limit: Option<Duration>,
+) -> Result<WhoAmIRequest, WhoAmIError> {
     let group = format!("identity.concierge.{suffix}");
     let api_version = format!("{group}/{}", WhoAmIRequest::VERSION);
     let path = format!("/apis/{api_version}/{}", WhoAmIRequest::PLURAL);
@@ -144,11 +163,9 @@ async fn send_request(
         .header(header::ACCEPT, "application/json")
         .body(gojson::to_string(&question).into_bytes())?;
     let call = admin.client.request::<WhoAmIRequest>(request);
-    let response = match parsed.value("timeout") {
-        Some(Value::Duration(limit)) if !limit.is_zero() => {
-            tokio::time::timeout(limit.to_std(), call).await.map_err(|_| WhoAmIError::Timeout)?
-        }
-        _ => call.await,
+    let response = match limit {
+        Some(limit) => tokio::time::timeout(limit, call).await.map_err(|_| WhoAmIError::Timeout)?,
+        None => call.await,
     };
     let mut response = response.map_err(|err| {
         let resource = format!("{}.{group}", WhoAmIRequest::PLURAL);
@@ -161,7 +178,7 @@ async fn send_request(
     })?;
     response.kind = question.kind;
     response.api_version = api_version;
-    Ok((response, cluster, admin.expires))
+    Ok(response)
 }
 
 pub(super) async fn connect(
@@ -191,7 +208,7 @@ pub(super) async fn connect(
     Ok((Admin::new(config, &resolved.context, dialer).await?, cluster))
 }
 
-fn is_empty(config: &Kubeconfig) -> bool {
+pub(super) fn is_empty(config: &Kubeconfig) -> bool {
     config.contexts.is_empty() && config.clusters.is_empty() && config.auth_infos.is_empty()
 }
 

@@ -349,8 +349,8 @@ static COMMANDS: [CommandSpec; 12] = [
     },
     CommandSpec {
         name: "doctor",
-        short: "Check the Concierge of a cluster, and report problems with their remedies",
-        long: "Check the Concierge of a cluster, and report problems with their remedies.\n\nReads the CredentialIssuer and the Secrets and Services of the impersonation proxy, and checks the\ncertificate at its endpoint and the kubeconfigs that refer to it. A check that your permissions do\nnot allow is reported and skipped. Exits with 1 if there is a problem.",
+        short: "Find out why logins fail, and how to solve it",
+        long: "Find out why logins fail, and how to solve it.\n\nLogs in with the kubeconfig in use, or that of --check-kubeconfig, and checks each step: plugin, proxies,\nDNS, connection, certificate, clock, login, and the user that the cluster authenticates. Then reads the\nConcierge's pods, CredentialIssuer, authenticators, Secrets and Services with the permissions of the\nkubeconfig in use. A check that your permissions do not allow is reported and skipped. Root causes are\nprinted first, and problems that follow from them are marked.\n\nExits with 0 without problems, 1 with problems, and 2 if the checks could not be made.",
         action: Some(Action::Doctor),
         flags: &DOCTOR,
         ..CommandSpec::EMPTY

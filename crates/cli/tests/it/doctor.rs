@@ -21,19 +21,40 @@ fn strategy(kind: &str, status: &str, reason: &str, message: &str) -> Value {
         "lastUpdateTime": "2026-11-21T10:00:00Z"})
 }
 
+const WHO_AM_I: &str = "/apis/identity.concierge.pinniped.dev/v1alpha1/whoamirequests";
+
+fn pinny() -> ReceivedResponse {
+    let user = json!({"username": "pinny", "groups": ["system:authenticated"]});
+    let response = json!({"kind": "WhoAmIRequest", "apiVersion": "identity.concierge.pinniped.dev/v1alpha1",
+        "metadata": {}, "spec": {}, "status": {"kubernetesUserInfo": {"user": user}}});
+    ReceivedResponse::json(&response).with_status(201)
+}
+
+fn unauthorized() -> ReceivedResponse {
+    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "reason": "Unauthorized", "message": "Unauthorized", "code": 401});
+    ReceivedResponse::json(&status).with_status(401)
+}
+
 /// Returns a cluster with these strategies of the proxy, for a user with or without all
 /// permissions.
 fn cluster(strategies: Vec<Value>, all_rights: bool) -> Server {
     let path = |request: &Request| request.path.split('?').next().unwrap_or_default().to_owned();
     Server::start(move |request| {
         let path = path(request);
-        if path == CONFIG {
-            let mut issuer = issuer("x", &strategies);
-            issuer["spec"] = json!({"impersonationProxy": {"mode": "auto"}});
-            return ReceivedResponse::list(&[issuer]);
+        if request.headers.get("authorization").is_some_and(|value| value == "Bearer hush") {
+            return unauthorized();
         }
-        if !all_rights {
-            return forbidden(path.rsplit('/').next().unwrap_or_default());
+        match path.as_str() {
+            CONFIG => {
+                let mut issuer = issuer("x", &strategies);
+                issuer["spec"] = json!({"impersonationProxy": {"mode": "auto"}});
+                return ReceivedResponse::list(&[issuer]);
+            }
+            WHO_AM_I => return pinny(),
+            "/version" => return ReceivedResponse::json(&json!({})).with_date_now(),
+            _ if !all_rights => return forbidden(path.rsplit('/').next().unwrap_or_default()),
+            _ => {}
         }
         match path.as_str() {
             API_SERVICE => ReceivedResponse::json(&json!({
@@ -41,12 +62,21 @@ fn cluster(strategies: Vec<Value>, all_rights: bool) -> Server {
                 "spec": {"service": {"namespace": "here", "name": "api"}},
                 "status": {"conditions": [{"type": "Available", "status": "True", "message": "fine"}]},
             })),
-            "/api/v1/namespaces/here/services" => ReceivedResponse::list(&[]),
+            "/api/v1/namespaces/here/services" | "/api/v1/namespaces/here/pods" => {
+                ReceivedResponse::list(&[])
+            }
             path if path.ends_with("/webhookauthenticators") => ReceivedResponse::list(&[webhook("w")]),
             path if path.ends_with("/jwtauthenticators") => ReceivedResponse::list(&[]),
             path => panic!("unexpected request for {path}"),
         }
     })
+}
+
+/// Removes the parts of a line that differ in each run.
+fn shape(server: &Server, text: &str) -> String {
+    let text = text.replace(&server.url(), "SERVER");
+    let lines = text.lines().map(|line| line.split(", until ").next().unwrap_or_default());
+    lines.map(|line| format!("{line}\n")).collect()
 }
 
 #[test]
@@ -59,8 +89,11 @@ fn an_installation_in_order_exits_with_zero() {
     let run = home_for(&server).run(&["doctor"]);
     assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");
     assert_eq!(
-        run.stdout,
-        "ok       the API for logins (APIService v1alpha1.login.concierge) is available\n\
+        shape(&server, &run.stdout),
+        "ok       SERVER presents a certificate that the kubeconfig trusts\n\
+         ok       the clocks of this machine and of SERVER agree\n\
+         ok       context kind-context of kubeconfig in use logs in as pinny, with 1 groups\n\
+         ok       the API for logins (APIService v1alpha1.login.concierge) is available\n\
          ok       authenticators: 1, all of them ready\n\
          ok       strategy KubeClusterSigningCertificate works: key was fetched successfully\n\
          ok       strategy ImpersonationProxy is disabled: switched off\n"
@@ -83,8 +116,14 @@ fn problems_are_printed_with_remedies_and_exit_with_one() {
         ),
         "{run:?}"
     );
-    // Both strategies, no working authenticator, and no Service although the proxy should run.
-    assert_eq!(run.stderr, "Error: found 4 problems\n");
+    // Both strategies, and no Service although the proxy should run. That no strategy works follows.
+    assert!(
+        run.stdout.contains(
+            "problem  no strategy works, so users cannot log in\n         (a consequence of: strategy KubeCluster"
+        ),
+        "{run:?}"
+    );
+    assert_eq!(run.stderr, "Error: found 3 problems\n");
 }
 
 #[test]
@@ -101,31 +140,118 @@ fn missing_permissions_are_reported_and_are_not_problems() {
         ("authenticators", "webhookauthenticators is forbidden: no"),
         ("the proxy's Service of type LoadBalancer", "services is forbidden: no"),
     ] {
-        let line = run.stdout.lines().find(|line| line.starts_with(&format!("unseen   {what}")));
+        let line = run.stdout.lines().find(|line| line.starts_with(&format!("skipped  {what}")));
         assert!(line.is_some_and(|line| line.ends_with(why)), "{what}: {run:?}");
     }
 }
 
+/// Returns a cluster whose CredentialIssuers are `issuers`.
+fn cluster_with(issuers: impl Fn() -> ReceivedResponse + Send + Sync + 'static) -> Server {
+    Server::start(move |request| match request.path.split('?').next().unwrap_or_default() {
+        WHO_AM_I => pinny(),
+        CONFIG => issuers(),
+        _ => ReceivedResponse::text(404, "404 page not found"),
+    })
+}
+
 #[test]
-fn a_missing_concierge_and_a_missing_permission_have_different_errors() {
-    let server = Server::start(|_| ReceivedResponse::text(404, "404 page not found"));
-    home_for(&server).run(&["doctor"]).fails_with(
-        "could not read the CredentialIssuer: this cluster does not serve \
-         credentialissuers.config.concierge.pinniped.dev: install the Concierge, or name its API groups with \
-         --concierge-api-group-suffix",
-    );
-    let server = Server::start(|_| forbidden("credentialissuers"));
-    home_for(&server)
-        .run(&["doctor"])
-        .fails_with("could not read the CredentialIssuer: credentialissuers is forbidden: no");
-    let server = Server::start(|_| ReceivedResponse::list(&[issuer("a", &[]), issuer("b", &[])]));
-    home_for(&server).run(&["doctor"]).fails_with(
-        "could not read the CredentialIssuer: there are several CredentialIssuers: choose one of a, b with \
-         --concierge-credential-issuer",
-    );
-    let server = Server::start(|_| ReceivedResponse::list(&[]));
+fn a_missing_concierge_is_a_problem_and_a_missing_permission_is_not() {
+    let server = cluster_with(|| ReceivedResponse::text(404, "404 page not found"));
     let run = home_for(&server).run(&["doctor"]);
-    assert!(run.stderr.contains("this cluster has no CredentialIssuer"), "{run:?}");
+    let missing = "problem  this cluster does not serve credentialissuers.config.concierge.pinniped.dev\n         \
+                   -> install the Concierge, or name its API groups with --concierge-api-group-suffix\n";
+    assert!(run.code == 1 && run.stdout.starts_with(missing), "{run:?}");
+    let server = cluster_with(|| forbidden("credentialissuers"));
+    let run = home_for(&server).run(&["doctor"]);
+    let skipped = "skipped  the Concierge's objects: credentialissuers is forbidden: no\n";
+    assert!(run.code == 0 && run.stdout.starts_with(skipped), "{run:?}");
+    let server = cluster_with(|| ReceivedResponse::list(&[issuer("a", &[]), issuer("b", &[])]));
+    let run = home_for(&server).run(&["doctor"]);
+    assert_eq!(
+        (run.code, run.stderr.as_str()),
+        (
+            2,
+            "Error: could not read the CredentialIssuer: there are several CredentialIssuers: choose one of a, b with \
+             --concierge-credential-issuer\n"
+        )
+    );
+    let server = cluster_with(|| ReceivedResponse::list(&[]));
+    let run = home_for(&server).run(&["doctor"]);
+    assert!(run.code == 1 && run.stdout.contains("problem  this cluster has no CredentialIssuer"), "{run:?}");
+}
+
+/// Returns the strategies of a healthy installation.
+fn healthy() -> Vec<Value> {
+    vec![
+        strategy("KubeClusterSigningCertificate", "Success", "FetchedKey", "k"),
+        strategy("ImpersonationProxy", "Error", "Disabled", "switched off"),
+    ]
+}
+
+#[test]
+fn a_wrong_token_is_the_only_problem() {
+    let server = cluster(healthy(), true);
+    let home = home_for(&server);
+    let config = std::fs::read_to_string(home.path().join("config")).unwrap();
+    let user = home.write("user", &config.replace("admin-token", "hush"));
+    let run = home.run(&["doctor", "--check-kubeconfig", user.to_str().unwrap()]);
+    assert_eq!((run.code, run.stderr.as_str()), (1, "Error: found 1 problem\n"), "{run:?}");
+    let wanted = format!(
+        "problem  the cluster does not accept requests with context kind-context of kubeconfig {}: \
+         could not complete WhoAmIRequest: Unauthorized\n",
+        user.display()
+    );
+    assert!(run.stdout.starts_with(&wanted), "{run:?}");
+    assert!(!run.stdout.contains("hush"), "{run:?}");
+}
+
+#[test]
+fn a_missing_plugin_is_the_cause_of_the_failed_login() {
+    let server = cluster(healthy(), true);
+    let home = home_for(&server);
+    let config = plugin_kubeconfig(&server.url(), &server.ca_data(), &["login".into(), "static".into()])
+        .replace(env!("CARGO_BIN_EXE_pinniped"), "/no/such/pinniped");
+    let user = home.write("user", &config);
+    let run = home.run(&["doctor", "-o", "json", "--check-kubeconfig", user.to_str().unwrap()]);
+    assert_eq!((run.code, run.stderr.as_str()), (1, "Error: found 1 problem\n"), "{run:?}");
+    let report: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!((&report["healthy"], &report["problems"]), (&json!(false), &json!(1)));
+    let (plugin, login) = (&report["findings"][0], &report["findings"][1]);
+    assert_eq!((&plugin["check"], &plugin["result"]), (&json!("plugin"), &json!("problem")));
+    assert!(plugin["message"].as_str().unwrap().starts_with("the plugin /no/such/pinniped of user u"));
+    assert_eq!((&login["check"], &login["consequenceOf"]), (&json!("login"), &plugin["message"]));
+    let run = home.run(&["doctor", "-o", "yaml"]);
+    assert!(run.code == 0 && run.stdout.starts_with("findings:\n- check: "), "{run:?}");
+}
+
+#[test]
+fn the_reason_of_a_failed_login_is_that_of_the_plugin() {
+    let server = cluster(healthy(), true);
+    let home = home_for(&server);
+    let args = ["login", "static", "--token-env=NO_SUCH_VARIABLE", "--credential-cache="].map(str::to_owned);
+    let user = home.write("user", &plugin_kubeconfig(&server.url(), &server.ca_data(), &args));
+    let run = home.run(&["doctor", "--check-kubeconfig", user.to_str().unwrap()]);
+    assert_eq!(run.code, 1, "{run:?}");
+    let first = run.stdout.lines().next().unwrap();
+    assert!(first.ends_with("fails: --token-env variable \"NO_SUCH_VARIABLE\" is not set"), "{run:?}");
+}
+
+#[test]
+fn a_server_that_does_not_respond_is_the_cause_of_all_other_problems() {
+    let server = cluster(healthy(), true);
+    let home = home_for(&server);
+    let url = server.url();
+    drop(server);
+    let run = home.run(&["doctor"]);
+    assert_eq!((run.code, run.stderr.as_str()), (1, "Error: found 1 problem\n"), "{run:?}");
+    let wanted = format!("problem  no server responds at {url} from here: ");
+    assert!(run.stdout.starts_with(&wanted), "{run:?}");
+    assert!(run.stdout.contains("(a consequence of: no server responds"), "{run:?}");
+    let run = home.run(&["doctor", "-o", "xml"]);
+    assert_eq!(
+        (run.code, run.stderr.as_str()),
+        (2, "Error: could not write output: unknown output format: \"xml\"\n")
+    );
 }
 
 /// Returns a desktop with a kubeconfig for `server` whose user logs in at `issuer`.
@@ -176,8 +302,8 @@ fn a_login_that_is_refused_is_reported_once() {
     let errors: Vec<&str> = run.stderr.lines().filter(|line| line.starts_with("Error: ")).collect();
     let [plugin, doctor] = errors[..] else { panic!("{run:?}") };
     assert!(plugin.ends_with("login failed with code \"access_denied\""), "{plugin}");
-    assert!(doctor.contains("getting credentials: exec: executable "), "{doctor}");
-    assert!(doctor.ends_with(" failed with exit code 1"), "{doctor}");
-    assert_eq!((run.code, run.stdout.as_str()), (1, ""), "{run:?}");
+    assert_eq!((run.code, doctor), (1, "Error: found 1 problem"), "{run:?}");
+    let first = run.stdout.lines().next().unwrap();
+    assert!(first.ends_with("login failed with code \"access_denied\""), "{run:?}");
     assert_eq!((server.seen().len(), desktop.opened().len()), (0, 1));
 }

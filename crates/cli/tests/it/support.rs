@@ -55,6 +55,12 @@ impl ReceivedResponse {
         Self { status, ..self }
     }
 
+    pub(crate) fn with_date_now(self) -> Self {
+        let now = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC);
+        let date = now.strftime("%a, %d %b %Y %H:%M:%S GMT");
+        Self { headers: format!("Content-Type: application/json\r\nDate: {date}\r\n").into(), ..self }
+    }
+
     pub(crate) fn with_audit_id(self) -> Self {
         Self { headers: "Content-Type: application/json\r\nAudit-Id: some-audit-id\r\n".into(), ..self }
     }

@@ -109,7 +109,7 @@ fn configuration_errors_are_reported() {
     let none = "no kubeconfig found: set KUBECONFIG or pass --kubeconfig";
     for command in ["whoami", "doctor"] {
         let run = Home::new().run(&[command]);
-        let code = 1;
+        let code = if command == "doctor" { 2 } else { 1 };
         assert_eq!((run.code, run.stderr), (code, format!("Error: {none}\n")), "{command}");
     }
     let empty = home.write("empty", "");

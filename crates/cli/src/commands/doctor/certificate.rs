@@ -151,10 +151,8 @@ fn check_presented(
     };
     let host = Url::parse(url).map(|url| host_of(&url)).unwrap_or_default();
     if !is_for(&leaf, &host) {
-        let names: Vec<String> =
-            leaf.dns_names.iter().cloned().chain(leaf.ip_addresses.iter().map(ToString::to_string)).collect();
         findings.push(Finding::problem(
-            format!("the certificate at {url} is for [{}], not for {host}", names.join(", ")),
+            format!("the certificate at {url} is for [{}], not for {host}", names(&leaf)),
             REPLACE,
         ));
     }
@@ -170,7 +168,8 @@ fn check_presented(
         findings
             .push(Finding::problem(format!("the certificate at {url} expires at {}", leaf.not_after), RENEW));
     }
-    if let Err(why) = trusted(&leaf, shown, info, system, now) {
+    let advertised = gobase64::decode(info.certificate_authority_data.as_bytes()).map_err(TrustError::Base64);
+    if let Err(why) = advertised.and_then(|pem| trusted(&leaf, shown, &pem, system, now)) {
         findings.push(Finding::problem(
             format!("the certificate at {url} does not verify with the advertised CA bundle: {why}"),
             "advertise the CA that signed it in spec.impersonationProxy.tls.certificateAuthorityData (or ca.crt of the \
@@ -207,7 +206,13 @@ const REPLACE: &str =
     "issue a certificate for the name that clients use, or correct spec.impersonationProxy.externalEndpoint";
 const RENEW: &str = "renew it: a new certificate in the same Secret is served without a restart";
 
-fn is_for(leaf: &Certificate, host: &str) -> bool {
+/// Returns the names in a certificate, separated by commas.
+pub(super) fn names(leaf: &Certificate) -> String {
+    let addresses = leaf.ip_addresses.iter().map(ToString::to_string);
+    leaf.dns_names.iter().cloned().chain(addresses).collect::<Vec<_>>().join(", ")
+}
+
+pub(super) fn is_for(leaf: &Certificate, host: &str) -> bool {
     match host.parse() {
         Ok(ip) => leaf.ip_addresses.contains(&ip),
         Err(_) => leaf.dns_names.iter().any(|name| covers(name, host)),
@@ -216,30 +221,31 @@ fn is_for(leaf: &Certificate, host: &str) -> bool {
 
 /// The reason why a client does not trust a certificate.
 #[derive(Debug, thiserror::Error)]
-enum TrustError {
+pub(super) enum TrustError {
     /// The system roots do not verify it.
     #[error("{0}")]
     System(String),
-    #[error("the advertised bundle is not base64: {0}")]
+    #[error("the bundle is not base64: {0}")]
     Base64(#[source] CorruptInput),
-    #[error("the advertised bundle: {0}")]
+    #[error("{0}")]
     Bundle(#[source] BundleError),
     #[error(transparent)]
     Chain(#[from] ChainError),
 }
 
-fn trusted(
+/// Verifies a certificate with the certificates of `pem`. If it is empty, `system` is the reason why
+/// the system roots do not trust the certificate.
+pub(super) fn trusted(
     leaf: &Certificate,
     shown: &PresentedTls,
-    info: &ImpersonationProxyInfo,
+    pem: &[u8],
     system: Option<&str>,
     now: Timestamp,
 ) -> Result<(), TrustError> {
-    if info.certificate_authority_data.is_empty() {
+    if pem.is_empty() {
         return system.map_or(Ok(()), |why| Err(TrustError::System(why.to_owned())));
     }
-    let pem = gobase64::decode(info.certificate_authority_data.as_bytes()).map_err(TrustError::Base64)?;
-    let roots = CaBundle::from_pem(&pem).map_err(TrustError::Bundle)?;
+    let roots = CaBundle::from_pem(pem).map_err(TrustError::Bundle)?;
     if roots.ders().contains(&leaf.der) {
         return Ok(());
     }

@@ -1,8 +1,54 @@
-//! The findings of `pinniped doctor` and their text form.
+//! The findings of `pinniped doctor`.
 
-use std::fmt::Write as _;
+use serde::Serialize;
 
-use crate::printer::printable_line;
+/// The checks, in the order of a request: from the kubeconfig to the user that the cluster sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Check {
+    /// The variables and settings that select a proxy.
+    ProxyEnvironment,
+    /// The credential plugin of the kubeconfig.
+    Plugin,
+    /// The address of the server's name.
+    Name,
+    /// The connection to the server.
+    Connection,
+    /// The certificate of the server.
+    Certificate,
+    /// The clock of this machine.
+    Clock,
+    /// The objects of the Concierge as a whole.
+    Installation,
+    /// The pods of the Concierge.
+    Pods,
+    /// The versions of the programs.
+    Versions,
+    /// The API for logins.
+    Api,
+    /// The authenticator that the kubeconfig uses.
+    Authenticator,
+    /// The other authenticators.
+    OtherAuthenticators,
+    /// The Secret with the certificate of the impersonation proxy.
+    Secret,
+    /// The strategies and conditions of the CredentialIssuer.
+    Strategies,
+    /// Whether any strategy works.
+    AnyStrategy,
+    /// The Services of the impersonation proxy.
+    Services,
+    /// The advertised endpoint of the impersonation proxy.
+    Endpoint,
+    /// The clusters of kubeconfigs, compared with what the proxy advertises.
+    Kubeconfig,
+    /// The impersonation fields of kubeconfig users.
+    Impersonation,
+    /// The login with the kubeconfig.
+    Login,
+    /// The user that the cluster authenticates.
+    WhoAmI,
+}
 
 /// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,39 +81,16 @@ impl Finding {
     }
 }
 
-/// Returns the number of problems.
-pub(super) fn problems(findings: &[Finding]) -> usize {
-    findings.iter().filter(|finding| matches!(finding, Finding::Problem { .. })).count()
+/// The finding of a check.
+pub(super) type Checked = (Check, Finding);
+
+/// Returns the findings as those of one check.
+pub(super) fn of(check: Check, findings: Vec<Finding>) -> Vec<Checked> {
+    findings.into_iter().map(|finding| (check, finding)).collect()
 }
 
-/// Prints one line for each finding, and one for each remedy. Much of the text is from servers and
-/// kubeconfigs, and must not start a new line.
-pub(super) fn render(findings: &[Finding]) -> String {
-    let mut text = String::new();
-    for finding in findings {
-        // Writing to a String cannot fail.
-        let _ = match finding {
-            Finding::Fine(what) => writeln!(text, "ok       {}", printable_line(what)),
-            Finding::Problem { what, remedy } => {
-                writeln!(text, "problem  {}\n         -> {}", printable_line(what), printable_line(remedy))
-            }
-            Finding::Unseen { what, why } => {
-                writeln!(text, "unseen   {}: {}", printable_line(what), printable_line(why))
-            }
-        };
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn findings_cannot_contain_line_breaks_or_control_characters() {
-        let findings =
-            [Finding::Fine("a\nb".into()), Finding::problem("c\x1b[2J", "d"), Finding::unseen("e", "f")];
-        assert_eq!(render(&findings), "ok       a b\nproblem  c\u{fffd}[2J\n         -> d\nunseen   e: f\n");
-        assert_eq!(problems(&findings), 1);
+impl From<Checked> for Finding {
+    fn from((_, finding): Checked) -> Self {
+        finding
     }
 }

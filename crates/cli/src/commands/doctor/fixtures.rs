@@ -30,7 +30,11 @@ pub(super) fn observed(proxy: Value, strategies: &[Value]) -> Observed {
         issuer_argument: "credentialissuer.config.concierge.pinniped.dev/x".to_owned(),
         namespace: ReadResult::Found("concierge".to_owned()),
         api_trouble: ReadResult::Found(String::new()),
-        authenticators: ReadResult::Found(Authenticators { count: 1, unready: Vec::new() }),
+        pods: ReadResult::Found(Vec::new()),
+        authenticators: ReadResult::Found(Authenticators {
+            names: vec!["webhookauthenticator.authentication.concierge.pinniped.dev/w".to_owned()],
+            unready: Vec::new(),
+        }),
         services: ReadResult::Found(Vec::new()),
         secret: None,
         endpoint: None,
@@ -54,10 +58,10 @@ pub(super) fn secret(reference: &str, values: &[(&str, &str)]) -> ObservedSecret
 }
 
 /// Returns the problems, each with its remedy.
-pub(super) fn problems(findings: Vec<Finding>) -> Vec<(String, String)> {
+pub(super) fn problems(findings: impl IntoIterator<Item = impl Into<Finding>>) -> Vec<(String, String)> {
     let problem = |finding| match finding {
         Finding::Problem { what, remedy } => Some((what, remedy)),
         Finding::Fine(_) | Finding::Unseen { .. } => None,
     };
-    findings.into_iter().filter_map(problem).collect()
+    findings.into_iter().map(Into::into).filter_map(problem).collect()
 }

@@ -22,7 +22,9 @@ pub(super) struct Observed {
     pub(super) namespace: ReadResult<String>,
     /// The reason why the aggregated API is unavailable; empty if it is available.
     pub(super) api_trouble: ReadResult<String>,
-    /// The number of authenticators, and those that are not ready.
+    /// The pods of the Concierge.
+    pub(super) pods: ReadResult<Vec<ObservedPod>>,
+    /// The authenticators, and those that are not ready.
     pub(super) authenticators: ReadResult<Authenticators>,
     /// The Services that the Concierge created.
     pub(super) services: ReadResult<Vec<ObservedService>>,
@@ -70,10 +72,24 @@ impl<T> ReadResult<T> {
 /// The authenticators, which validate tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Authenticators {
-    /// The number of authenticators.
-    pub(super) count: usize,
+    /// All authenticators: `kind/name`.
+    pub(super) names: Vec<String>,
     /// Those that are not ready: `kind/name` and the reason.
     pub(super) unready: Vec<(String, String)>,
+}
+
+/// A pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct ObservedPod {
+    pub(super) name: String,
+    /// Whether all containers are ready.
+    pub(super) ready: bool,
+    /// The reason why a container waits, or why no node runs the pod.
+    pub(super) waiting: Option<String>,
+    /// The number of restarts.
+    pub(super) restarts: i32,
+    /// The images of the containers.
+    pub(super) images: Vec<String>,
 }
 
 /// A Service and its endpoints.

@@ -4,7 +4,7 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Secret, Service};
+use k8s_openapi::api::core::v1::{Pod, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use kube::{Api, Resource};
@@ -18,7 +18,7 @@ use pinniped_kube_types::suffix::GroupSuffix;
 use serde::de::DeserializeOwned;
 
 use super::observed::{
-    Authenticators, DEFAULT_NAMESPACE, EndpointProbe, KubeconfigEntry, Observed, ObservedSecret,
+    Authenticators, DEFAULT_NAMESPACE, EndpointProbe, KubeconfigEntry, Observed, ObservedPod, ObservedSecret,
     ObservedService, ReadResult,
 };
 use super::probe;
@@ -39,20 +39,36 @@ pub enum IssuerError {
         name: String,
     },
     /// There is none.
-    #[error("this cluster has no CredentialIssuer: apply install-pinniped-concierge-resources.yaml ({0})")]
+    #[error("this cluster has no CredentialIssuer ({0})")]
     None(String),
     /// There are several.
     #[error("there are several CredentialIssuers: choose one of {0} with --concierge-credential-issuer")]
     Several(String),
     /// The cluster does not serve the resource.
-    #[error(
-        "this cluster does not serve {0}: install the Concierge, or name its API groups with \
-         --concierge-api-group-suffix"
-    )]
+    #[error("this cluster does not serve {0}")]
     Unknown(String),
+    /// The user may not read it, with the text of the API server.
+    #[error("{0}")]
+    Hidden(String),
     /// The request failed, with the text of client-go.
     #[error("{0}")]
     Request(String),
+}
+
+impl IssuerError {
+    /// Returns the remedy.
+    pub(super) fn remedy(&self) -> &'static str {
+        match self {
+            Self::NotFound { .. } | Self::Several(_) => {
+                "name an existing one with --concierge-credential-issuer"
+            }
+            Self::None(_) => "kubectl apply -f install-pinniped-concierge-resources.yaml",
+            Self::Unknown(_) => {
+                "install the Concierge, or name its API groups with --concierge-api-group-suffix"
+            }
+            Self::Hidden(_) | Self::Request(_) => "follow the message",
+        }
+    }
 }
 
 /// Reads from one cluster.
@@ -72,7 +88,8 @@ impl Reader<'_> {
             return match self.get(&api, &resource, name).await {
                 ReadResult::Found(issuer) => Ok(issuer),
                 ReadResult::Missing => Err(IssuerError::NotFound { resource, name: name.to_owned() }),
-                ReadResult::Hidden(text) | ReadResult::Failed(text) => Err(IssuerError::Request(text)),
+                ReadResult::Hidden(text) => Err(IssuerError::Hidden(text)),
+                ReadResult::Failed(text) => Err(IssuerError::Request(text)),
             };
         }
         match self.list(&api, &resource, ListParams::default()).await {
@@ -84,7 +101,8 @@ impl Reader<'_> {
                 Err(IssuerError::Several(names.join(", ")))
             }
             ReadResult::Missing => Err(IssuerError::Unknown(resource)),
-            ReadResult::Hidden(text) | ReadResult::Failed(text) => Err(IssuerError::Request(text)),
+            ReadResult::Hidden(text) => Err(IssuerError::Hidden(text)),
+            ReadResult::Failed(text) => Err(IssuerError::Request(text)),
         }
     }
 
@@ -96,6 +114,7 @@ impl Reader<'_> {
         let name = issuer.metadata.name.as_deref().unwrap_or_default();
         Observed {
             issuer_argument: format!("credentialissuer.{group}/{name}"),
+            pods: self.pods(&own).await,
             authenticators: self.authenticators().await,
             services: self.services(&own).await,
             secret: self.secret(&issuer, &own).await,
@@ -144,10 +163,11 @@ impl Reader<'_> {
         let jwts = self.list(&jwts, &resource, ListParams::default()).await;
         let mut all = Authenticators::default();
         let mut add = |kind: &str, name: &Option<String>, status: serde_json::Value| {
-            all.count += 1;
-            if let Some(why) = unreadiness(&status) {
-                all.unready.push((format!("{kind}.{group}/{}", name.as_deref().unwrap_or_default()), why));
+            let name = format!("{kind}.{group}/{}", name.as_deref().unwrap_or_default());
+            if let Some(why) = unreadiness(kind, &status) {
+                all.unready.push((name.clone(), why));
             }
+            all.names.push(name);
         };
         match (webhooks, jwts) {
             (ReadResult::Found(webhooks), ReadResult::Found(jwts)) => {
@@ -165,6 +185,13 @@ impl Reader<'_> {
             (ReadResult::Failed(why), _) | (_, ReadResult::Failed(why)) => ReadResult::Failed(why),
             (ReadResult::Missing, _) | (_, ReadResult::Missing) => ReadResult::Missing,
         }
+    }
+
+    /// Returns the pods of the Concierge.
+    async fn pods(&self, namespace: &str) -> ReadResult<Vec<ObservedPod>> {
+        let api: Api<Pod> = Api::namespaced(self.admin.client.clone(), namespace);
+        let of_concierge = ListParams::default().labels(CONCIERGE_PODS);
+        self.list(&api, "pods", of_concierge).await.map(|pods| pods.iter().map(pod).collect())
     }
 
     /// Returns the Services that the Concierge created, which have its bookkeeping annotation.
@@ -280,11 +307,48 @@ impl Reader<'_> {
     }
 }
 
-/// Returns the reason why an authenticator with this status is not ready, if there is one. An
-/// authenticator without conditions has not been processed, or only by a version that writes none.
-fn unreadiness(status: &serde_json::Value) -> Option<String> {
-    let conditions = status["conditions"].as_array()?;
-    let ready = conditions.iter().find(|condition| condition["type"] == "Ready")?;
+/// The label of the Concierge's pods.
+const CONCIERGE_PODS: &str = "deployment.pinniped.dev=concierge";
+
+fn pod(pod: &Pod) -> ObservedPod {
+    let status = pod.status.as_ref();
+    let containers: Vec<_> =
+        status.and_then(|status| status.container_statuses.as_ref()).into_iter().flatten().collect();
+    let waiting = containers.iter().find_map(|container| {
+        let waiting = container.state.as_ref()?.waiting.as_ref()?;
+        let reason = waiting.reason.clone().unwrap_or_default();
+        Some(match waiting.message.as_deref() {
+            Some(message) => format!("{reason}: {message}"),
+            None => reason,
+        })
+    });
+    let unscheduled = status.and_then(|status| {
+        let conditions = status.conditions.as_ref()?;
+        let scheduled = conditions.iter().find(|condition| condition.type_ == "PodScheduled")?;
+        (scheduled.status == "False").then(|| scheduled.message.clone().unwrap_or_default())
+    });
+    ObservedPod {
+        name: pod.metadata.name.clone().unwrap_or_default(),
+        ready: !containers.is_empty() && containers.iter().all(|container| container.ready),
+        waiting: waiting.or(unscheduled),
+        restarts: containers.iter().map(|container| container.restart_count).sum(),
+        images: pod
+            .spec
+            .iter()
+            .flat_map(|spec| &spec.containers)
+            .filter_map(|spec| spec.image.clone())
+            .collect(),
+    }
+}
+
+/// Returns the reason why an authenticator with this status is not ready, if there is one. A
+/// WebhookAuthenticator without conditions may be of a version that writes none.
+fn unreadiness(kind: &str, status: &serde_json::Value) -> Option<String> {
+    let conditions = status["conditions"].as_array().map_or(&[][..], Vec::as_slice);
+    let Some(ready) = conditions.iter().find(|condition| condition["type"] == "Ready") else {
+        return (kind == "jwtauthenticator")
+            .then(|| "it has no status: no Concierge has processed it".to_owned());
+    };
     if ready["status"] == "True" {
         return None;
     }
@@ -305,9 +369,11 @@ mod tests {
     #[test]
     fn an_unready_authenticator_is_reported_with_the_reason() {
         let condition = |type_: &str, status: &str, message: &str| json!({"type": type_, "status": status, "message": message});
+        let no_status = "it has no status: no Concierge has processed it";
+        assert_eq!(unreadiness("webhookauthenticator", &json!(null)), None);
         for (status, wanted) in [
-            (json!(null), None),
-            (json!({"conditions": []}), None),
+            (json!(null), Some(no_status)),
+            (json!({"conditions": []}), Some(no_status)),
             (json!({"conditions": [condition("Ready", "True", "")]}), None),
             (json!({"conditions": [condition("Ready", "False", "see others")]}), Some("see others")),
             (
@@ -316,7 +382,7 @@ mod tests {
                 Some("no route"),
             ),
         ] {
-            assert_eq!(unreadiness(&status).as_deref(), wanted, "{status}");
+            assert_eq!(unreadiness("jwtauthenticator", &status).as_deref(), wanted, "{status}");
         }
     }
 }

@@ -8,32 +8,90 @@ use pinniped_concierge_domain::credential_issuer::conditions;
 use pinniped_concierge_domain::strategy::certificate_signing_requests::mode::Mode;
 use pinniped_kube_types::condition::{Condition, TYPE_READY};
 
-use super::finding::Finding;
-use super::observed::{Observed, ReadResult};
+use super::finding::{Check, Checked, Finding};
+use super::observed::{Observed, ObservedPod, ReadResult};
 
-/// Checks the strategies.
-pub(super) fn check(observed: &Observed) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    aggregated_api(observed, &mut findings);
-    authenticators(observed, &mut findings);
+/// Checks the pods. An installation that works may run elsewhere.
+pub(super) fn check_pods(observed: &Observed) -> Vec<Checked> {
+    let what = "the Concierge's pods";
+    let all = match &observed.pods {
+        ReadResult::Found(all) => all,
+        ReadResult::Missing => return Vec::new(),
+        ReadResult::Hidden(why) | ReadResult::Failed(why) => {
+            return vec![(Check::Pods, Finding::unseen(what, why.clone()))];
+        }
+    };
+    if all.is_empty() {
+        let runs = observed.api_trouble.found().is_some_and(String::is_empty);
+        let namespace = observed.namespace_or_default();
+        return if runs {
+            Vec::new()
+        } else {
+            let what = format!("no pod of the Concierge exists in namespace {namespace}");
+            let remedy = format!(
+                "see why its Deployment creates none: kubectl describe deployment --namespace {namespace}; or apply \
+                 the install files again"
+            );
+            vec![(Check::Pods, Finding::problem(what, remedy))]
+        };
+    }
+    let unready = |pod: &&ObservedPod| !pod.ready;
+    let mut findings: Vec<Checked> = all
+        .iter()
+        .filter(unready)
+        .map(|pod| {
+            let why = pod.waiting.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
+            let restarts =
+                if pod.restarts > 0 { format!(", restarts: {}", pod.restarts) } else { String::new() };
+            let what = format!("pod {} is not ready{why}{restarts}", pod.name);
+            (Check::Pods, Finding::problem(what, format!("see its log: {}", logs(observed))))
+        })
+        .collect();
+    if findings.is_empty() {
+        findings.push((Check::Pods, Finding::Fine(format!("{what}: {}, all of them ready", all.len()))));
+    }
+    let mut images: Vec<&str> = all.iter().flat_map(|pod| &pod.images).map(String::as_str).collect();
+    images.sort_unstable();
+    images.dedup();
+    if !images.is_empty() {
+        let own = pinniped_version::VERSION;
+        let text = format!("the Concierge's image is {}; this program is {own}", images.join(", "));
+        findings.push((Check::Versions, Finding::Fine(text)));
+    }
+    findings
+}
+
+/// Checks the strategies, the API and the authenticators. `used` is the type and the name of the
+/// authenticator that the kubeconfig under test names.
+pub(super) fn check(observed: &Observed, used: Option<&(String, String)>) -> Vec<Checked> {
+    let mut findings = vec![(Check::Api, aggregated_api(observed))];
+    authenticators(observed, used, &mut findings);
     let strategies = observed.strategies();
     if strategies.is_empty() {
-        findings.push(Finding::problem(
-            format!("{} has no status: no Concierge has processed it", observed.issuer_argument),
-            format!("see whether its pods run: {}", pods(observed)),
+        findings.push((
+            Check::AnyStrategy,
+            Finding::problem(
+                format!("{} has no status: no Concierge has processed it", observed.issuer_argument),
+                format!("see whether its pods run: {}", pods(observed)),
+            ),
         ));
         return findings;
     }
     let any_works = strategies.iter().any(works);
-    findings.extend(strategies.iter().map(|strategy| check_one(observed, strategy, any_works)));
+    let each =
+        strategies.iter().map(|strategy| (Check::Strategies, check_one(observed, strategy, any_works)));
+    findings.extend(each);
     if !any_works {
-        findings.push(Finding::problem(
-            "no strategy works, so users cannot log in",
-            "resolve one of the above; if the control plane is not accessible, enable the impersonation proxy: \
-             spec.impersonationProxy.mode: enabled",
+        findings.push((
+            Check::AnyStrategy,
+            Finding::problem(
+                "no strategy works, so users cannot log in",
+                "resolve one of the above; if the control plane is not accessible, enable the impersonation proxy: \
+                 spec.impersonationProxy.mode: enabled",
+            ),
         ));
     }
-    issuer_conditions(observed, &mut findings);
+    findings.extend(issuer_conditions(observed).into_iter().map(|finding| (Check::Strategies, finding)));
     findings
 }
 
@@ -176,11 +234,11 @@ fn logs(observed: &Observed) -> String {
     )
 }
 
-fn issuer_conditions(observed: &Observed, findings: &mut Vec<Finding>) {
+fn issuer_conditions(observed: &Observed) -> Vec<Finding> {
     let conditions = observed.issuer.status.as_ref().map_or(&[][..], |status| &status.conditions);
     // If `Ready` is not true, the findings about the strategies have the reason.
     let is_repetition = |condition: &Condition| condition.type_ == TYPE_READY && condition.status != "True";
-    findings.extend(conditions.iter().filter(|condition| !is_repetition(condition)).map(|condition| {
+    let findings = conditions.iter().filter(|condition| !is_repetition(condition)).map(|condition| {
         let Condition { type_, status, message, .. } = condition;
         match status.as_str() {
             "True" => Finding::Fine(format!("{type_}: {message}")),
@@ -189,7 +247,8 @@ fn issuer_conditions(observed: &Observed, findings: &mut Vec<Finding>) {
             }
             _ => Finding::unseen(type_.clone(), message.clone()),
         }
-    }));
+    });
+    findings.collect()
 }
 
 fn condition_remedy(observed: &Observed, type_: &str) -> String {
@@ -200,44 +259,70 @@ fn condition_remedy(observed: &Observed, type_: &str) -> String {
     }
 }
 
-fn aggregated_api(observed: &Observed, findings: &mut Vec<Finding>) {
+fn aggregated_api(observed: &Observed) -> Finding {
     let api = "the API for logins (APIService v1alpha1.login.concierge)";
     match &observed.api_trouble {
-        ReadResult::Found(trouble) if trouble.is_empty() => {
-            findings.push(Finding::Fine(format!("{api} is available")));
-        }
-        ReadResult::Found(trouble) => findings.push(Finding::problem(
+        ReadResult::Found(trouble) if trouble.is_empty() => Finding::Fine(format!("{api} is available")),
+        ReadResult::Found(trouble) => Finding::problem(
             format!("{api} is not available: {trouble}"),
             format!("see whether the Concierge's pods are ready: {}", pods(observed)),
-        )),
-        ReadResult::Missing => findings.push(Finding::problem(
+        ),
+        ReadResult::Missing => Finding::problem(
             format!("{api} does not exist"),
             "apply the install files again: kubectl apply -f install-pinniped-concierge-resources.yaml",
-        )),
-        ReadResult::Hidden(why) | ReadResult::Failed(why) => findings.push(Finding::unseen(api, why.clone())),
+        ),
+        ReadResult::Hidden(why) | ReadResult::Failed(why) => Finding::unseen(api, why.clone()),
     }
 }
 
-fn authenticators(observed: &Observed, findings: &mut Vec<Finding>) {
-    match &observed.authenticators {
-        ReadResult::Found(found) if found.count == 0 => findings.push(Finding::problem(
-            "there is no authenticator, so users cannot log in",
-            "create a WebhookAuthenticator or a JWTAuthenticator",
-        )),
-        ReadResult::Found(found) if found.unready.is_empty() => {
-            findings.push(Finding::Fine(format!("authenticators: {}, all of them ready", found.count)));
-        }
-        ReadResult::Found(found) => findings.extend(found.unready.iter().map(|(name, why)| {
-            Finding::problem(
-                format!("{name} is not ready: {why}"),
-                format!("its conditions say more: kubectl describe {name}"),
-            )
-        })),
-        ReadResult::Missing => {}
+fn authenticators(observed: &Observed, used: Option<&(String, String)>, findings: &mut Vec<Checked>) {
+    let found = match &observed.authenticators {
+        ReadResult::Found(found) => found,
+        ReadResult::Missing => return,
         ReadResult::Hidden(why) | ReadResult::Failed(why) => {
-            findings.push(Finding::unseen("authenticators", why.clone()));
+            findings.push((Check::Authenticator, Finding::unseen("authenticators", why.clone())));
+            return;
         }
+    };
+    if found.names.is_empty() {
+        findings.push((
+            Check::Authenticator,
+            Finding::problem(
+                "there is no authenticator, so users cannot log in",
+                "create a WebhookAuthenticator or a JWTAuthenticator",
+            ),
+        ));
+        return;
     }
+    let is_used = |name: &str| {
+        used.is_some_and(|(kind, used)| {
+            name.starts_with(&format!("{kind}authenticator.")) && name.ends_with(&format!("/{used}"))
+        })
+    };
+    if let Some((kind, used)) = used
+        && !found.names.iter().any(|name| is_used(name))
+    {
+        findings.push((
+            Check::Authenticator,
+            Finding::problem(
+                format!("the kubeconfig logs in with {kind} authenticator {used}, which does not exist"),
+                format!("create it, or create the kubeconfig again with one of {}", found.names.join(", ")),
+            ),
+        ));
+    }
+    if found.unready.is_empty() {
+        let count = found.names.len();
+        let text = format!("authenticators: {count}, all of them ready");
+        findings.push((Check::OtherAuthenticators, Finding::Fine(text)));
+    }
+    findings.extend(found.unready.iter().map(|(name, why)| {
+        let check = if is_used(name) { Check::Authenticator } else { Check::OtherAuthenticators };
+        let finding = Finding::problem(
+            format!("{name} is not ready: {why}"),
+            format!("its conditions say more: kubectl describe {name}"),
+        );
+        (check, finding)
+    }));
 }
 
 #[cfg(test)]

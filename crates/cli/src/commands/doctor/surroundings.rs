@@ -89,6 +89,13 @@ pub(super) fn check_kubeconfigs(observed: &Observed) -> Vec<Finding> {
     findings
 }
 
+/// Returns whether a server is the impersonation proxy.
+pub(super) fn leads_to_proxy(observed: &Observed, server: &str) -> bool {
+    let strategy = observed.proxy_strategy();
+    let info = strategy.and_then(|strategy| strategy.frontend.as_ref()?.impersonation_proxy_info.as_ref());
+    info.is_some_and(|info| same_url(server, &info.endpoint))
+}
+
 const REGENERATE: &str = "create and distribute it again: pinniped get kubeconfig";
 
 fn same_url(a: &str, b: &str) -> bool {

@@ -186,16 +186,21 @@ pub(super) static PROXY: [FlagSpec; 4] = [
     FlagSpec::new("port", Kind::Uint16, "Port on 127.0.0.1; 0 selects a free one"),
 ];
 
-pub(super) static DOCTOR: [FlagSpec; 6] = [
+pub(super) static DOCTOR: [FlagSpec; 7] = [
     FlagSpec::text(
         "check-kubeconfig",
-        "Kubeconfig of a user, to be compared with the values that the cluster advertises",
-    ),
+        "Kubeconfig of a user, to log in with and to compare with the values that the cluster advertises",
+    )
+    .files(),
     suffix("concierge-api-group-suffix"),
     FlagSpec::text("concierge-credential-issuer", "Name of the CredentialIssuer (default: the only one)"),
     kubeconfig(),
     FlagSpec::text("kubeconfig-context", "Context of the kubeconfig to use (default: the current one)")
         .contexts(),
+    FlagSpec::text("output", "Output format: 'text', 'json' or 'yaml'")
+        .letter('o')
+        .or_text("text")
+        .values(&["text", "json", "yaml"]),
     FlagSpec::new("timeout", Kind::Duration, "Time limit for the whole command; 0 for none").or_text("1m0s"),
 ];
 

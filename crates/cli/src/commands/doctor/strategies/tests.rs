@@ -4,6 +4,10 @@ use super::super::fixtures::{observed, problems, strategy};
 use super::super::observed::Authenticators;
 use super::*;
 
+fn check(observed: &Observed) -> Vec<Checked> {
+    super::check(observed, None)
+}
+
 const KEY: &str = "KubeClusterSigningCertificate";
 const PROXY: &str = "ImpersonationProxy";
 const REQUEST: &str = "KubeCertificateSigningRequest";
@@ -169,7 +173,10 @@ fn the_condition_the_api_and_the_authenticators_are_reported() {
             Some("there is no authenticator, so users cannot log in"),
         ),
         (
-            ReadResult::Found(Authenticators { count: 2, unready }),
+            ReadResult::Found(Authenticators {
+                names: vec!["webhookauthenticator.x/y".to_owned(); 2],
+                unready,
+            }),
             Some("webhookauthenticator.x/y is not ready: no route"),
         ),
         (ReadResult::Hidden("forbidden".into()), None),
@@ -180,7 +187,56 @@ fn the_condition_the_api_and_the_authenticators_are_reported() {
     }
     let hidden = authenticators(ReadResult::Hidden("forbidden".into()));
     assert!(
-        hidden.contains(&Finding::unseen("authenticators", "forbidden")),
+        hidden.contains(&(Check::Authenticator, Finding::unseen("authenticators", "forbidden"))),
         "a read without permission is reported"
     );
+}
+
+#[test]
+fn the_authenticator_of_the_kubeconfig_is_distinguished_from_others() {
+    let mut all = observed(json!({"mode": "auto"}), &[strategy(KEY, "Success", "FetchedKey", "k")]);
+    all.authenticators = ReadResult::Found(Authenticators {
+        names: vec!["webhookauthenticator.x/a".to_owned(), "jwtauthenticator.x/b".to_owned()],
+        unready: vec![("jwtauthenticator.x/b".to_owned(), "no route".to_owned())],
+    });
+    for (kind, name, expected) in [
+        ("jwt", "b", (Check::Authenticator, "jwtauthenticator.x/b is not ready")),
+        ("webhook", "a", (Check::OtherAuthenticators, "jwtauthenticator.x/b is not ready")),
+        ("webhook", "c", (Check::Authenticator, "the kubeconfig logs in with webhook authenticator c")),
+    ] {
+        let findings = super::check(&all, Some(&(kind.to_owned(), name.to_owned())));
+        let found = findings.iter().find_map(|(check, finding)| match finding {
+            Finding::Problem { what, .. } => Some((*check, what.as_str())),
+            _ => None,
+        });
+        let (check, what) = found.unwrap();
+        assert!(check == expected.0 && what.starts_with(expected.1), "{kind} {name}: {findings:?}");
+    }
+}
+
+#[test]
+fn pods_that_are_not_ready_are_reported_with_the_reason() {
+    let mut all = observed(json!({"mode": "auto"}), &[strategy(KEY, "Success", "FetchedKey", "k")]);
+    assert_eq!(check_pods(&all), [], "the Concierge runs elsewhere");
+    all.api_trouble = ReadResult::Found("no endpoints".to_owned());
+    assert!(
+        problems(check_pods(&all))[0].0.starts_with("no pod of the Concierge exists in namespace concierge")
+    );
+    let ready =
+        ObservedPod { name: "a".into(), ready: true, images: vec!["i:v1".into()], ..ObservedPod::default() };
+    let waiting = ObservedPod {
+        name: "b".into(),
+        waiting: Some("ImagePullBackOff: no such image".into()),
+        restarts: 2,
+        ..ObservedPod::default()
+    };
+    all.pods = ReadResult::Found(vec![ready.clone(), waiting]);
+    assert_eq!(
+        problems(check_pods(&all))[0].0,
+        "pod b is not ready: ImagePullBackOff: no such image, restarts: 2"
+    );
+    all.pods = ReadResult::Found(vec![ready]);
+    let findings = check_pods(&all);
+    assert_eq!(findings[0].1, Finding::Fine("the Concierge's pods: 1, all of them ready".into()));
+    assert!(matches!(&findings[1].1, Finding::Fine(text) if text.contains("image is i:v1")), "{findings:?}");
 }

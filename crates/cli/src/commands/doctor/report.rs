@@ -1,0 +1,300 @@
+//! The report of `pinniped doctor`: findings with their causes, root causes first.
+
+use pinniped_go_compat::{json as gojson, yaml as goyaml};
+use serde::Serialize;
+
+use super::finding::{Check, Checked, Finding};
+use crate::printer::printable_line;
+use crate::printer::style::{Color, Mark, Text};
+
+/// A finding with its cause.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Entry {
+    /// The check.
+    check: Check,
+    /// The result.
+    result: CheckResult,
+    /// The problem, or the subject of the check.
+    message: String,
+    /// The reason why the check was skipped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    /// The remedy of a problem.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remedy: Option<String>,
+    /// The problem that explains this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    consequence_of: Option<String>,
+}
+
+/// The result of a check. The order is that of the report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum CheckResult {
+    Problem,
+    Skipped,
+    Ok,
+}
+
+/// All findings, in the order in which they are printed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Report {
+    /// Whether there is no problem.
+    healthy: bool,
+    /// The number of problems that are no consequence of another one.
+    problems: usize,
+    /// The findings.
+    findings: Vec<Entry>,
+}
+
+/// The relation between checks: which failed checks explain the failure of another one.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Relations {
+    /// Whether the kubeconfig leads to the impersonation proxy, which then needs a Concierge that
+    /// works.
+    pub(super) through_proxy: bool,
+}
+
+impl Relations {
+    /// Returns the checks that explain a failure of `check`, most specific first.
+    fn causes(self, check: Check) -> &'static [Check] {
+        use Check::{
+            AnyStrategy, Api, Authenticator, Certificate, Clock, Connection, Endpoint, Installation,
+            Kubeconfig, Login, Name, Plugin, Pods, ProxyEnvironment, Secret, Services, Strategies, WhoAmI,
+        };
+        match check {
+            Connection if self.through_proxy => &[Name, ProxyEnvironment, Pods, Services, Strategies],
+            Connection => &[Name, ProxyEnvironment],
+            Certificate if self.through_proxy => &[Clock, Kubeconfig, Secret, Strategies],
+            Certificate => &[Clock],
+            Api | Strategies => &[Pods],
+            AnyStrategy => &[Pods, Strategies],
+            Authenticator | Services => &[Pods],
+            Endpoint => &[Pods, Services, Secret, Strategies],
+            Login => &[
+                Plugin,
+                Name,
+                ProxyEnvironment,
+                Connection,
+                Clock,
+                Certificate,
+                Installation,
+                Pods,
+                Api,
+                Authenticator,
+                AnyStrategy,
+                Kubeconfig,
+                Endpoint,
+            ],
+            WhoAmI => &[
+                Name,
+                ProxyEnvironment,
+                Connection,
+                Clock,
+                Certificate,
+                Installation,
+                Pods,
+                Api,
+                Kubeconfig,
+                Login,
+            ],
+            _ => &[],
+        }
+    }
+
+    /// Returns the text of the root cause of a failed `check`, if another failed check explains it.
+    fn root_cause(self, check: Check, problems: &[(Check, &str)]) -> Option<String> {
+        let mut root = None;
+        let mut here = check;
+        // A cause precedes its consequence in the order of checks or is more specific, so that this
+        // ends; the limit makes it certain.
+        for _ in 0..problems.len() {
+            let causes = self.causes(here).iter();
+            let found = causes.filter_map(|cause| problems.iter().find(|(failed, _)| failed == cause)).next();
+            let Some((cause, text)) = found else { break };
+            (here, root) = (*cause, Some((*text).to_owned()));
+        }
+        root
+    }
+}
+
+impl Report {
+    /// Sorts the findings: root causes, their consequences, skipped checks, and successful ones.
+    pub(super) fn new(findings: &[Checked], relations: Relations) -> Self {
+        let problems: Vec<(Check, &str)> = findings
+            .iter()
+            .filter_map(|(check, finding)| match finding {
+                Finding::Problem { what, .. } => Some((*check, what.as_str())),
+                Finding::Fine(_) | Finding::Unseen { .. } => None,
+            })
+            .collect();
+        let mut entries: Vec<Entry> =
+            findings.iter().map(|(check, finding)| entry(*check, finding, relations, &problems)).collect();
+        entries.sort_by_key(|entry| (entry.result, entry.consequence_of.is_some()));
+        let is_root = |entry: &&Entry| entry.result == CheckResult::Problem && entry.consequence_of.is_none();
+        let problems = entries.iter().filter(is_root).count();
+        Self { healthy: problems == 0, problems, findings: entries }
+    }
+
+    /// Returns the number of problems that are no consequence of another one.
+    pub(super) fn problems(&self) -> usize {
+        self.problems
+    }
+
+    /// Returns the report as JSON.
+    pub(super) fn json(&self) -> String {
+        format!("{}\n", gojson::to_string_pretty(self))
+    }
+
+    /// Returns the report as YAML.
+    ///
+    /// # Errors
+    ///
+    /// A report causes no error; the result is fallible because serde serializes it.
+    pub(super) fn yaml(&self) -> Result<String, serde_json::Error> {
+        Ok(goyaml::to_string(&serde_json::to_value(self)?))
+    }
+
+    /// Returns the report as text, with marks on a terminal. Much of it is from servers and
+    /// kubeconfigs, and must not start a new line.
+    pub(super) fn text(&self, for_people: bool) -> Text {
+        let mut text = Text::default();
+        for entry in &self.findings {
+            let message = printable_line(&entry.message);
+            let indent = if for_people { "  " } else { "         " };
+            match (entry.result, for_people) {
+                (CheckResult::Ok, true) => text.mark(Mark::Fine).plain(" "),
+                (CheckResult::Skipped, true) => text.mark(Mark::Warning).plain(" skipped: "),
+                (CheckResult::Problem, true) => text.mark(Mark::Problem).plain(" "),
+                (CheckResult::Ok, false) => text.plain("ok       "),
+                (CheckResult::Skipped, false) => text.plain("skipped  "),
+                (CheckResult::Problem, false) => text.plain("problem  "),
+            };
+            text.plain(message);
+            if let Some(reason) = &entry.reason {
+                text.plain(format!(": {}", printable_line(reason)));
+            }
+            text.plain("\n");
+            if let Some(cause) = &entry.consequence_of {
+                let cause = format!("{indent}(a consequence of: {})\n", printable_line(cause));
+                text.colored(Color::Dim, &cause);
+            }
+            if let Some(remedy) = &entry.remedy {
+                text.plain(indent);
+                if for_people {
+                    text.colored(Color::Cyan, "try:");
+                } else {
+                    text.plain("->");
+                }
+                text.plain(format!(" {}\n", printable_line(remedy)));
+            }
+        }
+        text
+    }
+}
+
+fn entry(check: Check, finding: &Finding, relations: Relations, problems: &[(Check, &str)]) -> Entry {
+    let base = Entry {
+        check,
+        result: CheckResult::Ok,
+        message: String::new(),
+        reason: None,
+        remedy: None,
+        consequence_of: None,
+    };
+    match finding {
+        Finding::Fine(what) => Entry { message: what.clone(), ..base },
+        Finding::Unseen { what, why } => {
+            Entry { result: CheckResult::Skipped, message: what.clone(), reason: Some(why.clone()), ..base }
+        }
+        Finding::Problem { what, remedy } => Entry {
+            result: CheckResult::Problem,
+            message: what.clone(),
+            remedy: Some(remedy.clone()),
+            consequence_of: relations.root_cause(check, problems),
+            ..base
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::printer::style::Style;
+
+    fn plain(report: &Report) -> String {
+        report.text(false).render(Style::default())
+    }
+
+    #[test]
+    fn findings_cannot_contain_line_breaks_or_control_characters() {
+        let findings = vec![
+            (Check::Api, Finding::Fine("a\nb".into())),
+            (Check::Pods, Finding::problem("c\x1b[2J", "d")),
+            (Check::Services, Finding::unseen("e", "f")),
+        ];
+        let report = Report::new(&findings, Relations::default());
+        assert_eq!(plain(&report), "problem  c\u{fffd}[2J\n         -> d\nskipped  e: f\nok       a b\n");
+        assert_eq!(
+            report.text(true).render(Style { short: true, color: false }),
+            "✗ c\u{fffd}[2J\n  try: d\n! skipped: e: f\n✓ a b\n"
+        );
+        assert_eq!(report.problems(), 1);
+    }
+
+    #[test]
+    fn a_consequence_names_its_root_cause_and_is_not_counted() {
+        use Check::{
+            AnyStrategy, Api, Authenticator, Connection, Login, Name, OtherAuthenticators, Pods, WhoAmI,
+        };
+        for (checks, through_proxy, roots) in [
+            (&[Login, Authenticator, Pods, Api][..], false, &[Pods][..]),
+            (&[WhoAmI, Login, Connection, Name], false, &[Name]),
+            (&[Login, OtherAuthenticators], false, &[Login, OtherAuthenticators]),
+            (&[WhoAmI, AnyStrategy, Login], false, &[AnyStrategy]),
+            (&[Connection, Pods], false, &[Connection, Pods]),
+            (&[Connection, Pods], true, &[Pods]),
+            (&[WhoAmI], false, &[WhoAmI]),
+        ] {
+            let findings: Vec<Checked> =
+                checks.iter().map(|check| (*check, Finding::problem(format!("{check:?}"), "r"))).collect();
+            let report = Report::new(&findings, Relations { through_proxy });
+            let (found, rest) = report.findings.split_at(report.problems());
+            assert_eq!(found.iter().map(|entry| entry.check).collect::<Vec<_>>(), roots, "{checks:?}");
+            for entry in rest {
+                let named = roots.iter().any(|root| entry.consequence_of == Some(format!("{root:?}")));
+                assert!(named, "{checks:?}: {entry:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_check_explains_itself_through_others() {
+        for through_proxy in [false, true] {
+            let relations = Relations { through_proxy };
+            let mut pending = vec![(Check::WhoAmI, vec![Check::WhoAmI])];
+            while let Some((check, path)) = pending.pop() {
+                for cause in relations.causes(check) {
+                    assert!(!path.contains(cause), "{path:?} {cause:?}");
+                    pending.push((*cause, [path.as_slice(), &[*cause]].concat()));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_document_has_the_same_content() {
+        let findings = vec![
+            (Check::Login, Finding::problem("refused", "log in")),
+            (Check::WhoAmI, Finding::problem("unknown", "see above")),
+        ];
+        let report = Report::new(&findings, Relations::default());
+        let json: serde_json::Value = serde_json::from_str(&report.json()).unwrap();
+        assert_eq!((&json["healthy"], &json["problems"]), (&false.into(), &1.into()));
+        assert_eq!(json["findings"][1]["consequenceOf"], "refused");
+        assert_eq!(json["findings"][1]["check"], "who-am-i");
+        assert!(report.yaml().unwrap().starts_with("findings:\n- check: login\n"));
+    }
+}

@@ -83,7 +83,7 @@ pub fn run(parsed: &Parsed, environment: &Environment, printer: Printer) -> Resu
             write(printer, &completion::script(shell, !parsed.bool("no-descriptions")))?;
         }
         Action::Complete { descriptions } => {
-            let mut text = completion::candidates(&parsed.words, descriptions).join("\n");
+            let mut text = completion::candidates(&parsed.words, descriptions, environment).join("\n");
             if !text.is_empty() {
                 text.push('\n');
             }

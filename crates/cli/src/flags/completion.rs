@@ -4,8 +4,10 @@
 use clap_complete::Shell;
 
 use super::parse::find;
-use super::tree::{CommandSpec, HELP_FLAG, ROOT};
+use super::tree::{COLOR_FLAG, CommandSpec, FlagSpec, HELP_FLAG, ROOT, Values};
 use super::value::Kind;
+use crate::environment::Environment;
+use crate::kubeconfig;
 
 /// Returns the completion script for `shell`.
 pub fn script(shell: Shell, descriptions: bool) -> Vec<u8> {
@@ -20,17 +22,19 @@ fn describe(spec: &'static CommandSpec, descriptions: bool) -> clap::Command {
     if descriptions {
         command = command.about(spec.short);
     }
-    for flag in spec.flags.iter().filter(|flag| !flag.hidden) {
+    for flag in spec.flags.iter().filter(|flag| !flag.hidden).chain([&COLOR_FLAG]) {
         let mut arg = clap::Arg::new(flag.name).long(flag.name);
         arg = if flag.kind == Kind::Bool {
             arg.action(clap::ArgAction::SetTrue)
         } else {
             arg.action(clap::ArgAction::Append).value_name(flag.kind.type_name())
         };
-        if flag.kind == Kind::CaBundle
-            || ["kubeconfig", "credential-cache", "session-cache"].contains(&flag.name)
-        {
+        if flag.kind == Kind::CaBundle || flag.values == Values::Files {
             arg = arg.value_hint(clap::ValueHint::FilePath);
+        }
+        let values = fixed_values(flag);
+        if !values.is_empty() {
+            arg = arg.value_parser(clap::builder::PossibleValuesParser::new(values));
         }
         if let Some(short) = flag.short {
             arg = arg.short(short);
@@ -46,14 +50,40 @@ fn describe(spec: &'static CommandSpec, descriptions: bool) -> clap::Command {
     command
 }
 
+/// Returns the values of a flag that has a fixed number of them.
+fn fixed_values(flag: &FlagSpec) -> Vec<&'static str> {
+    match flag.values {
+        Values::Listed(values) => values.to_vec(),
+        Values::OfKind | Values::Files | Values::Contexts => flag.kind.values(),
+    }
+}
+
+/// Returns the values of a flag, including those that depend on the user's files.
+fn values(flag: &FlagSpec, environment: &Environment) -> Vec<String> {
+    if flag.values != Values::Contexts {
+        return fixed_values(flag).into_iter().map(str::to_owned).collect();
+    }
+    let config = kubeconfig::load(None, environment).unwrap_or_default();
+    config.contexts.into_iter().map(|named| named.name).collect()
+}
+
 /// Returns candidates for the last of `words` (the arguments after the program name), one per line.
-pub fn candidates(words: &[String], descriptions: bool) -> Vec<String> {
+pub fn candidates(words: &[String], descriptions: bool, environment: &Environment) -> Vec<String> {
     let Some((incomplete, before)) = words.split_last() else { return Vec::new() };
     let Ok((path, _)) = find(&ROOT, before) else { return Vec::new() };
     let Some(command) = path.last() else { return Vec::new() };
     let line = |text: String, note: &str| {
         if descriptions && !note.is_empty() { format!("{text}\t{note}") } else { text }
     };
+    // The value of a flag, in the same word or in the next one.
+    let (flag, given, prefix) = match incomplete.strip_prefix("--").and_then(|word| word.split_once('=')) {
+        Some((name, given)) => (Some(name), given, format!("--{name}=")),
+        None => (before.last().and_then(|word| word.strip_prefix("--")), incomplete.as_str(), String::new()),
+    };
+    if let Some(flag) = flag.and_then(|name| command.flag(name)).filter(|flag| flag.kind != Kind::Bool) {
+        let values = values(flag, environment).into_iter().filter(|value| value.starts_with(given));
+        return values.map(|value| format!("{prefix}{value}")).collect();
+    }
     let mut lines = Vec::new();
     if incomplete.starts_with('-') {
         let help_note = format!("help for {}", command.name);
@@ -100,13 +130,33 @@ mod tests {
     }
 
     #[test]
-    fn candidates_are_commands_or_flags() {
+    fn candidates_are_commands_flags_or_values() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("config");
+        std::fs::write(
+            &path,
+            "contexts: [{name: blue, context: {cluster: c}}, {name: green, context: {cluster: c}}]",
+        )
+        .unwrap();
+        let path = path.to_str().unwrap().to_owned();
+        let environment = Environment::new(Vec::new(), [("KUBECONFIG".to_owned(), path)].into());
+        for (line, expected) in [
+            (&["login", ""][..], &["oidc", "static", "token"][..]),
+            (&["whoami", "--k"], &["--kubeconfig", "--kubeconfig-context"]),
+            (&["nonsense", ""], &[]),
+            (&["get", "kubeconfig", "--concierge-mode", "I"], &["ImpersonationProxy"]),
+            (&["whoami", "--output", ""], &["text", "wide", "json", "yaml"]),
+            (&["whoami", "--output=y"], &["--output=yaml"]),
+            (&["whoami", "--kubeconfig-context", ""], &["blue", "green"]),
+            (&["whoami", "--kubeconfig-context=g"], &["--kubeconfig-context=green"]),
+            (&["get", "kubeconfig", "--concierge-authenticator-type", ""], &["webhook", "jwt"]),
+            (&["whoami", "--color", "n"], &["never"]),
+        ] {
+            assert_eq!(candidates(&words(line), false, &environment), expected, "{line:?}");
+        }
         assert_eq!(
-            candidates(&words(&["get", "ku"]), true),
+            candidates(&words(&["get", "ku"]), true, &environment),
             ["kubeconfig\tGenerate a Pinniped-based kubeconfig for a cluster"]
         );
-        assert_eq!(candidates(&words(&["login", ""]), false), ["oidc", "static", "token"]);
-        assert_eq!(candidates(&words(&["whoami", "--k"]), false), ["--kubeconfig", "--kubeconfig-context"]);
-        assert_eq!(candidates(&words(&["nonsense", ""]), true), Vec::<String>::new());
     }
 }

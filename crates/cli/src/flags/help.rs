@@ -1,17 +1,24 @@
-//! Help texts in the layout of cobra: description, usage lines, commands or flags in aligned
-//! columns.
+//! Help texts in the layout of cobra: description, usage lines, examples, commands or flags in
+//! aligned columns. Other than cobra's, they are wrapped, and flags are in groups.
+
+mod groups;
+mod wrap;
 
 use std::fmt::Write as _;
 
 use pinniped_go_compat::json::quote;
 
+use self::groups::Group;
+use self::wrap::WIDTH;
 use super::parse::command_path;
-use super::tree::{CommandSpec, Default, FlagSpec, HELP_FLAG};
+use super::tree::{COLOR_FLAG, CommandSpec, Default, FlagSpec, HELP_FLAG};
 use super::value::Kind;
 use crate::environment::Environment;
 
 /// The minimum width of the command column.
 const SMALLEST_COLUMN: usize = 11;
+/// The maximum width of the column of flags; the description of a longer one starts in its own line.
+const WIDEST_FLAG: usize = 34;
 
 /// Returns the help of the last command of `path`.
 pub fn help(path: &[&'static CommandSpec], environment: &Environment) -> String {
@@ -19,7 +26,7 @@ pub fn help(path: &[&'static CommandSpec], environment: &Environment) -> String 
     let description = if command.long.is_empty() { command.short } else { command.long };
     let mut out = String::new();
     if !description.is_empty() {
-        out.push_str(description);
+        out.push_str(&wrap::description(description));
         out.push_str("\n\n");
     }
     out.push_str(&usage(path, environment));
@@ -39,26 +46,51 @@ pub fn usage(path: &[&'static CommandSpec], environment: &Environment) -> String
         let _ = write!(out, "\n  {full_name} [command]");
     }
     out.push('\n');
+    if !command.examples.is_empty() {
+        out.push_str("\nExamples:\n");
+        let texts: Vec<String> = command
+            .examples
+            .iter()
+            .map(|(purpose, line)| {
+                let mut text = String::new();
+                for part in wrap::words(purpose, WIDTH - 4) {
+                    let _ = writeln!(text, "  # {part}");
+                }
+                text + &format!("  {line}\n")
+            })
+            .collect();
+        out.push_str(&texts.join("\n"));
+    }
     if !command.children.is_empty() {
         // Hidden commands count, as in cobra.
         let longest = command.children.iter().map(|child| child.name.len()).max().unwrap_or(0);
         let column = longest.max(SMALLEST_COLUMN);
         out.push_str("\nAvailable Commands:\n");
         for child in command.children.iter().filter(|child| !child.hidden) {
-            let _ = writeln!(out, "  {:column$} {}", child.name, child.short);
+            let mut lines = wrap::words(child.short, WIDTH - column - 3).into_iter();
+            let _ = writeln!(out, "  {:column$} {}", child.name, lines.next().unwrap_or_default());
+            for line in lines {
+                let _ = writeln!(out, "  {:column$} {line}", "");
+            }
         }
     }
-    let _ = write!(out, "\nFlags:\n{}", flag_lines(command, environment));
+    for group in Group::ALL {
+        let lines = flag_lines(command, group, environment);
+        if !lines.is_empty() {
+            let _ = write!(out, "\n{}:\n{lines}", group.title());
+        }
+    }
     if !command.children.is_empty() {
         let _ = write!(out, "\nUse \"{full_name} [command] --help\" for more information about a command.\n");
     }
     out
 }
 
-fn flag_lines(command: &'static CommandSpec, environment: &Environment) -> String {
+fn flag_lines(command: &'static CommandSpec, group: Group, environment: &Environment) -> String {
     let help_usage = format!("help for {}", command.name);
     let mut flags: Vec<&FlagSpec> = command.flags.iter().filter(|flag| !flag.hidden).collect();
-    flags.push(&HELP_FLAG);
+    flags.extend([&HELP_FLAG, &COLOR_FLAG]);
+    flags.retain(|flag| Group::of(flag.name) == group);
     flags.sort_by_key(|flag| flag.name);
     let rows: Vec<(String, String)> = flags
         .into_iter()
@@ -75,10 +107,18 @@ fn flag_lines(command: &'static CommandSpec, environment: &Environment) -> Strin
             (left, format!("{usage}{}", default_note(flag, environment)))
         })
         .collect();
-    let width = rows.iter().map(|(left, _)| left.len()).max().unwrap_or(0);
+    let width = rows.iter().map(|(left, _)| left.len()).max().unwrap_or(0).min(WIDEST_FLAG);
     let mut out = String::new();
     for (left, right) in rows {
-        let _ = writeln!(out, "{left:width$}   {right}");
+        let mut lines = wrap::words(&right, WIDTH - width - 3).into_iter();
+        if left.len() > width {
+            let _ = writeln!(out, "{left}");
+        } else {
+            let _ = writeln!(out, "{left:width$}   {}", lines.next().unwrap_or_default());
+        }
+        for line in lines {
+            let _ = writeln!(out, "{:width$}   {line}", "");
+        }
     }
     out
 }
@@ -113,7 +153,7 @@ mod tests {
             text.contains("  whoami                 Print information about the current user\n"),
             "{text}"
         );
-        assert!(text.contains("\nFlags:\n  -h, --help      help for pinniped\n      --version   Print the version and exit\n"), "{text}");
+        assert!(text.contains("\nFlags:\n  -h, --help      help for pinniped\n      --version   Print the version and exit\n\nGlobal Flags:\n"), "{text}");
         assert!(
             text.ends_with("\nUse \"pinniped [command] --help\" for more information about a command.\n"),
             "{text}"
@@ -126,17 +166,48 @@ mod tests {
         let whoami = ROOT.child("whoami").unwrap();
         let environment =
             Environment { kubeconfig: Some("/some/kubeconfig".into()), ..Environment::default() };
-        assert_eq!(
-            help(&[&ROOT, whoami], &environment),
-            "Print information about the current user\n\n\
-             Usage:\n  pinniped whoami [flags]\n\n\
-             Flags:\n      \
-             --api-group-suffix string     Suffix of the Concierge's API groups (default \"pinniped.dev\")\n  \
-             -h, --help                        help for whoami\n      \
-             --kubeconfig string           Path of the kubeconfig to use (default \"/some/kubeconfig\")\n      \
-             --kubeconfig-context string   Context of the kubeconfig to use (default: the current one)\n  \
-             -o, --output string               Output format: 'text', 'wide' (also UID, extras and the end of the credential, as on a terminal), 'json' or 'yaml' (default \"text\")\n      \
-             --timeout duration            Time limit for the request; 0 for none\n"
-        );
+        let text = help(&[&ROOT, whoami], &environment);
+        for part in [
+            "Print information about the current user\n\nUsage:\n  pinniped whoami [flags]\n\nExamples:\n  # ",
+            "\nFlags:\n  -h, --help               help for whoami\n  -o, --output string      ",
+            "\nKubeconfig Flags:\n      --kubeconfig string           Path of the kubeconfig to use (default\n",
+            "\nConcierge Flags:\n      --api-group-suffix string   Suffix of the Concierge's API groups (default\n",
+            "\nGlobal Flags:\n      --color when   ",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+
+    fn check(path: &mut Vec<&'static CommandSpec>) {
+        let command = *path.last().unwrap();
+        let text = help(path, &Environment::default());
+        for line in text.lines().filter(|line| line.chars().count() > WIDTH) {
+            // An example is one line, so that it can be copied. A long word cannot be wrapped.
+            let one_word = !line.trim().contains(' ');
+            assert!(
+                one_word || command.examples.iter().any(|(_, example)| line.trim() == *example),
+                "{line}"
+            );
+        }
+        let visible = !command.hidden && command.action.is_some() && path.len() > 1;
+        assert!(!visible || !command.examples.is_empty(), "{} has no example", command.name);
+        for (_, example) in command.examples {
+            let own = example.split(" | ").next().unwrap().split(" > ").next().unwrap();
+            let own = own.trim_start_matches("source <(").trim_end_matches(')');
+            let args: Vec<String> = own.split_whitespace().skip(1).map(str::to_owned).collect();
+            let parsed = crate::flags::parse(&ROOT, &args);
+            let works = matches!(parsed, crate::flags::parse::ParseResult::Run(_));
+            assert!(own.starts_with("pinniped ") && works, "{example}: {parsed:?}");
+        }
+        for child in command.children.iter().filter(|child| !child.hidden) {
+            path.push(child);
+            check(path);
+            path.pop();
+        }
+    }
+
+    #[test]
+    fn every_help_is_wrapped_and_every_command_has_examples_that_parse() {
+        check(&mut vec![&ROOT]);
     }
 }

@@ -75,7 +75,7 @@ mod tests {
                 "pinniped whoami",
             ]
         );
-        assert!(text.contains("(default \"$HOME/.config/pinniped/credentials.yaml\")"), "{text}");
+        assert!(text.contains("\"$HOME/.config/pinniped/credentials.yaml\")"), "{text}");
         for hidden in ["generate-markdown-help", "concierge-namespace", "skip-listen"] {
             assert!(!text.contains(hidden), "{hidden}");
         }

@@ -50,6 +50,8 @@ pub struct CommandSpec {
     pub short: &'static str,
     /// A longer description for the command's own help, instead of `short`.
     pub long: &'static str,
+    /// Examples: a purpose, and one line for a shell.
+    pub examples: &'static [(&'static str, &'static str)],
     /// Omitted from help and suggestions.
     pub hidden: bool,
     /// The action; `None` for a group.
@@ -70,6 +72,7 @@ impl CommandSpec {
         name: "",
         short: "",
         long: "",
+        examples: &[],
         hidden: false,
         action: None,
         takes_words: false,
@@ -247,9 +250,10 @@ const fn shell(
     short: &'static str,
     long: &'static str,
     shell: clap_complete::Shell,
+    examples: &'static [(&'static str, &'static str)],
 ) -> CommandSpec {
     let action = Some(Action::Completion(shell));
-    CommandSpec { name, short, long, action, flags: &SHELL, ..CommandSpec::EMPTY }
+    CommandSpec { name, short, long, examples, action, flags: &SHELL, ..CommandSpec::EMPTY }
 }
 
 static SHELLS: [CommandSpec; 4] = [
@@ -260,6 +264,7 @@ static SHELLS: [CommandSpec; 4] = [
          \tsource <(pinniped completion bash)\n\nTo load it in every new shell:\n\n\
          \tpinniped completion bash > /etc/bash_completion.d/pinniped",
         clap_complete::Shell::Bash,
+        &[("Load it in the current shell", "source <(pinniped completion bash)")],
     ),
     shell(
         "fish",
@@ -268,6 +273,7 @@ static SHELLS: [CommandSpec; 4] = [
          \tpinniped completion fish | source\n\nTo load it in every new shell:\n\n\
          \tpinniped completion fish > ~/.config/fish/completions/pinniped.fish",
         clap_complete::Shell::Fish,
+        &[("Load it in the current shell", "pinniped completion fish | source")],
     ),
     shell(
         "powershell",
@@ -276,6 +282,10 @@ static SHELLS: [CommandSpec; 4] = [
          \tpinniped completion powershell | Out-String | Invoke-Expression\n\n\
          To load it in every new shell, add this line to your profile.",
         clap_complete::Shell::PowerShell,
+        &[(
+            "Load it in the current shell",
+            "pinniped completion powershell | Out-String | Invoke-Expression",
+        )],
     ),
     shell(
         "zsh",
@@ -284,6 +294,7 @@ static SHELLS: [CommandSpec; 4] = [
          \tsource <(pinniped completion zsh)\n\nTo load it in every new shell:\n\n\
          \tpinniped completion zsh > \"${fpath[1]}/_pinniped\"",
         clap_complete::Shell::Zsh,
+        &[("Load it in the current shell", "source <(pinniped completion zsh)")],
     ),
 ];
 
@@ -291,6 +302,16 @@ static GET: [CommandSpec; 1] = [CommandSpec {
     name: "kubeconfig",
     short: "Generate a Pinniped-based kubeconfig for a cluster",
     long: "Generate a Pinniped-based kubeconfig for a cluster.\n\nThe kubeconfig holds no credential and can be shared, unless --static-token is used: then the\ntoken is part of it. A file written with --output is created with the permissions of your umask.\n\nWith --workload-token-from, the kubeconfig is for a workload, such as a CI job or a pod, which logs\nin with a JWT that its platform issues: see `pinniped login token --help`.\n\nIn mode ServiceAccountToken, users send a short-lived token of a service account to the API server,\ntogether with headers that impersonate them; without the headers, the token has no permissions.\n--impersonation-delivery selects the component that sends the headers:\n\n\tauto, kubeconfig  fields of the kubeconfig (as, as-uid, as-groups, as-user-extra), written by\n\t                  this command with --static-token, otherwise by the first login and when the\n\t                  identity changes; run kubectl again after that\n\twrapper           pinniped kubectl -- ARGS\n\tproxy             pinniped proxy, for programs of any kind\n\texec-headers      a kubectl that sends the headers that its plugin returns",
+    examples: &[
+        (
+            "A kubeconfig for users who log in at the issuer of the only JWTAuthenticator",
+            "pinniped get kubeconfig --output team.yaml",
+        ),
+        (
+            "With a token from an environment variable, for a WebhookAuthenticator",
+            "pinniped get kubeconfig --static-token-env TOKEN --output ci.yaml",
+        ),
+    ],
     action: Some(Action::GetKubeconfig),
     flags: &options::FLAGS,
     ..CommandSpec::EMPTY
@@ -301,6 +322,10 @@ static LOGIN: [CommandSpec; 3] = [
         name: "oidc",
         short: "Log in using an OpenID Connect provider",
         long: "Log in using an OpenID Connect provider.\n\nPrints the credential in the format that kubectl expects from a plugin. The session is kept in\n--session-cache and refreshed, so that a browser is opened only for the first login and after the\nsession has ended. On a machine without a browser, --flow=device shows a code to enter on another\ndevice. A client secret is sent to the provider only; it is visible in the kubeconfig, as providers\nexpect of command line programs.",
+        examples: &[(
+            "Log in as kubectl does, without a Concierge",
+            "pinniped login oidc --issuer https://issuer.example.com",
+        )],
         action: Some(Action::LoginOidc),
         flags: &LOGIN_OIDC,
         ..CommandSpec::EMPTY
@@ -309,6 +334,7 @@ static LOGIN: [CommandSpec; 3] = [
         name: "static",
         short: "Log in using a static token",
         long: "Log in using a static token.\n\nPrints the credential in the format that kubectl expects from a plugin. A service account token is\nprinted only if its impersonation headers will be sent: if the identity is that of\n--expected-identity (or of $PINNIPED_EXPECTED_IDENTITY, for kubectl with --as, --as-uid, --as-group\nand --as-user-extra), or if PINNIPED_EXEC_REQUEST_HEADERS=true declares that the program that runs\nthe plugin sends the requestHeaders of the response. Do not set it for a kubectl that does not.",
+        examples: &[("Print a token as a credential for kubectl", "pinniped login static --token-env TOKEN")],
         action: Some(Action::LoginStatic),
         flags: &LOGIN_STATIC,
         ..CommandSpec::EMPTY
@@ -317,6 +343,7 @@ static LOGIN: [CommandSpec; 3] = [
         name: "token",
         short: "Log in using the token of a workload, such as a CI job or a pod",
         long: "Log in using the token of a workload, such as a CI job or a pod.\n\nPresents a JWT that the platform has issued to a JWTAuthenticator of the Concierge, and prints the\ncredential in the format that kubectl expects from a plugin. --from selects the source of the JWT:\n\n\tfile            the file of --token-file\n\tenv             the environment variable of --token-env\n\tgithub-actions  the token service of GitHub Actions, for --audience; the workflow needs\n\t                `permissions: {id-token: write}`\n\tgitlab          the environment variable of --token-env (default PINNIPED_ID_TOKEN), which\n\t                `id_tokens` of the job defines\n\tkubernetes      the file of --token-file (default: the token of the pod's service account)",
+        examples: &[("Use the token of the pod", "pinniped login token --from kubernetes")],
         action: Some(Action::LoginToken),
         flags: &LOGIN_TOKEN,
         ..CommandSpec::EMPTY
@@ -350,7 +377,12 @@ static COMMANDS: [CommandSpec; 12] = [
     CommandSpec {
         name: "doctor",
         short: "Find out why logins fail, and how to solve it",
-        long: "Find out why logins fail, and how to solve it.\n\nLogs in with the kubeconfig in use, or that of --check-kubeconfig, and checks each step: plugin, proxies,\nDNS, connection, certificate, clock, login, and the user that the cluster authenticates. Then reads the\nConcierge's pods, CredentialIssuer, authenticators, Secrets and Services with the permissions of the\nkubeconfig in use. A check that your permissions do not allow is reported and skipped. Root causes are\nprinted first, and problems that follow from them are marked.\n\nExits with 0 without problems, 1 with problems, and 2 if the checks could not be made.",
+        long: "Find out why logins fail, and how to solve it.\n\nLogs in with the kubeconfig in use, or that of --check-kubeconfig, and checks each step: plugin,\nproxies, DNS, connection, certificate, clock, login, and the user that the cluster authenticates.\nThen reads the Concierge's pods, CredentialIssuer, authenticators, Secrets and Services with the\npermissions of the kubeconfig in use. A check that your permissions do not allow is reported and\nskipped. Root causes are printed first, and problems that follow from them are marked.\n\nExits with 0 without problems, 1 with problems, and 2 if the checks could not be made.",
+        examples: &[
+            ("Check the cluster and your login", "pinniped doctor"),
+            ("Check the kubeconfig of a user", "pinniped doctor --check-kubeconfig team.yaml"),
+            ("For programs", "pinniped doctor --output json"),
+        ],
         action: Some(Action::Doctor),
         flags: &DOCTOR,
         ..CommandSpec::EMPTY
@@ -371,6 +403,7 @@ static COMMANDS: [CommandSpec; 12] = [
     CommandSpec {
         name: "help",
         short: "Help about any command",
+        examples: &[("Print the help of a command", "pinniped help get kubeconfig")],
         action: Some(Action::Help),
         takes_words: true,
         ..CommandSpec::EMPTY
@@ -379,6 +412,7 @@ static COMMANDS: [CommandSpec; 12] = [
         name: "kubectl",
         short: "Run kubectl with the impersonation headers of your login",
         long: "Run kubectl with the impersonation headers of your login.\n\nLogs in with the credential plugin of the kubeconfig, then runs kubectl with a temporary kubeconfig\nthat contains the identity to impersonate. All arguments after `--` are passed to kubectl:\n\n\tpinniped kubectl -- get pods --all-namespaces\n\nIf the cluster requires no headers, and for `kubectl config`, kubectl runs with the original\nkubeconfig.",
+        examples: &[("List the pods of all namespaces", "pinniped kubectl -- get pods --all-namespaces")],
         action: Some(Action::Kubectl),
         takes_words: true,
         flags: &KUBECTL,
@@ -394,6 +428,10 @@ static COMMANDS: [CommandSpec; 12] = [
         name: "proxy",
         short: "Serve the cluster on this machine for clients that cannot impersonate",
         long: "Serve the cluster on 127.0.0.1, for clients of any kind. Each request is forwarded with the service\naccount token of your login and with your identity in impersonation headers. Prints a kubeconfig for\nthese clients, which is valid while the command runs.\n\nCreate the kubeconfig of your login with `pinniped get kubeconfig` and the flags\n`--concierge-mode ServiceAccountToken --impersonation-delivery proxy`.",
+        examples: &[(
+            "Serve the cluster, and write a kubeconfig for clients",
+            "pinniped proxy --output local.yaml",
+        )],
         action: Some(Action::Proxy),
         flags: &PROXY,
         ..CommandSpec::EMPTY
@@ -401,6 +439,10 @@ static COMMANDS: [CommandSpec; 12] = [
     CommandSpec {
         name: "version",
         short: "Print the version of this Pinniped CLI",
+        examples: &[
+            ("Print the version only", "pinniped version"),
+            ("Print all information about the build", "pinniped version --output json"),
+        ],
         action: Some(Action::Version),
         flags: &VERSION,
         ..CommandSpec::EMPTY
@@ -408,6 +450,11 @@ static COMMANDS: [CommandSpec; 12] = [
     CommandSpec {
         name: "whoami",
         short: "Print information about the current user",
+        examples: &[
+            ("Print the user of the current context", "pinniped whoami"),
+            ("With UID, extra attributes and the end of the credential", "pinniped whoami --output wide"),
+            ("For another context", "pinniped whoami --kubeconfig-context production"),
+        ],
         action: Some(Action::WhoAmI),
         flags: &WHOAMI,
         ..CommandSpec::EMPTY

@@ -61,6 +61,25 @@ impl Kind {
             Self::Color => "when",
         }
     }
+
+    /// Returns the values of a kind that has a fixed number of them, for completion.
+    pub fn values(self) -> Vec<&'static str> {
+        match self {
+            Self::Mode => vec!["TokenCredentialRequestAPI", "ImpersonationProxy", "ServiceAccountToken"],
+            Self::CredentialType => vec![CLIENT_CERTIFICATE, SERVICE_ACCOUNT_TOKEN],
+            Self::Delivery => Delivery::ALL.map(Delivery::as_str).to_vec(),
+            Self::LoginFlow => vec![LoginFlow::Browser.as_str(), LoginFlow::Device.as_str()],
+            Self::WorkloadTokenSource => WorkloadTokenSource::ALL.map(WorkloadTokenSource::as_str).to_vec(),
+            Self::Color => ColorChoice::ALL.map(ColorChoice::as_str).to_vec(),
+            Self::String
+            | Self::Bool
+            | Self::Strings
+            | Self::Uint16
+            | Self::Duration
+            | Self::Identity
+            | Self::CaBundle => Vec::new(),
+        }
+    }
 }
 
 /// The value of a flag.
@@ -505,6 +524,23 @@ mod tests {
         }
         assert!(parse_csv("a\"b").is_err());
         assert!(parse_csv("\"a").is_err());
+    }
+
+    #[test]
+    fn the_values_of_a_kind_are_valid() {
+        for kind in [
+            Kind::Mode,
+            Kind::CredentialType,
+            Kind::Delivery,
+            Kind::LoginFlow,
+            Kind::WorkloadTokenSource,
+            Kind::Color,
+        ] {
+            assert!(!kind.values().is_empty(), "{kind:?}");
+            for value in kind.values() {
+                assert!(Value::read(kind, value, None).is_ok(), "{kind:?} {value}");
+            }
+        }
     }
 
     #[test]

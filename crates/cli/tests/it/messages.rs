@@ -123,6 +123,8 @@ fn bash_completion_works_with_the_generated_script() {
         (&["pinniped", "login", "s"], "static"),
         (&["pinniped", "get", "kubeconfig", "--static"], "--static-token --static-token-env"),
         (&["pinniped", "completion", "z"], "zsh"),
+        (&["pinniped", "whoami", "--output", ""], "text wide json yaml"),
+        (&["pinniped", "get", "kubeconfig", "--concierge-mode", "I"], "ImpersonationProxy"),
     ] {
         let output = std::process::Command::new("bash")
             .args(["--noprofile", "--norc", "-c", DRIVER, "bash"])

@@ -26,6 +26,8 @@ use zeroize::Zeroizing;
 
 use pinniped_secret::token::Token;
 
+mod bounded;
+
 /// Maximum size of a response, in bytes.
 pub const MAX_RESPONSE_SIZE: usize = 1024 * 1024;
 
@@ -44,8 +46,8 @@ pub struct CallError {
     pub(crate) transient: bool,
     /// Whether the connection was lost, or none can be established at the moment.
     pub(crate) is_lost: bool,
-    /// Whether the server refused the call: 401 or 403.
-    pub(crate) is_denied: bool,
+    /// The status code of the response, if there is one.
+    pub(crate) code: Option<u16>,
     /// The delay that the server requested.
     pub(crate) retry_after: Option<Duration>,
 }
@@ -53,14 +55,23 @@ pub struct CallError {
 impl CallError {
     /// Returns an error that is not retried.
     pub fn last(message: impl Into<String>) -> Self {
-        let (transient, is_lost, is_denied) = (false, false, false);
-        Self { message: message.into(), transient, is_lost, is_denied, retry_after: None }
+        Self { message: message.into(), transient: false, is_lost: false, code: None, retry_after: None }
     }
 
     /// Returns an error for a failure below HTTP. Lost connections are retried.
     pub fn transport(error: &(dyn Error + 'static), message: String) -> Self {
         let is_lost = is_lost_connection(error);
-        Self { message, transient: is_lost, is_lost, is_denied: false, retry_after: None }
+        Self { message, transient: is_lost, is_lost, code: None, retry_after: None }
+    }
+
+    /// Returns the status code of the response; `None` if there was none.
+    pub fn code(&self) -> Option<u16> {
+        self.code
+    }
+
+    /// Returns whether the server refused the call because of its caller.
+    fn is_denied(&self) -> bool {
+        matches!(self.code, Some(401 | 403))
     }
 }
 
@@ -160,7 +171,7 @@ impl Backoff {
             let again = error.transient && tries < self.tries;
             // An API server that has just started denies everything until it has read roles and
             // accounts.
-            let is_starting = error.is_lost || (was_lost && error.is_denied);
+            let is_starting = error.is_lost || (was_lost && error.is_denied());
             let wait = is_starting && began.elapsed() + pause < self.lost_for;
             if !again && !wait {
                 return Err(error);
@@ -247,11 +258,7 @@ impl FullResponse {
             _ => retry_after.is_some() || self.is_transient_code(),
         };
         let message = body.message.unwrap_or_default();
-        Some(CallError { message, transient, is_lost: false, is_denied: self.is_denied(), retry_after })
-    }
-
-    fn is_denied(&self) -> bool {
-        matches!(self.status.as_u16(), 401 | 403)
+        Some(CallError { message, transient, is_lost: false, code: Some(self.status.as_u16()), retry_after })
     }
 
     fn is_transient_code(&self) -> bool {
@@ -282,7 +289,7 @@ impl FullResponse {
         }
         let retry_after = self.retry_after();
         let transient = self.is_transient_code() || retry_after.is_some();
-        CallError { message, transient, is_lost: false, is_denied: self.is_denied(), retry_after }
+        CallError { message, transient, is_lost: false, code: Some(self.status.as_u16()), retry_after }
     }
 }
 
@@ -338,12 +345,16 @@ pub struct TokenReviewStatus {
     user: Option<UserInfo>,
 }
 
+/// The user of a review. Other members, such as a token that the server repeats, are skipped while
+/// the response is parsed.
 #[derive(Default, Deserialize)]
 struct UserInfo {
     username: Option<String>,
     uid: Option<String>,
+    #[serde(default, deserialize_with = "bounded::groups")]
     groups: Option<Vec<String>>,
-    extra: Option<BTreeMap<String, Option<Vec<String>>>>,
+    #[serde(default, deserialize_with = "bounded::extra")]
+    extra: Option<BTreeMap<String, Vec<String>>>,
 }
 
 /// The result of a TokenReview.
@@ -362,12 +373,11 @@ impl TokenReviewStatus {
             return TokenReviewResult::Unauthenticated(self.error.unwrap_or_default());
         }
         let user = self.user.unwrap_or_default();
-        let extra = user.extra.unwrap_or_default();
         TokenReviewResult::Authenticated(User {
             name: user.username.unwrap_or_default(),
             uid: user.uid.unwrap_or_default(),
             groups: user.groups.unwrap_or_default(),
-            extra: extra.into_iter().map(|(key, values)| (key, values.unwrap_or_default())).collect(),
+            extra: user.extra.unwrap_or_default(),
         })
     }
 }

@@ -16,16 +16,25 @@ use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio_util::task::AbortOnDropHandle;
 
-use pinniped_delegated_auth::review_call::{CallError, FullResponse, MAX_RESPONSE_SIZE};
+use pinniped_delegated_auth::review_call::{CallError, FullResponse};
 use pinniped_error::{causes, innermost};
 use pinniped_go_compat::io as go_io;
 use pinniped_http_client::dial::{ConnectError, Dialer};
+
+use super::MAX_RESPONSE;
 
 /// Maximum number of idle HTTP/1.1 connections.
 const MAX_IDLE: usize = 4;
 
 /// Idle time after which a connection is no longer reused; Go's default.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
+
+/// Number of bytes that the server may send ahead on one HTTP/2 stream, and on a connection.
+const STREAM_WINDOW: u32 = 64 * 1024;
+const CONNECTION_WINDOW: u32 = 1024 * 1024;
+
+/// Maximum size of the header of a response, in bytes.
+const MAX_HEADER: u32 = 64 * 1024;
 
 /// Time without traffic after which an HTTP/2 connection is checked with a PING frame, as in
 /// Kubernetes' clients.
@@ -121,12 +130,19 @@ impl Pool {
         let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
         let stream = TokioIo::new(stream);
         if !is_http2 {
-            let (requests, connection) = http1::handshake(stream).await.map_err(|error| failed(&error))?;
+            let (requests, connection) = http1::Builder::new()
+                .max_buf_size(MAX_HEADER as usize)
+                .handshake(stream)
+                .await
+                .map_err(|error| failed(&error))?;
             let task = spawn(connection);
             return Ok(Connection::Http1(Http1 { requests, _task: task }));
         }
         let (requests, connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_header_list_size(MAX_HEADER)
             .keep_alive_interval(PING_AFTER)
             .keep_alive_timeout(PING_TIMEOUT)
             .keep_alive_while_idle(true)
@@ -163,7 +179,7 @@ fn origin_form(mut request: Request<Full<Bytes>>) -> Result<Request<Full<Bytes>>
 
 async fn read(response: Response<Incoming>) -> Result<FullResponse, CallError> {
     let (parts, body) = response.into_parts();
-    let body = Limited::new(body, MAX_RESPONSE_SIZE)
+    let body = Limited::new(body, MAX_RESPONSE)
         .collect()
         .await
         .map_err(|error| CallError::transport(error.as_ref(), cause(error.as_ref())))?;

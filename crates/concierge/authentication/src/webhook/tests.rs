@@ -30,14 +30,18 @@ struct Seen {
     body: String,
 }
 
-type Script = dyn Fn(usize) -> Response<Full<Bytes>> + Send + Sync;
+/// Returns the response to a request, which has this number and body.
+type Script = dyn Fn(usize, &str) -> Response<Full<Bytes>> + Send + Sync;
 
 /// A webhook on loopback that stops when it is dropped.
 struct Webhook {
     address: SocketAddr,
     ca_pem: String,
     seen: Arc<Mutex<Vec<Seen>>>,
+    /// The number of connections that were accepted.
     connections: Arc<AtomicUsize>,
+    /// The number of connections that are open.
+    open: Arc<AtomicUsize>,
     task: AbortOnDropHandle<()>,
 }
 
@@ -60,27 +64,48 @@ impl Webhook {
         Self::start_with(setup, rustls::ServerConfig::builder(), script).await
     }
 
+    /// Starts a webhook whose responses depend on the bodies of the requests.
+    async fn start_answering(
+        setup: Setup,
+        answer: impl Fn(&str) -> Response<Full<Bytes>> + Send + Sync + 'static,
+    ) -> Self {
+        pinniped_pki::install_crypto_provider();
+        Self::run(setup, rustls::ServerConfig::builder(), Arc::new(move |_, body: &str| answer(body))).await
+    }
+
     async fn start_with(
         setup: Setup,
         tls: ServerConfigBuilder,
         script: impl Fn(usize) -> Response<Full<Bytes>> + Send + Sync + 'static,
     ) -> Self {
+        Self::run(setup, tls, Arc::new(move |call, _: &str| script(call))).await
+    }
+
+    async fn run(setup: Setup, tls: ServerConfigBuilder, script: Arc<Script>) -> Self {
         let (ca_pem, tls) = certificates(&setup, tls);
         let acceptor = TlsAcceptor::from(Arc::new(tls));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let seen = Arc::new(Mutex::new(Vec::new()));
         let connections = Arc::new(AtomicUsize::new(0));
-        let (script, seen_there, count) =
-            (Arc::new(script) as Arc<Script>, Arc::clone(&seen), Arc::clone(&connections));
+        let open = Arc::new(AtomicUsize::new(0));
+        let (seen_there, count, open_there) =
+            (Arc::clone(&seen), Arc::clone(&connections), Arc::clone(&open));
         let task = tokio::spawn(async move {
             let mut tasks = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 count.fetch_add(1, Ordering::SeqCst);
-                tasks.spawn(serve(acceptor.clone(), stream, Arc::clone(&script), Arc::clone(&seen_there)));
+                open_there.fetch_add(1, Ordering::SeqCst);
+                let connection =
+                    serve(acceptor.clone(), stream, Arc::clone(&script), Arc::clone(&seen_there));
+                let open = Arc::clone(&open_there);
+                tasks.spawn(async move {
+                    connection.await;
+                    open.fetch_sub(1, Ordering::SeqCst);
+                });
             }
         });
-        Self { address, ca_pem, seen, connections, task: AbortOnDropHandle::new(task) }
+        Self { address, ca_pem, seen, connections, open, task: AbortOnDropHandle::new(task) }
     }
 
     /// Stops the webhook and returns when its listener is closed.
@@ -154,10 +179,10 @@ async fn serve(acceptor: TlsAcceptor, stream: TcpStream, script: Arc<Script>, se
             let body = String::from_utf8(body.to_vec()).unwrap();
             let call = {
                 let mut seen = seen.lock().unwrap();
-                seen.push(Seen { version: parts.version, line, headers: parts.headers, body });
+                seen.push(Seen { version: parts.version, line, headers: parts.headers, body: body.clone() });
                 seen.len() - 1
             };
-            Ok::<_, Infallible>(script(call))
+            Ok::<_, Infallible>(script(call, &body))
         }
     });
     let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
@@ -210,15 +235,12 @@ async fn the_request_equals_that_of_kubernetes_and_connections_are_reused() {
 
 #[tokio::test]
 async fn responses_are_translated_into_results() {
-    let v1 =
-        r#"{"kind":"TokenReview","apiVersion":"authentication.k8s.io/v1","status":{"authenticated":true}}"#;
     for (code, body, expected) in [
         (200, YES, Ok(Some(pinny()))),
         (201, r#"{"status":{"authenticated":true}}"#, Ok(Some(User::default()))),
         (200, r#"{"status":{"authenticated":false}}"#, Ok(None)),
         (200, "{}", Ok(None)),
         (200, r#"{"status":{"error":"expired"}}"#, Err("expired")),
-        (200, v1, Err("converting (v1.TokenReview) to (v1beta1.TokenReview): unknown conversion")),
         (200, r#"{"kind":"Pod","apiVersion":"v1"}"#, Err(r#"no kind "Pod" is registered for version "v1""#)),
         (200, "", Err("0-length response with status code: 200 and content type: application/json")),
         (401, "", Err("the server has asked for the client to provide credentials")),
@@ -236,6 +258,181 @@ async fn responses_are_translated_into_results() {
     assert!(text.starts_with("couldn't get version/kind; json parse error: "), "{text}");
 }
 
+/// Returns the versions of the reviews that a webhook received.
+fn versions(webhook: &Webhook) -> Vec<&'static str> {
+    let seen = webhook.seen();
+    let version = |seen: &Seen| match seen.body.contains(r#""apiVersion":"authentication.k8s.io/v1""#) {
+        true => "v1",
+        false if seen.body.contains(r#""apiVersion":"authentication.k8s.io/v1beta1""#) => "v1beta1",
+        false => panic!("{}", seen.body),
+    };
+    seen.iter().map(version).collect()
+}
+
+const YES_V1: &str = r#"{"kind":"TokenReview","apiVersion":"authentication.k8s.io/v1","status":{"authenticated":true,
+    "user":{"username":"pinny","uid":"1","groups":["group-for-mtls"],"extra":{"a":["b"]}}}}"#;
+
+#[tokio::test]
+async fn a_webhook_that_speaks_only_v1_is_found_with_the_first_login() {
+    const STATUS: &str = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"no","reason":"BadRequest","code":400}"#;
+    for (code, refusal) in [(400, ""), (400, STATUS), (415, "<html>"), (422, "no"), (200, YES_V1)] {
+        let webhook = Webhook::start(USUAL, move |call| match call {
+            0 => response(code, refusal),
+            _ => response(200, YES_V1),
+        })
+        .await;
+        let client = webhook.client();
+        for _ in 0..3 {
+            assert_eq!(client.authenticate(&Token::new("x")).await, Ok(Some(pinny())), "{code} {refusal}");
+        }
+        assert_eq!(versions(&webhook), ["v1beta1", "v1", "v1", "v1"], "{code} {refusal}");
+    }
+}
+
+#[tokio::test]
+async fn a_webhook_that_speaks_only_v1beta1_receives_what_upstream_sends() {
+    // Like the local-user-authenticator, which refuses v1, and tokens that are not well-formed.
+    let webhook = Webhook::start_answering(USUAL, |body| {
+        if !body.contains(r#""apiVersion":"authentication.k8s.io/v1beta1""#) || body.contains("malformed") {
+            return response(400, "");
+        }
+        response(200, YES)
+    })
+    .await;
+    let client = webhook.client();
+    let refused = "the server rejected our request for an unknown reason";
+    let login = async |token| client.authenticate(&Token::new(token)).await;
+    // Nothing is known yet.
+    assert_eq!(login("malformed").await, Err(AuthenticateError::Failed(refused.to_owned())));
+    assert_eq!(login("good").await, Ok(Some(pinny())));
+    // Once a minute: the webhook may have been replaced.
+    assert_eq!(login("malformed").await, Err(AuthenticateError::Failed(refused.to_owned())));
+    assert_eq!(login("malformed").await, Err(AuthenticateError::Failed(refused.to_owned())));
+    assert_eq!(login("good").await, Ok(Some(pinny())));
+    assert_eq!(
+        versions(&webhook),
+        ["v1beta1", "v1", "v1beta1", "v1beta1", "v1", "v1beta1", "v1beta1"],
+        "a valid login is one request"
+    );
+}
+
+#[tokio::test]
+async fn a_webhook_that_changes_its_version_is_found_again() {
+    let webhook = Webhook::start(USUAL, |call| match call {
+        0 => response(200, YES),
+        1 => response(400, ""),
+        _ => response(200, YES_V1),
+    })
+    .await;
+    let client = webhook.client();
+    for _ in 0..3 {
+        assert_eq!(client.authenticate(&Token::new("x")).await, Ok(Some(pinny())));
+    }
+    assert_eq!(versions(&webhook), ["v1beta1", "v1beta1", "v1", "v1"]);
+}
+
+#[tokio::test]
+async fn other_failures_do_not_cause_a_second_review() {
+    for (code, body) in [(401, ""), (403, ""), (404, ""), (200, "<html>"), (302, "")] {
+        let webhook = Webhook::start(USUAL, move |_| response(code, body)).await;
+        webhook.client().authenticate(&Token::new("x")).await.unwrap_err();
+        assert_eq!(versions(&webhook), ["v1beta1"], "{code}");
+    }
+    let failing = Webhook::start(USUAL, |_| response(500, "")).await;
+    failing.client().authenticate(&Token::new("x")).await.unwrap_err();
+    assert_eq!(versions(&failing), ["v1beta1"; 5]);
+    // A webhook whose responses never have the version of the request.
+    let crossed = Webhook::start_answering(USUAL, |body| {
+        let is_v1 = body.contains(r#""apiVersion":"authentication.k8s.io/v1""#);
+        response(200, if is_v1 { YES } else { YES_V1 })
+    })
+    .await;
+    let AuthenticateError::Failed(text) = crossed.client().authenticate(&Token::new("x")).await.unwrap_err();
+    assert_eq!(text, "converting (v1.TokenReview) to (v1beta1.TokenReview): unknown conversion");
+    assert_eq!(versions(&crossed), ["v1beta1", "v1"]);
+}
+
+#[tokio::test]
+async fn a_client_keeps_few_connections_after_many_concurrent_logins() {
+    const LOGINS: usize = 24;
+    const H1: &[&[u8]] = &[b"http/1.1"];
+    for (alpn, most_new) in [(H1, LOGINS - 4), (ALPN_HTTP, 0)] {
+        let webhook = Webhook::start(Setup { alpn, ..USUAL }, |_| response(200, YES)).await;
+        let client = Arc::new(webhook.client());
+        let log_in_together = async || {
+            let logins = (0..LOGINS).map(|_| {
+                let client = Arc::clone(&client);
+                async move { client.authenticate(&Token::new("x")).await }
+            });
+            for result in futures::future::join_all(logins).await {
+                assert_eq!(result, Ok(Some(pinny())));
+            }
+            webhook.connections.load(Ordering::SeqCst)
+        };
+        let first = log_in_together().await;
+        assert!(first <= LOGINS, "{first} connections");
+        // Later logins reuse the idle connections.
+        for _ in 0..4 {
+            client.authenticate(&Token::new("x")).await.unwrap();
+        }
+        assert_eq!(webhook.connections.load(Ordering::SeqCst), first);
+        let second = log_in_together().await - first;
+        assert!(second <= most_new, "{second} new connections");
+        // The others are closed, not only unused.
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+        while webhook.open.load(Ordering::SeqCst) > 4 {
+            assert!(tokio::time::Instant::now() < deadline, "{:?} connections are open", webhook.open);
+            tokio::task::yield_now().await;
+        }
+        drop(client);
+        while webhook.open.load(Ordering::SeqCst) > 0 {
+            assert!(tokio::time::Instant::now() < deadline, "{:?} connections are open", webhook.open);
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn responses_that_are_much_larger_when_decoded_are_refused() {
+    let groups = |count: usize| {
+        let groups = vec!["\"\""; count].join(",");
+        format!(r#"{{"status":{{"authenticated":true,"user":{{"username":"a","groups":[{groups}]}}}}}}"#)
+    };
+    let deep = format!(
+        r#"{{"status":{{"authenticated":false}},"a":{}1{}}}"#,
+        "[".repeat(100_000),
+        "]".repeat(100_000)
+    );
+    let header = "x".repeat(200_000);
+    for (body, expected) in [
+        (groups(10_000), Ok(10_000)),
+        (groups(10_001), Err("the user has more than 10000 values in groups")),
+        // Members that are not used are skipped without recursion.
+        (deep, Ok(0)),
+    ] {
+        let start = body[..20].to_owned();
+        let webhook = Webhook::start(USUAL, move |_| response(200, &body)).await;
+        let result = webhook.client().authenticate(&Token::new("x")).await;
+        match (result, expected) {
+            (Ok(user), Ok(count)) => assert_eq!(user.map_or(0, |user| user.groups.len()), count),
+            (Err(AuthenticateError::Failed(text)), Err(expected)) => {
+                assert!(text.contains(expected), "{text}");
+            }
+            (result, expected) => panic!("{start}: {result:?} instead of {expected:?}"),
+        }
+    }
+    for alpn in [ALPN_HTTP, &[b"http/1.1"]] {
+        let header = header.clone();
+        let webhook = Webhook::start(Setup { alpn, ..USUAL }, move |_| {
+            let mut response = response(200, YES);
+            response.headers_mut().insert("x-large", header.parse().unwrap());
+            response
+        })
+        .await;
+        webhook.client().authenticate(&Token::new("x")).await.unwrap_err();
+    }
+}
+
 #[tokio::test]
 async fn transient_failures_are_attempted_five_times() {
     for code in [500, 504, 429] {
@@ -251,7 +448,7 @@ async fn transient_failures_are_attempted_five_times() {
 
 #[tokio::test]
 async fn an_endless_response_is_cut_off() {
-    let huge = "x".repeat(pinniped_delegated_auth::review_call::MAX_RESPONSE_SIZE + 1);
+    let huge = "x".repeat(MAX_RESPONSE + 1);
     let webhook = Webhook::start(USUAL, move |_| response(200, &huge)).await;
     let AuthenticateError::Failed(text) = webhook.client().authenticate(&Token::new("x")).await.unwrap_err();
     assert!(text.contains("length limit exceeded"), "{text}");

@@ -143,7 +143,7 @@ async fn transient_failures_are_tried_five_times_with_increasing_delays() {
         message: "again".to_owned(),
         transient: true,
         is_lost: false,
-        is_denied: false,
+        code: None,
         retry_after: None,
     };
     let result: Result<(), _> = Backoff { jitter: 0.0, ..Backoff::REVIEWS }
@@ -172,7 +172,7 @@ async fn a_permanent_failure_and_a_success_stop_the_retries() {
             } else {
                 CallError {
                     is_lost: false,
-                    is_denied: false,
+                    code: None,
                     message: "again".to_owned(),
                     transient: true,
                     retry_after: Some(Duration::from_secs(3)),

@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use tokio_util::either::Either;
 use url::{Host, Url};
 
 use crate::proxy::Proxy;
@@ -41,6 +43,9 @@ impl ConnectError {
         Self { message, source: Some(source) }
     }
 }
+
+/// A stream to a server: a TCP connection to it or to its proxy, or a TLS session with its proxy.
+pub type Stream = Either<TcpStream, Box<TlsStream<TcpStream>>>;
 
 /// A host and a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,6 +112,20 @@ impl Target {
         }
         Err(first_failure.unwrap_or_else(|| ConnectError::new(format!("dial tcp {self}: no addresses"))))
     }
+
+    /// Completes a TLS handshake in which the server must have a certificate for this host.
+    pub(crate) async fn handshake<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        tls: Arc<ClientConfig>,
+        stream: S,
+    ) -> Result<TlsStream<S>, ConnectError> {
+        let name = ServerName::try_from(self.host.clone())
+            .map_err(|_| ConnectError::new(format!("lookup {}: invalid server name", self.host)))?;
+        TlsConnector::from(tls).connect(name, stream).await.map_err(|error| {
+            let text = go_text::handshake(&error, &self.host);
+            ConnectError::io(error, text)
+        })
+    }
 }
 
 impl fmt::Display for Target {
@@ -136,19 +155,17 @@ impl fmt::Debug for Dialer {
 }
 
 impl Dialer {
-    /// Connects and completes the TLS handshake. The caller sets the deadline.
-    pub async fn dial(&self) -> Result<TlsStream<TcpStream>, ConnectError> {
+    /// Connects and completes the TLS handshake. The caller sets the deadline. The certificate of a
+    /// proxy with the scheme `https` is verified like that of the server, as in Go.
+    ///
+    /// # Errors
+    /// Returns an error with the text that Go prints.
+    pub async fn dial(&self) -> Result<TlsStream<Stream>, ConnectError> {
         let stream = match &self.proxy {
-            None => self.target.connect().await?,
-            Some(proxy) => proxy.connect_to(&self.target).await?,
+            None => Stream::Left(self.target.connect().await?),
+            Some(proxy) => proxy.connect_with_tls(&self.target, &self.tls).await?,
         };
-        let name = ServerName::try_from(self.target.host.clone())
-            .map_err(|_| ConnectError::new(format!("lookup {}: invalid server name", self.target.host)))?;
-        let connector = TlsConnector::from(Arc::clone(&self.tls));
-        connector.connect(name, stream).await.map_err(|error| {
-            let text = go_text::handshake(&error, &self.target.host);
-            ConnectError::io(error, text)
-        })
+        self.target.handshake(Arc::clone(&self.tls), stream).await
     }
 }
 

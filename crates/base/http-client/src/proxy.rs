@@ -1,8 +1,9 @@
-//! Connections through a proxy: `CONNECT` of HTTP/1.1, and SOCKS5.
+//! Connections through a proxy: `CONNECT` of HTTP/1.1, with or without TLS to the proxy, and SOCKS5.
 
 use std::fmt;
 use std::future::ready;
 use std::io;
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -11,12 +12,13 @@ use http::Uri;
 use hyper_util::client::legacy::connect::proxy::SocksV5;
 use hyper_util::rt::TokioIo;
 use pinniped_go_compat::io as go_io;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use rustls::ClientConfig;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tower::{ServiceExt as _, service_fn};
 use url::Url;
 
-use crate::dial::{ConnectError, Target};
+use crate::dial::{ConnectError, Stream, Target};
 use crate::upstream::Dial;
 
 /// Maximum number of bytes that are read of a proxy's response to CONNECT.
@@ -73,7 +75,8 @@ impl Proxy {
     /// sets the deadline.
     ///
     /// # Errors
-    /// Returns an error with the text that Go prints.
+    /// Returns an error with the text that Go prints, and for a proxy with the scheme `https`, which
+    /// only [`Dialer`](crate::dial::Dialer) supports.
     pub async fn connect(&self, host: &str, port: u16) -> Result<TcpStream, ConnectError> {
         self.connect_to(&Target::new(host, port)).await
     }
@@ -88,6 +91,26 @@ impl Proxy {
         if scheme == "http" { self.tunnel(stream, target).await } else { self.socks5(stream, target).await }
     }
 
+    /// Opens a connection to a server with which the caller speaks TLS. With the scheme `https`, the
+    /// connection to the proxy is encrypted, too, and `tls` verifies the proxy.
+    pub(crate) async fn connect_with_tls(
+        &self,
+        target: &Target,
+        tls: &Arc<ClientConfig>,
+    ) -> Result<Stream, ConnectError> {
+        if self.0.scheme() != "https" {
+            return self.connect_to(target).await.map(Stream::Left);
+        }
+        let address = self.address().ok_or_else(|| failed("proxy URL has no host"))?;
+        let stream = address.connect().await.map_err(|error| failed(&error.message))?;
+        let mut tls = ClientConfig::clone(tls);
+        // CONNECT is a request of HTTP/1.1.
+        tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let stream = address.handshake(Arc::new(tls), stream).await;
+        let stream = stream.map_err(|error| failed(&error.message))?;
+        Ok(Stream::Right(Box::new(self.tunnel(stream, target).await?)))
+    }
+
     /// Returns the endpoint of the proxy.
     fn address(&self) -> Option<Target> {
         let default_port = if self.0.scheme().starts_with("socks") { 1080 } else { 80 };
@@ -96,9 +119,13 @@ impl Proxy {
 
     /// Opens a tunnel with CONNECT. The text of a refusal is the reason phrase of the proxy, as in
     /// Go. (`Tunnel` of hyper-util does not return it.)
-    async fn tunnel(&self, mut stream: TcpStream, target: &Target) -> Result<TcpStream, ConnectError> {
+    async fn tunnel<S>(&self, mut stream: S, target: &Target) -> Result<S, ConnectError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
         let io_failed = |error: io::Error| failed(&go_io::text(&error));
         stream.write_all(self.connect_request(target).as_bytes()).await.map_err(io_failed)?;
+        stream.flush().await.map_err(io_failed)?;
         let mut response = Vec::new();
         // Reads byte by byte, because the bytes after the response belong to TLS. This happens once
         // per connection.

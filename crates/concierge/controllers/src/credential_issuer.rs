@@ -67,7 +67,7 @@ impl ListChange<'_> {
 
 /// A change of the status.
 struct Change<'a> {
-    entry: ListChange<'a>,
+    entry: Option<ListChange<'a>>,
     conditions: ConditionReport,
     /// The serving certificate of the proxy, if the change is that of its controller.
     serving_certificate: Option<Option<ServingCertificateStatus>>,
@@ -147,7 +147,7 @@ impl CredentialIssuers {
         generation: Option<i64>,
     ) -> Result<(), ReportError> {
         let conditions = ConditionReport { generation, ..ConditionReport::default() };
-        let entry = ListChange::Set(entry);
+        let entry = Some(ListChange::Set(entry));
         self.change(&Change { entry, conditions, serving_certificate: None }).await
     }
 
@@ -164,8 +164,17 @@ impl CredentialIssuers {
         not_after: Option<Timestamp>,
     ) -> Result<(), ReportError> {
         let certificate = not_after.map(|time| ServingCertificateStatus { not_after: wire_time(time) });
-        let entry = ListChange::Set(entry);
+        let entry = Some(ListChange::Set(entry));
         self.change(&Change { entry, conditions, serving_certificate: Some(certificate) }).await
+    }
+
+    /// Writes conditions that belong to no strategy.
+    ///
+    /// # Errors
+    ///
+    /// Returns the same errors as [`Self::report`].
+    pub async fn report_conditions(&self, conditions: ConditionReport) -> Result<(), ReportError> {
+        self.change(&Change { entry: None, conditions, serving_certificate: None }).await
     }
 
     /// Reports that a strategy is not in use: its entry is removed, if there is one.
@@ -175,7 +184,7 @@ impl CredentialIssuers {
     /// Returns the same errors as [`Self::report`].
     pub async fn remove(&self, type_: &StrategyType, generation: Option<i64>) -> Result<(), ReportError> {
         let conditions = ConditionReport { generation, ..ConditionReport::default() };
-        let entry = ListChange::Removal(type_);
+        let entry = Some(ListChange::Removal(type_));
         self.change(&Change { entry, conditions, serving_certificate: None }).await
     }
 
@@ -197,17 +206,22 @@ impl CredentialIssuers {
     async fn write(&self, mut issuer: CredentialIssuer, change: &Change<'_>) -> Result<(), WriteError> {
         let current = issuer.status.get_or_insert_default();
         let merged = match change.entry {
-            ListChange::Set(entry) => strategies::merge(&current.strategies, entry.clone()),
-            ListChange::Removal(type_) => strategies::without(&current.strategies, type_),
+            Some(ListChange::Set(entry)) => strategies::merge(&current.strategies, entry.clone()),
+            Some(ListChange::Removal(type_)) => strategies::without(&current.strategies, type_),
+            None => None,
         };
         let mut must_write = merged.is_some();
         if let Some(merged) = merged {
             current.strategies = merged;
         }
-        let (type_, generation) = (change.entry.type_(), change.conditions.generation);
+        let type_ = change.entry.as_ref().map(ListChange::type_);
+        let generation = change.conditions.generation;
         let ready = {
             let memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
-            let observed = memory.observed.with(type_, generation);
+            let observed = match type_ {
+                Some(type_) => memory.observed.with(type_, generation),
+                None => memory.observed.clone(),
+            };
             let ready = ready(&current.strategies, &current.conditions, &observed);
             let now = Instant::now().into_std();
             for report in [&change.conditions, &ready] {
@@ -231,8 +245,10 @@ impl CredentialIssuers {
                 memory.dropped.record(report, stored, Instant::now().into_std());
             }
         }
-        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
-        memory.observed.record(type_, generation);
+        if let Some(type_) = type_ {
+            let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+            memory.observed.record(type_, generation);
+        }
         Ok(())
     }
 }

@@ -13,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+mod admission;
 pub mod api_certs;
 pub mod api_server_address;
 pub mod authenticators;

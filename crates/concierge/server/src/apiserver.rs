@@ -9,7 +9,8 @@
 //! permits of logins fairly between authenticators.
 //!
 //! Admission is not implemented: a cluster's admission webhooks and policies do not apply to these
-//! objects yet. Only OpenAPI documents are compressed; they are static, so this is done at start.
+//! objects. A controller reports those that match (`admission.rs` of the controllers). Only OpenAPI
+//! documents are compressed; they are static, so this is done at start.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -31,6 +31,7 @@ use pinniped_concierge_controllers::impersonator::{ConfigMetrics, ImpersonatorPa
 use pinniped_concierge_controllers::kube_cert_agent::CertAgentParams;
 use pinniped_concierge_controllers::kube_cert_agent::exec::ApiServerExec;
 use pinniped_concierge_controllers::service_account_tokens::{Account, Switch, TokensParams};
+use pinniped_concierge_domain::admission::AdmissionPlugin;
 use pinniped_concierge_domain::renewal::GENERATED_LIFETIME;
 use pinniped_concierge_domain::strategy::certificate_signing_requests::request::Maker as RequestMaker;
 use pinniped_concierge_domain::strategy::kube_cert_agent::{
@@ -251,6 +252,10 @@ pub(crate) async fn run(
             account: tokens_account.clone(),
             name_users: config.log_usernames_and_groups,
         },
+        admission_plugins: AdmissionPlugin::ALL
+            .into_iter()
+            .filter(|plugin| !config.disabled_admission_plugins.iter().any(|name| name == plugin.name()))
+            .collect(),
         registry: registry.clone(),
         proxies,
         ciphers: config.ciphers.clone(),

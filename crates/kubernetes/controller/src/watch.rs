@@ -38,7 +38,7 @@ where
     dynamic_type: K::DynamicType,
     writer: Writer<K>,
     subscriptions: Vec<Subscription<K>>,
-    problem: tokio::sync::watch::Sender<Option<String>>,
+    problem: tokio::sync::watch::Sender<Option<ProblemState>>,
     filled: tokio::sync::watch::Sender<bool>,
     responded: tokio::sync::watch::Sender<bool>,
     changed: tokio::sync::watch::Sender<()>,
@@ -82,14 +82,26 @@ where
     }
 }
 
+/// The content of [`Problem`].
+#[derive(Clone, Debug)]
+struct ProblemState {
+    message: String,
+    is_unserved: bool,
+}
+
 /// The reason why a cache cannot currently be filled, if there is one.
 #[derive(Clone, Debug)]
-pub struct Problem(tokio::sync::watch::Receiver<Option<String>>);
+pub struct Problem(tokio::sync::watch::Receiver<Option<ProblemState>>);
 
 impl Problem {
     /// Returns the message of the API server.
     pub fn current(&self) -> Option<String> {
-        self.0.borrow().clone()
+        self.0.borrow().as_ref().map(|problem| problem.message.clone())
+    }
+
+    /// Returns whether the API server does not serve the resource, so that no object can exist.
+    pub fn is_unserved(&self) -> bool {
+        self.0.borrow().as_ref().is_some_and(|problem| problem.is_unserved)
     }
 
     /// Waits until there is a problem.
@@ -158,6 +170,16 @@ where
         }
     }
 
+    /// Waits until the API server has responded to the first list, possibly with a refusal.
+    pub fn responded(&self) -> impl Future<Output = ()> + Send + use<K> {
+        let mut responded = self.responded.subscribe();
+        async move {
+            if responded.wait_for(|responded| *responded).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
     /// Returns the reason why the cache is not filled, for callers that report it instead of
     /// waiting.
     pub fn problem(&self) -> Problem {
@@ -193,7 +215,8 @@ where
                     if is_refusal(&error) {
                         self.responded.send_replace(true);
                     }
-                    self.problem.send_replace(Some(text));
+                    let is_unserved = is_unserved(&error);
+                    self.problem.send_replace(Some(ProblemState { message: text, is_unserved }));
                 }
                 None => return,
             }
@@ -237,6 +260,11 @@ fn is_refusal(error: &watcher::Error) -> bool {
         watcher::Error::InitialListFailed(kube::Error::Api(status)) => matches!(status.code, 403 | 404),
         _ => false,
     }
+}
+
+/// Returns whether the API server does not know the resource.
+fn is_unserved(error: &watcher::Error) -> bool {
+    matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404)
 }
 
 /// A set of running watches.
@@ -335,6 +363,12 @@ impl WatchLog {
             if !std::mem::replace(named, true) {
                 tracing::warn!(verb, resource = what, error = %text, "a permission is missing: the features that need it stay disabled");
             }
+        } else if is_unserved(error) && !self.failing {
+            tracing::info!(
+                resource = what,
+                "the API server does not serve this resource: the features that need it stay disabled"
+            );
+            self.failing = true;
         } else if self.failing {
             tracing::debug!(verb, resource = what, error = %text, "watch still fails");
         } else {

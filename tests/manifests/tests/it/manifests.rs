@@ -80,6 +80,13 @@ fn concierge() -> BTreeMap<&'static str, Vec<String>> {
                     "- .rules[[\"admissionregistration.k8s.io\"] {ADMISSION}] = {{\"apiGroups\":[\"admissionregistration.k8s.io\"],\
                      \"resources\":{ADMISSION},\"verbs\":[\"get\",\"list\",\"watch\"]}}"
                 ),
+                // Those that match are reported. Bindings are not read.
+                "+ .rules[[\"admissionregistration.k8s.io\"] [\"mutatingadmissionpolicies\",\"mutatingwebhookconfigurations\",\
+                 \"validatingadmissionpolicies\",\"validatingwebhookconfigurations\"]] = \
+                 {\"apiGroups\":[\"admissionregistration.k8s.io\"],\"resources\":[\"mutatingadmissionpolicies\",\
+                 \"mutatingwebhookconfigurations\",\"validatingadmissionpolicies\",\"validatingwebhookconfigurations\"],\
+                 \"verbs\":[\"list\",\"watch\"]}"
+                    .to_owned(),
                 // Statuses are written, and read together with their objects.
                 format!("- {authenticators}.verbs[\"get\"] = \"get\""),
                 format!("- {authenticators}.verbs[\"list\"] = \"list\""),

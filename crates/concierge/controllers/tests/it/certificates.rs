@@ -198,11 +198,12 @@ fn written(control_plane: &ControlPlane, install: &Install) -> anyhow::Result<Ve
     Ok(writes)
 }
 
-/// Returns the conditions without `Ready`, which summarizes the strategies.
+/// Returns the conditions without `Ready`, which summarizes the strategies, and `AdmissionApplied`,
+/// which depends on the objects of other tests.
 async fn conditions(install: &Install) -> anyhow::Result<Vec<Condition>> {
     let issuer = install.issuers().get("concierge-config").await?;
     let mut conditions = issuer.status.map(|status| status.conditions).unwrap_or_default();
-    conditions.retain(|condition| condition.type_ != "Ready");
+    conditions.retain(|condition| !matches!(condition.type_.as_str(), "Ready" | "AdmissionApplied"));
     Ok(conditions)
 }
 

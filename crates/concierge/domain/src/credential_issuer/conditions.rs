@@ -27,7 +27,7 @@ pub const INVALID: &str = "Invalid";
 pub const NOT_CHECKED: &str = "NotChecked";
 
 /// Maximum length of a message in bytes; the API server accepts twice as much.
-pub(super) const MAX_MESSAGE_LENGTH: usize = 16 * 1024;
+pub(crate) const MAX_MESSAGE_LENGTH: usize = 16 * 1024;
 
 /// Time after which a dropped condition is written again, because the definition may have been
 /// replaced.

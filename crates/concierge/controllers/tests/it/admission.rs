@@ -1,0 +1,89 @@
+//! The report of admission objects on a real API server.
+
+use anyhow::Context as _;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingAdmissionPolicy, ValidatingWebhookConfiguration,
+};
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use pinniped_kube_types::condition::Condition;
+use pinniped_test_support::wait;
+use serde_json::{Value, json};
+
+use crate::install::{Install, PATIENCE};
+
+/// Waits until the condition `AdmissionApplied` passes `is_so`.
+async fn condition(
+    install: &Install,
+    what: &str,
+    is_so: impl Fn(&Condition) -> bool,
+) -> anyhow::Result<Condition> {
+    wait::until_ok(PATIENCE, what, async || {
+        let issuer = install.issuers().get("concierge-config").await?;
+        let conditions = issuer.status.map(|status| status.conditions).unwrap_or_default();
+        let found = conditions.into_iter().find(|condition| condition.type_ == "AdmissionApplied");
+        let found = found.context("no condition")?;
+        anyhow::ensure!(is_so(&found), "{found:?}");
+        Ok(found)
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn admission_objects_that_match_the_aggregated_api_are_reported() -> anyhow::Result<()> {
+    let install = Install::new("admission", json!({"mode": "disabled", "service": {"type": "None"}})).await?;
+    // Other tests on the same API server have objects of their own, so only names are compared.
+    let tokens = format!("not applied to tokencredentialrequests.login.concierge.{}: ", install.suffix);
+    let rule = |group: &str| json!({"apiGroups": [group], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"]});
+    let ours = rule(&format!("login.concierge.{}", install.suffix));
+    let webhooks = |name: &str, rule: &Value| {
+        json!({"metadata": {"name": name}, "webhooks": [{
+            "name": "webhook.admission.test", "rules": [rule], "admissionReviewVersions": ["v1"],
+            "clientConfig": {"url": "https://127.0.0.1:1/"}, "sideEffects": "None", "failurePolicy": "Ignore",
+        }]})
+    };
+    let policies: Api<ValidatingAdmissionPolicy> = Api::all(install.client.clone());
+    let policy = json!({"metadata": {"name": "admission-policy"}, "spec": {
+        "matchConstraints": {"resourceRules": [ours]}, "validations": [{"expression": "true"}],
+    }});
+    policies.create(&PostParams::default(), &serde_json::from_value(policy)?).await?;
+
+    let pod = install.pod("pod-1");
+    let policy = "ValidatingAdmissionPolicy \"admission-policy\"";
+    let reported = condition(&install, "the report at start", |found| found.message.contains(policy)).await?;
+    assert_eq!((reported.status.as_str(), reported.reason.as_str()), ("False", "NotApplied"));
+    assert!(reported.message.starts_with(&tokens), "{}", reported.message);
+
+    let validating: Api<ValidatingWebhookConfiguration> = Api::all(install.client.clone());
+    let mutating: Api<MutatingWebhookConfiguration> = Api::all(install.client.clone());
+    let foreign = rule("foreign.admission.test");
+    let create = &PostParams::default();
+    validating.create(create, &serde_json::from_value(webhooks("admission-foreign", &foreign))?).await?;
+    validating.create(create, &serde_json::from_value(webhooks("admission-v", &ours))?).await?;
+    mutating.create(create, &serde_json::from_value(webhooks("admission-m", &ours))?).await?;
+    let all = [
+        "MutatingWebhookConfiguration \"admission-m\"",
+        policy,
+        "ValidatingWebhookConfiguration \"admission-v\"",
+    ];
+    let names_all = |found: &Condition| all.iter().all(|name| found.message.contains(name));
+    let reported = condition(&install, "the report of all objects", names_all).await?;
+    assert!(!reported.message.contains("admission-foreign"), "{}", reported.message);
+
+    // An object that matches after a change is reported, and one that does not is no longer.
+    let patch = json!({"webhooks": [{"name": "webhook.admission.test", "rules": [ours]}]});
+    validating.patch("admission-foreign", &PatchParams::default(), &Patch::Strategic(&patch)).await?;
+    condition(&install, "the report of the changed object", |found| {
+        found.message.contains("admission-foreign")
+    })
+    .await?;
+    let delete = DeleteParams::default();
+    for name in ["admission-foreign", "admission-v"] {
+        validating.delete(name, &delete).await?;
+    }
+    mutating.delete("admission-m", &delete).await?;
+    policies.delete("admission-policy", &delete).await?;
+    condition(&install, "no report", |found| !found.message.contains("\"admission-")).await?;
+    pod.controllers.shutdown().await;
+    Ok(())
+}

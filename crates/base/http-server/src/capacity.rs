@@ -78,8 +78,8 @@ impl CapacityParams {
         }
     }
 
-    /// Returns the maximum number of connections, the memory of all of them in bytes, and the
-    /// budget in bytes.
+    /// Returns the number of connections for which there are open files, the memory of all
+    /// connections in bytes, and the budget in bytes.
     fn sizes(&self) -> (usize, u64, u64) {
         let (memory, budget) = match self.memory {
             None => (u64::MAX, UNLIMITED_BUDGET),
@@ -94,8 +94,13 @@ impl CapacityParams {
         let by_files =
             self.files.map_or(u64::MAX, |files| (files - files / 4) / self.files_per_connection.max(1));
         let by_files = usize::try_from(by_files.max(MIN_CONNECTIONS)).unwrap_or(usize::MAX);
-        (self.connections.min(by_files).max(1), memory, budget)
+        (by_files, memory, budget)
     }
+}
+
+/// Returns the maximum number of connections for the configured one.
+fn connections(configured: usize, by_files: usize) -> usize {
+    configured.min(by_files).max(1)
 }
 
 /// The reason why a connection or a request was refused.
@@ -118,9 +123,9 @@ pub struct Capacity(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    connections: usize,
+    /// Number of connections for which there are open files.
+    by_files: usize,
     memory: u64,
-    per_address: Option<NonZero<usize>>,
     budget: i64,
     used: AtomicI64,
     state: Mutex<State>,
@@ -130,6 +135,9 @@ struct Inner {
 
 #[derive(Debug, Default)]
 struct State {
+    /// Maximum number of connections.
+    connections: usize,
+    per_address: Option<NonZero<usize>>,
     open: usize,
     /// Memory of the open connections in bytes.
     memory: u64,
@@ -179,17 +187,26 @@ impl Default for Capacity {
 impl Capacity {
     /// Creates a capacity from `params`.
     pub fn new(params: &CapacityParams) -> Self {
-        let (connections, memory, budget) = params.sizes();
-        Self(Arc::new(Inner {
-            connections,
+        let (by_files, memory, budget) = params.sizes();
+        let new = Self(Arc::new(Inner {
+            by_files,
             memory,
-            per_address: params.connections_per_address,
             budget: i64::try_from(budget).unwrap_or(i64::MAX),
             used: AtomicI64::new(0),
             state: Mutex::default(),
             displaced: AtomicU64::new(0),
             refused: Default::default(),
-        }))
+        }));
+        new.set_connections(params.connections, params.connections_per_address);
+        new
+    }
+
+    /// Changes the configured maximum number of connections, and that of one address. Open
+    /// connections remain open, also those above the new maximum.
+    pub fn set_connections(&self, most: usize, per_address: Option<NonZero<usize>>) {
+        let mut state = self.0.state();
+        state.connections = connections(most, self.0.by_files);
+        state.per_address = per_address;
     }
 
     /// Takes a permit for a connection of this client.
@@ -199,7 +216,7 @@ impl Capacity {
     pub fn connect(&self, client: IpAddr) -> Result<Arc<ConnectionPermit>, Refusal> {
         let network = client_network(client);
         let mut state = self.0.state();
-        if let Some(most) = self.0.per_address
+        if let Some(most) = state.per_address
             && state.by_address.get(&network).is_some_and(|open| *open >= most.get())
         {
             return Err(self.0.refuse(Refusal::Address));
@@ -214,9 +231,8 @@ impl Capacity {
         }
         state.open += 1;
         state.memory += CONNECTION_BYTES;
-        if self.0.per_address.is_some() {
-            *state.by_address.entry(network).or_default() += 1;
-        }
+        // Counted without a limit, too, because the limit can change.
+        *state.by_address.entry(network).or_default() += 1;
         let number = state.next;
         state.next += 1;
         state.provisional.insert(number, None);
@@ -235,10 +251,11 @@ impl Capacity {
     pub fn stats(&self) -> CapacityStats {
         let state = self.0.state();
         let (open, provisional) = (state.open as u64, state.provisional.len() as u64);
+        let connections = state.connections as u64;
         drop(state);
         let refused = |why: Refusal| self.0.refused[why as usize].load(Ordering::Relaxed);
         CapacityStats {
-            connections_limit: (self.0.connections as u64).min(self.0.memory / CONNECTION_BYTES),
+            connections_limit: connections.min(self.0.memory / CONNECTION_BYTES),
             connections_open: open,
             connections_provisional: provisional,
             connections_displaced: self.0.displaced.load(Ordering::Relaxed),
@@ -260,7 +277,7 @@ impl Inner {
     /// Returns whether one more connection fits when `closing` of the open ones do not count.
     fn has_room(&self, state: &State, closing: usize) -> bool {
         let closing_bytes = closing as u64 * CONNECTION_BYTES;
-        state.open < self.connections.saturating_add(closing)
+        state.open < state.connections.saturating_add(closing)
             && state.memory.saturating_add(CONNECTION_BYTES) <= self.memory.saturating_add(closing_bytes)
     }
 
@@ -357,9 +374,7 @@ impl Drop for ConnectionPermit {
         state.open -= 1;
         state.memory -= *self.memory.get_mut();
         state.provisional.remove(&self.number);
-        if self.capacity.per_address.is_some()
-            && let Some(open) = state.by_address.get_mut(&self.network)
-        {
+        if let Some(open) = state.by_address.get_mut(&self.network) {
             *open -= 1;
             if *open == 0 {
                 state.by_address.remove(&self.network);
@@ -406,7 +421,7 @@ mod tests {
         let sizes = |memory: Option<u64>, files: Option<u64>| {
             CapacityParams { connections: 16_384, memory, files, ..params() }.sizes()
         };
-        assert_eq!(sizes(None, None), (16_384, u64::MAX, UNLIMITED_BUDGET));
+        assert_eq!(sizes(None, None), (usize::MAX, u64::MAX, UNLIMITED_BUDGET));
         for (mib, connections) in [(128, 819), (256, 2457), (512, 5242), (1024, 10_485), (4096, 16_384)] {
             let memory = Some(mib * MIB);
             let (_, of_connections, budget) = sizes(memory, None);
@@ -480,6 +495,28 @@ mod tests {
         drop(open);
         capacity.connect(address("2001:db8::2")).unwrap();
         assert_eq!(capacity.stats().refused_address, 3);
+    }
+
+    #[test]
+    fn a_changed_maximum_applies_to_new_connections_only() {
+        let capacity = Capacity::new(&CapacityParams { files: Some(1024), ..params() });
+        let connect = |client: &str| {
+            let permit = capacity.connect(address(client));
+            permit.inspect(|permit| permit.confirm())
+        };
+        let open: Vec<_> = (0..3).map(|_| connect("192.0.2.1").unwrap()).collect();
+        capacity.set_connections(9, NonZero::new(3));
+        // Connections from before the change count.
+        assert_eq!(connect("192.0.2.1").unwrap_err(), Refusal::Address);
+        let more = connect("192.0.2.2").unwrap();
+        capacity.set_connections(1, None);
+        assert_eq!(connect("192.0.2.3").unwrap_err(), Refusal::Connections);
+        assert_eq!(capacity.stats().connections_open, 4);
+        drop((open, more));
+        let _one = connect("192.0.2.1").unwrap();
+        assert_eq!(connect("192.0.2.1").unwrap_err(), Refusal::Connections);
+        capacity.set_connections(100_000, None);
+        assert_eq!(capacity.stats().connections_limit, 768, "the limit on open files stays");
     }
 
     #[test]

@@ -15,10 +15,10 @@ use crate::{truncate, value};
 use jiff::Timestamp;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber};
-use tracing_subscriber::Layer;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::{Context, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{Layer, Registry, reload};
 
 /// The log level. The names are those of the static configuration's `log.level`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,6 +48,17 @@ impl LogLevel {
             "all" => Self::All,
             _ => return None,
         })
+    }
+
+    /// Returns the configured value.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Warning => "",
+            Self::Info => "info",
+            Self::Debug => "debug",
+            Self::Trace => "trace",
+            Self::All => "all",
+        }
     }
 
     fn most_verbose(self) -> Level {
@@ -88,19 +99,36 @@ fn level(metadata: &Metadata<'_>) -> Level {
     if metadata.target() == value::TRACE { Level::TRACE } else { *metadata.level() }
 }
 
-/// Installs the log output of the process. A second call has no effect.
+/// Installs the log output of the process, and returns its level, which can be changed. A second
+/// call has no effect, and the level that it returns has none either.
 ///
 /// ```
 /// use pinniped_logging::log::{self, LogLevel, LogTargets};
 ///
 /// let targets = LogTargets { own: "my_program", errors_only: &["chatty_library::retry"] };
-/// log::init(LogLevel::Info, targets);
+/// let level = log::init(LogLevel::Info, targets);
+/// level.set(LogLevel::Debug);
 /// ```
-pub fn init(level: LogLevel, targets: LogTargets) {
-    let layer = JsonLines { level, targets, write: write_stderr };
+pub fn init(level: LogLevel, targets: LogTargets) -> InstalledLevel {
+    let (layer, handle) = reload::Layer::new(JsonLines { level, targets, write: write_stderr as WriteLine });
     // Fails only when a subscriber is already installed, which happens in tests that start several
     // servers.
     let _already_installed = tracing_subscriber::registry().with(layer).try_init();
+    InstalledLevel(handle)
+}
+
+type WriteLine = fn(&[u8]);
+
+/// The level of the installed log output. Clones share it.
+#[derive(Clone, Debug)]
+pub struct InstalledLevel(reload::Handle<JsonLines<WriteLine>, Registry>);
+
+impl InstalledLevel {
+    /// Changes the level of all events from now on.
+    pub fn set(&self, level: LogLevel) {
+        // Fails only for an output that was not installed.
+        let _not_installed = self.0.modify(|output| output.level = level);
+    }
 }
 
 fn write_stderr(line: &[u8]) {
@@ -108,6 +136,7 @@ fn write_stderr(line: &[u8]) {
     let _closed = std::io::stderr().lock().write_all(line);
 }
 
+#[derive(Debug)]
 struct JsonLines<W> {
     level: LogLevel,
     targets: LogTargets,
@@ -288,6 +317,22 @@ mod tests {
         let lines = captured(LogLevel::Warning, || tracing::warn!("look here"));
         assert_eq!(lines[0]["level"], "info");
         assert_eq!(lines[0]["warning"], true);
+    }
+
+    #[test]
+    fn a_changed_level_applies_to_events_that_were_not_logged_before() {
+        let lines = Arc::new(Mutex::new(0));
+        let sink = Arc::clone(&lines);
+        let write = move |_: &[u8]| *sink.lock().unwrap() += 1;
+        let (layer, handle) =
+            reload::Layer::new(JsonLines { level: LogLevel::Warning, targets: TARGETS, write });
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+            for (level, logged) in [(LogLevel::Warning, 0), (LogLevel::Debug, 1), (LogLevel::Info, 1)] {
+                handle.modify(|output| output.level = level).unwrap();
+                tracing::debug!("one event");
+                assert_eq!(*lines.lock().unwrap(), logged, "{level:?}");
+            }
+        });
     }
 
     #[test]

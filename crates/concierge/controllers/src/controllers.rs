@@ -41,7 +41,7 @@ use crate::api_certs::{
     ApiServiceUpdater, CA_CERTIFICATE, CertsExpirer, CertsManager, CertsObserver, Material, SecretRef,
     TLS_CERTIFICATE_CHAIN,
 };
-use crate::api_server_address::{AddressParams, ApiServerAddress};
+use crate::api_server_address::{AddressParams, ApiServerAddress, DiscoveryUrl};
 use crate::authenticators::cleanup::AuthenticatorCleanup;
 use crate::authenticators::jwt::refresh::KeyRefresh;
 use crate::authenticators::jwt::{JwtAuthenticatorController, JwtAuthenticatorParams};
@@ -183,7 +183,8 @@ impl Controllers {
         );
         spawner.signer_certs(&mut caches);
         spawner.cleaners(&mut caches);
-        spawner.cert_agent(&mut caches, issuers.clone(), params.cert_agent);
+        let discovery_url = params.address.discovery_url.clone();
+        spawner.cert_agent(&mut caches, issuers.clone(), params.cert_agent, discovery_url);
         spawner.certificate_signing_requests(
             &mut caches,
             issuers.clone(),
@@ -464,13 +465,21 @@ impl Spawner {
         self.start(cleaner, trigger, caches.legacy_pods.ready());
     }
 
-    fn cert_agent(&mut self, caches: &mut Caches, issuers: CredentialIssuers, params: CertAgentParams) {
+    fn cert_agent(
+        &mut self,
+        caches: &mut Caches,
+        issuers: CredentialIssuers,
+        params: CertAgentParams,
+        discovery_url: DiscoveryUrl,
+    ) {
         let trigger = Trigger::new();
         caches.issuers.wake(&trigger, |_| true);
         caches.agent.wake(&trigger);
+        discovery_url.wake(&trigger);
         let (issuers_ready, agent_ready) = (caches.issuers.ready(), caches.agent.ready());
+        let agent = caches.agent.caches();
         let controller =
-            CertAgentController::new(self.context.clone(), params, issuers, caches.agent.caches());
+            CertAgentController::new(self.context.clone(), params, discovery_url, issuers, agent);
         self.start(controller, trigger, async move {
             issuers_ready.await;
             agent_ready.await;
@@ -511,6 +520,7 @@ impl Spawner {
         let trigger = Trigger::new();
         caches.issuers.wake(&trigger, |_| true);
         caches.agent.wake_for_cluster_info(&trigger);
+        params.discovery_url.wake(&trigger);
         let (issuers_ready, cluster_info_ready) = (caches.issuers.ready(), caches.agent.cluster_info_ready());
         let ready = async move {
             issuers_ready.await;

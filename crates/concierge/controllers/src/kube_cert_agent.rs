@@ -31,6 +31,7 @@ use pinniped_kube_types::partial::Deployment;
 use pinniped_pki::CertificateStore;
 use tokio::time::Instant;
 
+use crate::api_server_address::DiscoveryUrl;
 use crate::context::Context;
 use crate::credential_issuer::CredentialIssuers;
 use exec::AgentExec;
@@ -43,7 +44,7 @@ const KEY_CACHE_TIME: Duration = Duration::from_secs(15 * 60);
 
 /// Parameters of the controller besides the context.
 pub struct CertAgentParams {
-    /// The agent's deployment settings, and the address for clients.
+    /// The agent's deployment settings.
     pub settings: Settings,
     /// The store for the key.
     pub signer: CertificateStore,
@@ -55,6 +56,7 @@ pub struct CertAgentParams {
 pub struct CertAgentController {
     context: Context,
     params: CertAgentParams,
+    discovery_url: DiscoveryUrl,
     issuers: CredentialIssuers,
     caches: Caches,
     /// UID of the pod whose key is loaded, and the time when it was loaded.
@@ -66,10 +68,11 @@ impl CertAgentController {
     pub(crate) fn new(
         context: Context,
         params: CertAgentParams,
+        discovery_url: DiscoveryUrl,
         issuers: CredentialIssuers,
         caches: Caches,
     ) -> Self {
-        Self { context, params, issuers, caches, loaded: None, logged: None }
+        Self { context, params, discovery_url, issuers, caches, loaded: None, logged: None }
     }
 
     /// Applies the change of the Deployment. Returns the result, and the error of the pass if there
@@ -179,7 +182,8 @@ impl Reconcile for CertAgentController {
         let deployment = &self.params.settings.deployment_name;
         let (client, namespace) = (&self.context.client, &self.context.namespace);
         let (observed, nodes_error) = self.caches.observe(client, namespace, deployment).await;
-        let plan = decide(&observed, &self.params.settings);
+        let url = self.discovery_url.current();
+        let plan = decide(&observed, &self.params.settings, url.as_ref().map(|url| url.as_str()));
 
         let mut errors: Vec<ReconcileError> = nodes_error.into_iter().collect();
         let (deployment, error) = self.apply(plan.deployment).await;

@@ -50,6 +50,7 @@ use pinniped_kube_types::suffix::GroupSuffix;
 use pinniped_pki::CertificateStore;
 use pinniped_pki::tls::{self, CipherRestriction, ClientCertificates, Profile};
 use serde_json::{Value, json};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::audit::Auditor;
@@ -93,8 +94,8 @@ pub struct Params {
     pub authorizer: Authorizer,
     /// Whether audit events contain user names and groups.
     pub log_usernames_and_groups: bool,
-    /// The lifetime of issued credentials.
-    pub credential_lifetime: Duration,
+    /// The lifetime of issued credentials, which may change.
+    pub credential_lifetime: watch::Receiver<Duration>,
     /// The checks of the health endpoints.
     pub health: Health,
     /// The metrics of `/metrics`; the server adds those of its own connections.
@@ -213,7 +214,7 @@ struct HandlerParams {
     audit: Auditor,
     health: Health,
     metrics: Metrics,
-    credential_lifetime: Duration,
+    credential_lifetime: watch::Receiver<Duration>,
     /// Returns the current time.
     clock: fn() -> Timestamp,
 }

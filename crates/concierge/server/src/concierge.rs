@@ -20,7 +20,7 @@ use base64::engine::general_purpose::STANDARD;
 use pinniped_apiserver::health::CheckFailure;
 use pinniped_concierge_api::names;
 use pinniped_concierge_authentication::registry::Registry;
-use pinniped_concierge_controllers::api_server_address::AddressParams;
+use pinniped_concierge_controllers::api_server_address::{AddressParams, DiscoveryUrl};
 use pinniped_concierge_controllers::authenticators::jwt::metrics::KeyMetrics;
 use pinniped_concierge_controllers::certificate_signing_requests::{
     CertificateSigningRequestParams, SigningClient, SigningSwitch,
@@ -48,11 +48,13 @@ use pinniped_kube_client::{UpstreamParams, api_server, kube_client, review_clien
 use pinniped_pki::{CaBundle, CertificateStore};
 use pinniped_secret::TokenSource;
 use pinniped_tasks::{TaskGroup, TaskMonitor};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::apiserver::{self, Health};
 use crate::client_cert_issuer::certificate_signing_requests::CertificateSigningRequestIssuer;
 use crate::client_cert_issuer::{CertificateStoreIssuer, ClientCertIssuer};
+use crate::config::reload::{ConfigFile, LiveSettings, Reload};
 use crate::config::{self, Config};
 use crate::impersonation::ProxyFactory;
 use crate::owner;
@@ -65,7 +67,8 @@ use pinniped_program::memory;
 use pinniped_program::stop::{Shutdown, Signals};
 
 /// The watcher of `kube` logs a warning for every attempt; the controllers report a failure once.
-const LOG_TARGETS: LogTargets = LogTargets { own: "pinniped", errors_only: &["kube_runtime::watcher"] };
+pub(crate) const LOG_TARGETS: LogTargets =
+    LogTargets { own: "pinniped", errors_only: &["kube_runtime::watcher"] };
 
 /// The grace period of open streams when the proxy is disabled.
 const DISABLE_GRACE: Duration = Duration::from_secs(5);
@@ -92,8 +95,12 @@ pub fn main(config_path: &Path, downward_api_path: &Path) -> ExitCode {
 }
 
 fn start(config_path: &Path, downward_api_path: &Path) -> anyhow::Result<()> {
-    let config = config::load(config_path).context("could not load config")?;
-    log::init(config.log_level, LOG_TARGETS);
+    let content = config::read(config_path).context("could not load config")?;
+    let config = config::parse(&content);
+    let level = log::init(config.as_ref().map_or(LogLevel::Warning, |config| config.log_level), LOG_TARGETS);
+    config::warn_of_unknown_keys(&content);
+    let config = config.context("could not load config")?;
+    let file = ConfigFile { path: config_path.to_owned(), content, level };
     pinniped_program::disable_core_dumps();
     let pod = downward_api::load(downward_api_path).context("could not read pod metadata")?;
     // The impersonation proxy has its own threads. The rest needs little CPU, and a runtime with
@@ -104,7 +111,7 @@ fn start(config_path: &Path, downward_api_path: &Path) -> anyhow::Result<()> {
         .context("could not start the runtime")?;
     let surroundings = in_cluster::load(|name| std::env::var_os(name), Path::new(SERVICE_ACCOUNT_DIRECTORY))
         .context("could not prepare controllers: could not create clients for the controllers")?;
-    let result = runtime.block_on(run(config, pod, surroundings, TaskMonitor::default()));
+    let result = runtime.block_on(run(config, file, pod, surroundings, TaskMonitor::default()));
     // Remaining tasks may block, for example name resolution, and their results are no longer
     // needed.
     runtime.shutdown_background();
@@ -114,6 +121,7 @@ fn start(config_path: &Path, downward_api_path: &Path) -> anyhow::Result<()> {
 /// Runs until a signal, or until a task terminates unexpectedly, which `monitor` reports.
 pub(crate) async fn run(
     config: Config,
+    file: ConfigFile,
     pod: PodInfo,
     surroundings: InCluster,
     monitor: TaskMonitor,
@@ -167,7 +175,20 @@ pub(crate) async fn run(
         config.max_connections_per_address,
     ));
     metrics.register_capacity("concierge", &capacity);
-    let limits = Limits { connections: config.max_connections, capacity, ..Limits::default() };
+    // The capacity has the configured limits, which may change.
+    let limits =
+        Limits { connections: config::MOST_CONNECTIONS, capacity: capacity.clone(), ..Limits::default() };
+
+    let discovery_url = DiscoveryUrl::new(config.discovery_url.clone());
+    let (lifetime_setting, credential_lifetime) = watch::channel(config.credential_lifetime);
+    let live = LiveSettings {
+        level: file.level,
+        discovery_url: discovery_url.clone(),
+        credential_lifetime: lifetime_setting,
+        capacity,
+    };
+    let reload = Reload::new(file.path, file.content, config.clone(), live);
+    background.spawn("configuration file", |stop| reload.run(stop));
 
     let api_serving = CertificateStore::serving(names::STORE_API_SERVING);
     let kube_signer = CertificateStore::signer(names::STORE_KUBE_SIGNER);
@@ -242,7 +263,7 @@ pub(crate) async fn run(
             shutdown_delay: shutdown.delay,
             shutdown_grace: shutdown.grace,
         },
-        address: AddressParams { discovery_url: config.discovery_url.clone(), own_ca },
+        address: AddressParams { discovery_url, own_ca },
         certificate_signing_requests: CertificateSigningRequestParams {
             switch: signing_switch.clone(),
             signing: signing.clone(),
@@ -303,7 +324,7 @@ pub(crate) async fn run(
             reviewer,
             authorizer,
             log_usernames_and_groups: config.log_usernames_and_groups,
-            credential_lifetime: config.credential_lifetime,
+            credential_lifetime,
             health,
             metrics,
             limits,
@@ -433,7 +454,6 @@ fn agent_settings(config: &Config, namespace: &str, own_image: Option<String>) -
         run_as_user: agent.run_as_user,
         run_as_group: agent.run_as_group,
         deployment_strategy_type: agent.deployment_strategy_type,
-        discovery_url: config.discovery_url.clone(),
     }
 }
 

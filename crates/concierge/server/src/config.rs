@@ -1,10 +1,15 @@
-//! The Concierge's static configuration, `pinniped.yaml`, which is read once at start.
+//! The Concierge's static configuration, `pinniped.yaml`.
 //!
 //! Like upstream's decoder, it is lenient, because installations and tools rely on it: unknown keys
-//! are ignored, keys are case-insensitive, the last of repeated keys applies, and an explicit
-//! `null` means "not set". Values are validated in upstream's order with upstream's texts.
+//! are ignored, with a warning; keys are case-insensitive, the last of repeated keys applies, and an
+//! explicit `null` means "not set". Values are validated in upstream's order with upstream's texts.
+//!
+//! `keys.rs` has the table of all keys. `reload.rs` reads the file again while the program runs.
+//! `changes.rs` decides which changes take effect at once.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read as _;
 use std::num::NonZero;
 use std::path::Path;
 use std::time::Duration;
@@ -19,7 +24,21 @@ use serde_json::Value;
 use pinniped_logging::log::LogLevel;
 use pinniped_program::stop::Shutdown;
 
+pub mod changes;
+mod keys;
 mod raw;
+pub mod reload;
+
+pub use keys::{Effect, UnknownKey};
+
+/// The maximum size of the file in bytes, which is that of a ConfigMap.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// Maximum number of unknown keys that are logged.
+const MAX_WARNINGS: usize = 20;
+
+/// The highest value of `maxConnections` and `maxConnectionsPerAddress`.
+pub const MOST_CONNECTIONS: usize = 1_000_000;
 
 /// The admission plug-ins that can be disabled in the aggregated API server.
 pub const ADMISSION_PLUGINS: [&str; 5] = [
@@ -163,22 +182,33 @@ fn invalid(setting: &'static str, problem: impl Into<String>) -> ConfigError {
     ConfigError::Validate { setting, problem: problem.into() }
 }
 
-/// Reads and validates the file.
-pub fn load(path: &Path) -> Result<Config, ConfigError> {
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        ConfigError::Read(format!("open {}: {}", path.display(), pinniped_go_compat::io::text(&error)))
-    })?;
-    parse(&text)
+/// Reads the file.
+///
+/// # Errors
+/// Returns [`ConfigError::Read`] if the file cannot be read, is not UTF-8, or is too large.
+pub fn read(path: &Path) -> Result<String, ConfigError> {
+    let mut text = String::new();
+    let read = File::open(path).and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text));
+    match read {
+        Ok(size) if size as u64 > MAX_FILE_BYTES => {
+            Err(ConfigError::Read(format!("{} is larger than {MAX_FILE_BYTES} bytes", path.display())))
+        }
+        Ok(_) => Ok(text),
+        Err(error) => {
+            let error = pinniped_go_compat::io::text(&error);
+            Err(ConfigError::Read(format!("open {}: {error}", path.display())))
+        }
+    }
 }
 
 /// Parses and validates the text of `pinniped.yaml`.
+///
+/// # Errors
+/// Returns the first problem, with the name of the key.
 pub fn parse(text: &str) -> Result<Config, ConfigError> {
-    let options = serde_saphyr::options! {
-        duplicate_keys: serde_saphyr::options::DuplicateKeyPolicy::LastWins,
-    };
-    let document: Option<Value> = serde_saphyr::from_str_with_options(text, options)
-        .map_err(|error| ConfigError::Decode(error.to_string()))?;
-    let document = raw::normalize(document.unwrap_or(Value::Null));
+    let document = document(text)?;
+    keys::check_types(&document)?;
+    let document = raw::normalize(document);
     let raw = raw::Config::deserialize(document).map_err(|error| ConfigError::Decode(error.to_string()))?;
     if !matches!(raw.log.format.as_str(), "" | "json") {
         return Err(ConfigError::Decode(
@@ -188,6 +218,32 @@ pub fn parse(text: &str) -> Result<Config, ConfigError> {
         ));
     }
     validate(raw)
+}
+
+/// Returns the unknown keys of the text; none if it is not YAML.
+pub fn unknown_keys(text: &str) -> Vec<UnknownKey> {
+    document(text).map(|document| keys::unknown(&document)).unwrap_or_default()
+}
+
+/// Logs the unknown keys of the text.
+pub(crate) fn warn_of_unknown_keys(text: &str) {
+    for UnknownKey { path, nearest } in unknown_keys(text).into_iter().take(MAX_WARNINGS) {
+        tracing::warn!(key = path, similar = nearest, "unknown key in the configuration is ignored");
+    }
+}
+
+fn document(text: &str) -> Result<Value, ConfigError> {
+    let options = serde_saphyr::options! {
+        duplicate_keys: serde_saphyr::options::DuplicateKeyPolicy::LastWins,
+    };
+    let document: Option<Value> = serde_saphyr::from_str_with_options(text, options)
+        .map_err(|error| ConfigError::Decode(error.to_string()))?;
+    let document = document.unwrap_or(Value::Null);
+    if document.is_object() || document.is_null() {
+        Ok(document)
+    } else {
+        Err(ConfigError::Decode("the file must be a mapping of keys to values".to_owned()))
+    }
 }
 
 fn validate(raw: raw::Config) -> Result<Config, ConfigError> {
@@ -201,6 +257,17 @@ fn validate(raw: raw::Config) -> Result<Config, ConfigError> {
     else {
         return Err(invalid("api", "renewBefore must be positive"));
     };
+
+    let discovery_url = raw.discovery.url.filter(|url| !url.is_empty());
+    if let Some(url) = discovery_url.as_deref().filter(|url| !is_server_url(url)) {
+        return Err(invalid(
+            "discovery",
+            format!(
+                "url must be the URL of the API server for clients, such as https://api.example.com:6443 \
+                 (instead of {url:?})"
+            ),
+        ));
+    }
 
     let suffix = raw.api_group_suffix.as_deref().unwrap_or(GroupSuffix::DEFAULT);
     let api_group_suffix =
@@ -276,7 +343,7 @@ fn validate(raw: raw::Config) -> Result<Config, ConfigError> {
     };
 
     Ok(Config {
-        discovery_url: raw.discovery.url.filter(|url| !url.is_empty()),
+        discovery_url,
         serving_certificate_duration: Duration::from_secs(duration),
         serving_certificate_renew_before: Duration::from_secs(renew_before),
         api_group_suffix,
@@ -299,6 +366,16 @@ fn validate(raw: raw::Config) -> Result<Config, ConfigError> {
     })
 }
 
+/// Returns whether a CredentialIssuer and a kubeconfig can contain this URL. It must not contain a
+/// password, because it is published.
+fn is_server_url(url: &str) -> bool {
+    url.parse::<http::Uri>().is_ok_and(|uri| {
+        matches!(uri.scheme_str(), Some("https" | "http"))
+            && uri.authority().is_some_and(|authority| !authority.as_str().contains('@'))
+            && uri.host().is_some_and(|host| !host.is_empty())
+    }) && (url.starts_with("https://") || url.starts_with("http://"))
+}
+
 fn seconds(setting: &'static str, number: i64, least: u64, most: u64) -> Result<Duration, ConfigError> {
     match u64::try_from(number) {
         Ok(number) if (least..=most).contains(&number) => Ok(Duration::from_secs(number)),
@@ -307,10 +384,9 @@ fn seconds(setting: &'static str, number: i64, least: u64, most: u64) -> Result<
 }
 
 fn connections(setting: &'static str, number: i64, least: usize) -> Result<usize, ConfigError> {
-    const MOST: usize = 1_000_000;
     match usize::try_from(number) {
-        Ok(number) if (least..=MOST).contains(&number) => Ok(number),
-        _ => Err(invalid(setting, format!("must be within range {least} to {MOST}"))),
+        Ok(number) if (least..=MOST_CONNECTIONS).contains(&number) => Ok(number),
+        _ => Err(invalid(setting, format!("must be within range {least} to {MOST_CONNECTIONS}"))),
     }
 }
 

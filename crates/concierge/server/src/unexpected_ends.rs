@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use pinniped_logging::log::{self, LogLevel};
 use pinniped_program::downward_api::PodInfo;
 use pinniped_program::in_cluster::InCluster;
 use pinniped_program::stop::Shutdown;
@@ -10,6 +11,7 @@ use pinniped_program::test_util::error_of;
 use pinniped_tasks::TaskMonitor;
 use serde_json::{Value, json};
 
+use crate::config::reload::ConfigFile;
 use crate::{concierge, config};
 
 /// Returns the objects that the Concierge reads before it starts its tasks.
@@ -49,7 +51,12 @@ fn a_concierge(
     let mut config = config::tests::only_names();
     (config.aggregated_api_server_port, config.impersonation_proxy_server_port) = (0, 0);
     config.shutdown = at_once();
-    concierge::run(config, pod, surroundings, monitor)
+    let file = ConfigFile {
+        path: concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/names.yaml").into(),
+        content: config::tests::NAMES.to_owned(),
+        level: log::init(LogLevel::Warning, concierge::LOG_TARGETS),
+    };
+    concierge::run(config, file, pod, surroundings, monitor)
 }
 
 const RETURNED: &str = "task \"watch of secrets\" ended unexpectedly";

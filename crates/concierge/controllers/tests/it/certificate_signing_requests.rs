@@ -1,6 +1,5 @@
 //! Certificates of the cluster's signer, on a real API server and a real kube-controller-manager.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -12,9 +11,10 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
-use pinniped_concierge_api::config::{StrategyReason, StrategyStatus, StrategyType};
-use pinniped_concierge_controllers::kube_cert_agent::exec::ApiServerExec;
-use pinniped_concierge_domain::strategy::kube_cert_agent::Settings;
+use pinniped_concierge_api::config::{
+    CredentialIssuerStrategy, StrategyReason, StrategyStatus, StrategyType,
+};
+use pinniped_concierge_controllers::api_server_address::DiscoveryUrl;
 use pinniped_pki::{ClientSubject, IssuedPair};
 use pinniped_test_support::control_plane::{ControlPlane, ControlPlaneParams};
 use pinniped_test_support::wait;
@@ -26,12 +26,6 @@ use crate::install::{Install, PATIENCE, Pod};
 const TYPE: StrategyType = StrategyType::KubeCertificateSigningRequest;
 
 impl Install {
-    /// Starts a pod that publishes this URL of the API server.
-    fn pod_with_url(&self, name: &str, url: &str) -> Pod {
-        let settings = Settings { discovery_url: Some(url.to_owned()), ..self.agent_settings() };
-        self.pod_with(name, settings, Arc::new(ApiServerExec::new(self.client.clone())))
-    }
-
     /// Changes `spec.certificateSigningRequests`.
     async fn configure_requests(&self, mode: &str) -> anyhow::Result<()> {
         let patch = json!({"spec": {"certificateSigningRequests": {"mode": mode}}});
@@ -53,6 +47,10 @@ impl Install {
         })
         .await
     }
+}
+
+fn url() -> DiscoveryUrl {
+    DiscoveryUrl::new(Some("https://api.example.com".to_owned()))
 }
 
 fn subject(username: &str, groups: &[&str]) -> ClientSubject {
@@ -81,7 +79,8 @@ async fn who_is(plane: &ControlPlane, pair: &IssuedPair) -> anyhow::Result<Value
 async fn the_clusters_signer_signs_certificates_that_the_api_server_accepts() -> anyhow::Result<()> {
     let plane = World::shared()?.control_plane();
     let install = Install::new("signing", json!({"mode": "disabled", "service": {"type": "None"}})).await?;
-    let pod = install.pod_with_url("pod-1", "https://api.example.com");
+    let discovery_url = url();
+    let pod = install.pod_with_url("pod-1", discovery_url.clone());
     wait::until(PATIENCE, "a leader", async || pod.controllers.leadership().is_leader().then_some(()))
         .await?;
     assert!(!pod.signing.is_on());
@@ -101,8 +100,15 @@ async fn the_clusters_signer_signs_certificates_that_the_api_server_accepts() ->
     );
     let types: Vec<_> = install.strategies().await?.into_iter().map(|entry| entry.type_).collect();
     assert_eq!(types, [StrategyType::KubeClusterSigningCertificate, TYPE, StrategyType::ImpersonationProxy]);
+    // A changed URL is published at once.
+    discovery_url.set(Some("https://new.example.com".to_owned()));
+    let published = |entry: &CredentialIssuerStrategy| {
+        let frontend = serde_json::to_value(&entry.frontend).unwrap_or_default();
+        frontend["tokenCredentialRequestInfo"]["server"] == "https://new.example.com"
+    };
+    install.strategy_of(&TYPE, "the new URL", published).await?;
     // Every replica serves, not only the leader.
-    let follower = install.pod_with_url("pod-2", "https://api.example.com");
+    let follower = install.pod_with_url("pod-2", url());
     for pod in [&pod, &follower] {
         install.await_switch(pod, true).await?;
     }
@@ -151,7 +157,7 @@ async fn a_cluster_whose_signer_does_not_respond_is_reported() -> anyhow::Result
     .await?;
     let install =
         Install::on(&plane, "no-signer", json!({"mode": "disabled", "service": {"type": "None"}})).await?;
-    let pod = install.pod_with_url("pod-1", "https://api.example.com");
+    let pod = install.pod_with_url("pod-1", url());
     install.configure_requests("enabled").await?;
     let entry = install.strategy_of(&TYPE, "an error", |_| true).await?;
     assert_eq!((entry.status, entry.reason), (StrategyStatus::Error, StrategyReason::ErrorDuringSetup));

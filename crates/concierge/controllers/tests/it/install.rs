@@ -19,7 +19,7 @@ use pinniped_concierge_api::names::{
 };
 use pinniped_concierge_authentication::registry::Registry;
 use pinniped_concierge_controllers::api_certs::ApiServiceUpdater;
-use pinniped_concierge_controllers::api_server_address::AddressParams;
+use pinniped_concierge_controllers::api_server_address::{AddressParams, DiscoveryUrl};
 use pinniped_concierge_controllers::certificate_signing_requests::{
     CertificateSigningRequestParams, SigningClient, SigningSwitch,
 };
@@ -153,7 +153,7 @@ impl Install {
 
     /// Starts a pod.
     pub(crate) fn pod(&self, pod_name: &str) -> Pod {
-        self.pod_with(pod_name, self.agent_settings(), Arc::new(ApiServerExec::new(self.client.clone())))
+        self.pod_with_url(pod_name, DiscoveryUrl::default())
     }
 
     /// Returns the agent settings of a pod started by [`Install::pod`].
@@ -169,12 +169,27 @@ impl Install {
             run_as_user: None,
             run_as_group: None,
             deployment_strategy_type: None,
-            discovery_url: None,
         }
+    }
+
+    /// Starts a pod with this configured URL of the API server.
+    pub(crate) fn pod_with_url(&self, pod_name: &str, discovery_url: DiscoveryUrl) -> Pod {
+        let exec = Arc::new(ApiServerExec::new(self.client.clone()));
+        self.start(pod_name, self.agent_settings(), exec, discovery_url)
     }
 
     /// Starts a pod with these agent settings and this executor.
     pub(crate) fn pod_with(&self, pod_name: &str, settings: Settings, exec: Arc<dyn AgentExec>) -> Pod {
+        self.start(pod_name, settings, exec, DiscoveryUrl::default())
+    }
+
+    fn start(
+        &self,
+        pod_name: &str,
+        settings: Settings,
+        exec: Arc<dyn AgentExec>,
+        discovery_url: DiscoveryUrl,
+    ) -> Pod {
         let name = |suffix: &str| format!("{APP}-{suffix}");
         let api_serving = CertificateStore::serving("api");
         let serving = CertificateStore::serving(STORE_IMPERSONATION_SERVING);
@@ -183,7 +198,6 @@ impl Install {
         let signing = SigningSwitch::default();
         let proxy_runs = Arc::new(AtomicBool::new(false));
         let metrics = ConfigMetrics::default();
-        let discovery_url = settings.discovery_url.clone();
         let controllers = Controllers::spawn(ControllersParams {
             client: self.pods_client.clone(),
             namespace: self.namespace.clone(),

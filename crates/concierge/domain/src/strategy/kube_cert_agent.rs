@@ -171,7 +171,7 @@ impl KeyError {
 }
 
 /// Decides how to change the Deployment and whether the key can be read.
-pub fn decide(observed: &Observed, settings: &Settings) -> Plan {
+pub fn decide(observed: &Observed, settings: &Settings, discovery_url: Option<&str>) -> Plan {
     let template = match pods::template(observed) {
         Ok(template) => template,
         Err(error) => return Plan { deployment: Ok(update::Step::Nothing), key: Err(error.into()) },
@@ -181,12 +181,12 @@ pub fn decide(observed: &Observed, settings: &Settings) -> Plan {
         Ok(existing) => Ok(update::step(existing.as_deref(), wanted)),
         Err(error) => Err(DeploymentError(error.clone())),
     };
-    Plan { deployment: step, key: key_source(observed, settings) }
+    Plan { deployment: step, key: key_source(observed, discovery_url) }
 }
 
-fn key_source(observed: &Observed, settings: &Settings) -> Result<KeySource, KeyError> {
+fn key_source(observed: &Observed, discovery_url: Option<&str>) -> Result<KeySource, KeyError> {
     let agent = pods::agent(observed)?;
-    let info = info(observed, settings.discovery_url.as_deref())?;
+    let info = info(observed, discovery_url)?;
     let meta = &agent.metadata;
     let text = |field: &Option<String>| field.clone().unwrap_or_default();
     let agent = AgentPod { namespace: text(&meta.namespace), name: text(&meta.name), uid: text(&meta.uid) };

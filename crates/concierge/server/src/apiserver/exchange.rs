@@ -23,6 +23,7 @@ use pinniped_kube_types::suffix::GroupSuffix;
 use pinniped_logging::truncate::truncated;
 use pinniped_secret::token::Token;
 use serde::Serialize;
+use tokio::sync::watch;
 
 use crate::audit::{Auditor, Event};
 use crate::client_cert_issuer::ClientCertIssuer;
@@ -44,8 +45,8 @@ pub struct Exchange {
     pub tokens: Arc<dyn TokenIssuer>,
     /// Suffix of this installation's API groups.
     pub suffix: GroupSuffix,
-    /// The lifetime of issued certificates.
-    pub credential_lifetime: Duration,
+    /// The lifetime of issued certificates, which may change.
+    pub credential_lifetime: watch::Receiver<Duration>,
     /// The destination of audit events.
     pub audit: Auditor,
     /// The start time of this process, which is part of the group name that replaces a foreign one.

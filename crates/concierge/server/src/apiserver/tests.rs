@@ -86,7 +86,7 @@ impl World {
             audit: Auditor::with_sink(false, move |line| lines.lock().expect("lock").push(line.to_owned())),
             health: Health::new(),
             metrics: Metrics::new(),
-            credential_lifetime: Duration::from_secs(300),
+            credential_lifetime: tokio::sync::watch::channel(Duration::from_secs(300)).1,
             clock: now,
         });
         let in_flight = InFlight::new(&InFlightLimits::AGGREGATED_API, InFlightMetrics::default());

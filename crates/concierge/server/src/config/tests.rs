@@ -1,13 +1,13 @@
 use super::*;
 
-const NAMES: &str = include_str!("../../testdata/names.yaml");
+pub(crate) const NAMES: &str = include_str!("../../testdata/names.yaml");
 
 /// Returns a configuration with only the required values.
 pub(crate) fn only_names() -> Config {
     with("").unwrap()
 }
 
-fn with(more: &str) -> Result<Config, ConfigError> {
+pub(super) fn with(more: &str) -> Result<Config, ConfigError> {
     parse(&format!("{NAMES}{more}"))
 }
 
@@ -75,6 +75,7 @@ fn the_configuration_that_upstream_ships_is_accepted() {
     assert_eq!(config.names.api_service, "pinniped-concierge-api");
     assert_eq!(config.serving_certificate_duration, Duration::from_secs(2_592_000));
     assert_eq!(config.labels["app"], "pinniped-concierge");
+    assert_eq!(unknown_keys(&text), []);
 }
 
 #[test]
@@ -155,6 +156,106 @@ fn invalid_values_have_the_error_texts_of_upstream() {
 }
 
 #[test]
+fn a_value_of_another_type_is_an_error_that_names_its_key() {
+    for (more, text) in [
+        (
+            "CredentialLifetimeSeconds: ten",
+            "credentialLifetimeSeconds must be a whole number (instead of \"ten\")",
+        ),
+        ("maxConnections: 1.5", "maxConnections must be a whole number (instead of 1.5)"),
+        ("log: debug", "log must be a mapping of keys to values (instead of \"debug\")"),
+        ("log: {level: 3}", "log.level must be text (put the value in quotes) (instead of 3)"),
+        (
+            "upstreamHTTP2Only: sometimes",
+            "upstreamHTTP2Only must be true or false (instead of \"sometimes\")",
+        ),
+        (
+            "kubeCertAgent: {imagePullSecrets: one}",
+            "kubeCertAgent.imagePullSecrets must be a list of texts (put each value in quotes) \
+             (instead of \"one\")",
+        ),
+        (
+            "labels: {app: 1}",
+            "labels must be a mapping of names to texts (put each value in quotes) (instead of a mapping)",
+        ),
+        ("tls: {onedottwo: [a]}", "tls.onedottwo must be a mapping of keys to values (instead of a list)"),
+    ] {
+        assert_eq!(with(more).unwrap_err().to_string(), format!("decode yaml: {text}"), "for {more}");
+    }
+    let error = parse("[names]").unwrap_err().to_string();
+    assert_eq!(error, "decode yaml: the file must be a mapping of keys to values");
+}
+
+#[test]
+fn a_url_that_clients_cannot_use_is_an_error() {
+    for url in ["https://api.example.com", "http://[fd00::1]:6443", "https://10.0.0.1:6443/k8s/c-1"] {
+        let config = with(&format!("discovery: {{url: '{url}'}}")).unwrap();
+        assert_eq!(config.discovery_url.as_deref(), Some(url));
+    }
+    for url in ["api.example.com", "ftp://api", "https://", "https://user:password@api", "HTTPS://api"] {
+        let error = with(&format!("discovery: {{url: '{url}'}}")).unwrap_err().to_string();
+        assert!(error.starts_with("validate discovery: url must be the URL of the API server"), "{error}");
+    }
+}
+
+#[test]
+fn an_unknown_key_has_the_nearest_known_name() {
+    let text = "
+credentialLifetimeSecond: 1
+logLevel: info
+runAsUser: 0
+notAKey: {deep: [1, 2]}
+kubeCertAgents: {}
+names: {credentialIsuer: x, apiService: y}
+api: {servingCertificate: {renewBefore: 1}}
+labels: {anything: goes}
+discovery: {uri: null}
+";
+    let found: Vec<_> = unknown_keys(text).into_iter().map(|key| (key.path, key.nearest)).collect();
+    let mut wanted = [
+        ("api.servingCertificate.renewBefore", Some("api.servingCertificate.renewBeforeSeconds")),
+        ("credentialLifetimeSecond", Some("credentialLifetimeSeconds")),
+        ("kubeCertAgents", Some("kubeCertAgent")),
+        ("logLevel", Some("log.level")),
+        ("names.credentialIsuer", Some("names.credentialIssuer")),
+        ("notAKey", None),
+        ("runAsUser", Some("kubeCertAgent.runAsUser")),
+    ]
+    .map(|(path, nearest)| (path.to_owned(), nearest));
+    wanted.sort();
+    let mut found = found;
+    found.sort();
+    assert_eq!(found, wanted);
+    assert_eq!(unknown_keys(&format!("{}: 1", "k".repeat(1000)))[0].nearest, None);
+    assert_eq!(unknown_keys("{{{"), []);
+}
+
+#[test]
+fn the_reference_page_has_every_key_and_when_a_change_takes_effect() {
+    let page = include_str!("../../../../../docs/reference/configuration.md");
+    for key in &keys::KEYS {
+        let starts = [format!("| `{}` |", key.path), format!("| **+** `{}` |", key.path)];
+        let rows: Vec<_> =
+            page.lines().filter(|line| starts.iter().any(|start| line.starts_with(start))).collect();
+        let [row] = rows.as_slice() else { panic!("{} has {} rows", key.path, rows.len()) };
+        let effect = match key.effect {
+            Effect::AtOnce => "at once",
+            Effect::NextStart => "at the next start",
+        };
+        assert_eq!(row.split('|').nth(3).map(str::trim), Some(effect), "{}", key.path);
+    }
+}
+
+#[test]
+fn a_file_that_is_too_large_is_an_error() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "#".repeat(1 << 20)).unwrap();
+    assert_eq!(read(file.path()).unwrap().len(), 1 << 20);
+    std::fs::write(file.path(), "#".repeat((1 << 20) + 1)).unwrap();
+    assert!(read(file.path()).unwrap_err().to_string().ends_with(" is larger than 1048576 bytes"));
+}
+
+#[test]
 fn missing_names_are_listed_in_the_order_of_the_file() {
     let error = parse("names: {credentialIssuer: x, apiService: ''}").unwrap_err().to_string();
     assert_eq!(
@@ -168,7 +269,7 @@ fn missing_names_are_listed_in_the_order_of_the_file() {
 
 #[test]
 fn a_missing_or_unparsable_file_is_an_error_that_names_it() {
-    let error = load(Path::new("/does/not/exist.yaml")).unwrap_err().to_string();
+    let error = read(Path::new("/does/not/exist.yaml")).unwrap_err().to_string();
     assert_eq!(error, "read file: open /does/not/exist.yaml: no such file or directory");
     assert!(parse("{{{").unwrap_err().to_string().starts_with("decode yaml: "));
     assert!(parse("names: 3").unwrap_err().to_string().starts_with("decode yaml: "));

@@ -53,8 +53,6 @@ pub struct Settings {
     pub run_as_group: Option<i64>,
     /// Strategy type of the Deployment, if set.
     pub deployment_strategy_type: Option<String>,
-    /// Overrides the URL of the API server for clients.
-    pub discovery_url: Option<String>,
 }
 
 /// Returns the name of the Deployment for a configured prefix of pod names.

@@ -21,7 +21,6 @@ pub(super) fn settings() -> Settings {
         run_as_user: None,
         run_as_group: None,
         deployment_strategy_type: None,
-        discovery_url: None,
     }
 }
 

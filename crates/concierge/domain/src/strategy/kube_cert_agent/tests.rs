@@ -6,13 +6,13 @@ const NONE: &str = "could not find a healthy kube-controller-manager pod (0 cand
                     expected behavior for some cluster types, including most cloud provider clusters (e.g. GKE, AKS, EKS)";
 
 fn message(observed: &Observed) -> (StrategyReason, String) {
-    let error = decide(observed, &settings()).key.unwrap_err();
+    let error = decide(observed, &settings(), None).key.unwrap_err();
     (error.reason(), error.to_string())
 }
 
 /// Returns the node for which the Deployment would be created.
 fn node(observed: &Observed) -> Result<String, String> {
-    match decide(observed, &settings()) {
+    match decide(observed, &settings(), None) {
         Plan { deployment: Ok(Step::Create(deployment)), .. } => {
             Ok(deployment.spec["template"]["spec"]["nodeName"].as_str().unwrap_or_default().to_owned())
         }
@@ -48,7 +48,7 @@ fn nothing_is_created_without_a_healthy_controller_manager() {
     for (pods, wanted) in cases {
         let observed = managers(pods, Nodes::NotListed);
         assert_eq!(message(&observed), (StrategyReason::CouldNotFetchKey, wanted.to_owned()));
-        assert_eq!(decide(&observed, &settings()).deployment, Ok(Step::Nothing));
+        assert_eq!(decide(&observed, &settings(), None).deployment, Ok(Step::Nothing));
         assert!(!pods::needs_nodes(observed.controller_managers.as_ref().unwrap()));
     }
     let failed = Observed { controller_managers: Err("boom".into()), ..observed() };
@@ -103,7 +103,8 @@ fn unknown_nodes_are_an_error_if_the_selection_depends_on_them() {
 
 #[test]
 fn the_newest_running_agent_is_selected() {
-    let with = |pods: Vec<Arc<Pod>>| decide(&Observed { agents: Ok(pods), ..observed() }, &settings()).key;
+    let with =
+        |pods: Vec<Arc<Pod>>| decide(&Observed { agents: Ok(pods), ..observed() }, &settings(), None).key;
     let read = with(vec![
         simple("old", "Running", 1, "n"),
         simple("b", "Running", 5, "n"),
@@ -141,11 +142,11 @@ fn the_newest_running_agent_is_selected() {
 #[test]
 fn the_deployment_is_created_even_if_a_later_action_fails() {
     let none = Observed { agents: Ok(Vec::new()), cluster_info: Ok(None), ..observed() };
-    assert!(matches!(decide(&none, &settings()).deployment, Ok(Step::Create(_))));
+    assert!(matches!(decide(&none, &settings(), None).deployment, Ok(Step::Create(_))));
     // An error about the agent takes precedence over one about the cluster's information.
     assert_eq!(message(&none).1, "could not find a healthy agent pod (0 candidates)");
     let unreadable = Observed { deployment: Err("no".into()), ..observed() };
-    let plan = decide(&unreadable, &settings());
+    let plan = decide(&unreadable, &settings(), None);
     assert_eq!(plan.deployment.unwrap_err().to_string(), "could not get deployments: no");
     assert!(plan.key.is_ok(), "an agent that is there is used");
 }
@@ -175,8 +176,7 @@ fn missing_or_invalid_cluster_information_has_its_own_reason() {
 
 #[test]
 fn a_configured_address_is_published() {
-    let settings = Settings { discovery_url: Some("https://other".to_owned()), ..settings() };
-    let read = decide(&observed(), &settings).key.unwrap();
+    let read = decide(&observed(), &settings(), Some("https://other")).key.unwrap();
     assert_eq!(
         (read.info.server.as_str(), read.info.certificate_authority_data.as_str()),
         ("https://other", "Y2E=")
@@ -212,8 +212,7 @@ fn the_node_of_k3s_replaces_the_controller_manager_pod() {
 
     // An existing `cluster-info` takes precedence.
     let published = |observed: &Observed, url: Option<&str>| {
-        let settings = Settings { discovery_url: url.map(ToOwned::to_owned), ..settings() };
-        decide(observed, &settings).key.map(|read| read.info.server).map_err(|error| error.to_string())
+        decide(observed, &settings(), url).key.map(|read| read.info.server).map_err(|error| error.to_string())
     };
     let made = observed(&[], k3s(Some(info)));
     assert_eq!(published(&made, None).as_deref(), Ok("https://api"));

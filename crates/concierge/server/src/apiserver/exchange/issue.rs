@@ -83,7 +83,8 @@ impl Exchange {
         check(user).map_err(Refusal::Unsupported)?;
         let User { name, groups, extra, .. } = user.clone();
         let subject = ClientSubject { username: name, groups, extra };
-        match client_cert_issuer::issue(&self.issuers, &subject, self.credential_lifetime, now).await {
+        let lifetime = *self.credential_lifetime.borrow();
+        match client_cert_issuer::issue(&self.issuers, &subject, lifetime, now).await {
             Ok(pair) => Ok(Issued::Certificate(subject, pair)),
             Err(error) if error.is_busy() => Err(Refusal::Busy(error.to_string())),
             Err(error) => Err(Refusal::Failed { reason: CERTIFICATE_FAILED, error: Some(error.to_string()) }),

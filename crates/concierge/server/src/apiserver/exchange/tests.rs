@@ -87,7 +87,7 @@ fn exchange(
         issuers: vec![Arc::new(CertificateStoreIssuer::new(signer))],
         tokens: case.tokens,
         suffix,
-        credential_lifetime: Duration::from_secs(300),
+        credential_lifetime: tokio::sync::watch::channel(Duration::from_secs(300)).1,
         audit,
         started: "2026-01-01T00:00:00Z".parse().expect("a time"),
         logins: Exchange::logins(),

@@ -36,7 +36,7 @@ fn start(ca: &CertificateAuthority, validity: &Validity) -> ApiServer {
             reviewer: TokenReviewer::new(client.clone()),
             authorizer: Authorizer::new(client),
             log_usernames_and_groups: false,
-            credential_lifetime: Duration::from_secs(300),
+            credential_lifetime: tokio::sync::watch::channel(Duration::from_secs(300)).1,
             health: Health::new(),
             metrics: Metrics::new(),
             limits: pinniped_http_server::Limits::default(),

@@ -1,0 +1,175 @@
+//! The difference between two configurations.
+
+use serde_json::Value;
+
+use super::Config;
+use super::keys::{Effect, KEYS};
+
+/// The keys whose values differ between two configurations.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Changes {
+    /// Keys that take effect at once.
+    pub at_once: Vec<Change>,
+    /// Keys that take effect when the program starts again.
+    pub next_start: Vec<&'static str>,
+}
+
+/// A changed value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    /// The key, with dots.
+    pub key: &'static str,
+    /// The new value; null for none.
+    pub value: Value,
+}
+
+/// Returns the differences between a configuration in use and a new one. A default that is now
+/// explicit is no difference.
+pub fn changes(old: &Config, new: &Config) -> Changes {
+    let mut changes = Changes::default();
+    for key in &KEYS {
+        let value = (key.value)(new);
+        if value == (key.value)(old) {
+            continue;
+        }
+        match key.effect {
+            Effect::AtOnce => changes.at_once.push(Change { key: key.path, value }),
+            Effect::NextStart => changes.next_start.push(key.path),
+        }
+    }
+    changes
+}
+
+impl Config {
+    /// Returns this configuration with the values of `new` that take effect at once.
+    #[must_use]
+    pub fn with_changes_at_once(&self, new: &Self) -> Self {
+        Self {
+            discovery_url: new.discovery_url.clone(),
+            log_level: new.log_level,
+            credential_lifetime: new.credential_lifetime,
+            max_connections: new.max_connections,
+            max_connections_per_address: new.max_connections_per_address,
+            ..self.clone()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::tests::with;
+    use super::*;
+
+    fn config(more: &str) -> Config {
+        with(more).unwrap()
+    }
+
+    /// A line that changes each key, and the new value of keys that take effect at once.
+    fn table() -> Vec<(&'static str, &'static str, Option<Value>)> {
+        let at_once = |key, line, value| (key, line, Some(value));
+        let next_start = |key, line| (key, line, None);
+        vec![
+            at_once("discovery.url", "discovery: {url: 'https://a'}", json!("https://a")),
+            next_start(
+                "api.servingCertificate.durationSeconds",
+                "api: {servingCertificate: {durationSeconds: 23328001}}",
+            ),
+            next_start(
+                "api.servingCertificate.renewBeforeSeconds",
+                "api: {servingCertificate: {renewBeforeSeconds: 1}}",
+            ),
+            next_start("apiGroupSuffix", "apiGroupSuffix: tuna.io"),
+            next_start("aggregatedAPIServerPort", "aggregatedAPIServerPort: 10251"),
+            next_start(
+                "aggregatedAPIServerDisableAdmissionPlugins",
+                "aggregatedAPIServerDisableAdmissionPlugins: [NamespaceLifecycle]",
+            ),
+            next_start("impersonationProxyServerPort", "impersonationProxyServerPort: 8445"),
+            next_start("labels", "labels: {app: other}"),
+            next_start("kubeCertAgent.namePrefix", "kubeCertAgent: {namePrefix: a-}"),
+            next_start("kubeCertAgent.image", "kubeCertAgent: {image: a}"),
+            next_start("kubeCertAgent.imagePullSecrets", "kubeCertAgent: {imagePullSecrets: [a]}"),
+            next_start("kubeCertAgent.priorityClassName", "kubeCertAgent: {priorityClassName: a}"),
+            next_start("kubeCertAgent.runAsUser", "kubeCertAgent: {runAsUser: 1}"),
+            next_start("kubeCertAgent.runAsGroup", "kubeCertAgent: {runAsGroup: 1}"),
+            next_start(
+                "kubeCertAgent.deploymentStrategyType",
+                "kubeCertAgent: {deploymentStrategyType: Recreate}",
+            ),
+            at_once("log.level", "log: {level: debug}", json!("debug")),
+            next_start(
+                "tls.onedottwo.allowedCiphers",
+                "tls: {onedottwo: {allowedCiphers: [TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256]}}",
+            ),
+            next_start("audit.logUsernamesAndGroups", "audit: {logUsernamesAndGroups: enabled}"),
+            at_once("credentialLifetimeSeconds", "credentialLifetimeSeconds: 600", json!(600)),
+            next_start("shutdownDelaySeconds", "shutdownDelaySeconds: 4"),
+            next_start("shutdownGraceSeconds", "shutdownGraceSeconds: 11"),
+            at_once("maxConnections", "maxConnections: 9", json!(9)),
+            at_once("maxConnectionsPerAddress", "maxConnectionsPerAddress: 8", json!(8)),
+            next_start("impersonationProxyServingCertDays", "impersonationProxyServingCertDays: 30"),
+            next_start("impersonationProxyUIDImpersonation", "impersonationProxyUIDImpersonation: disabled"),
+            next_start("upstreamHTTP2Only", "upstreamHTTP2Only: true"),
+        ]
+    }
+
+    #[test]
+    fn each_changed_key_takes_effect_at_once_or_at_the_next_start() {
+        let old = config("");
+        for (key, line, value) in table() {
+            let new = config(line);
+            let changed = changes(&old, &new);
+            let wanted = match value {
+                Some(value) => Changes { at_once: vec![Change { key, value }], next_start: vec![] },
+                None => Changes { at_once: vec![], next_start: vec![key] },
+            };
+            assert_eq!(changed, wanted, "{line}");
+            // What takes effect at once is no change any more; the rest is one until the next start.
+            let running = old.with_changes_at_once(&new);
+            assert_eq!(changes(&running, &new), Changes { at_once: vec![], ..wanted }, "{line}");
+            assert_eq!(changes(&new, &new), Changes::default(), "{line}");
+        }
+        // Each key is in the table, except for the names and the format, which has one value only.
+        let covered: Vec<_> = table().iter().map(|(key, ..)| *key).collect();
+        let others = |key: &&str| !key.starts_with("names.") && *key != "log.format";
+        let all: Vec<_> = KEYS.iter().map(|key| key.path).filter(others).collect();
+        assert_eq!(covered, all);
+    }
+
+    #[test]
+    fn a_changed_name_takes_effect_at_the_next_start() {
+        let old = config("");
+        let names = || KEYS.iter().map(|key| key.path).filter_map(|path| path.strip_prefix("names."));
+        assert_eq!(names().count(), 12);
+        for name in names() {
+            // Each name has another value, so that a wrong field would be noticed.
+            let text = |changed: &str| {
+                let lines: Vec<_> = names()
+                    .map(|each| format!("  {each}: {each}{}\n", if each == changed { "-2" } else { "" }))
+                    .collect();
+                super::super::parse(&format!("names:\n{}", lines.concat())).unwrap()
+            };
+            let wanted = Changes { at_once: vec![], next_start: vec![format!("names.{name}").leak()] };
+            assert_eq!(changes(&text(""), &text(name)), wanted, "{name}");
+        }
+        assert_eq!(changes(&old, &config("labels: {}")), Changes::default());
+    }
+
+    #[test]
+    fn an_explicit_default_is_no_change() {
+        let explicit = config(
+            "
+discovery: {url: ''}
+apiGroupSuffix: pinniped.dev
+log: {level: '', format: json}
+credentialLifetimeSeconds: 300
+maxConnections: 16384
+maxConnectionsPerAddress: 0
+audit: {logUsernamesAndGroups: disabled}
+",
+        );
+        assert_eq!(changes(&config(""), &explicit), Changes::default());
+    }
+}

@@ -8,7 +8,7 @@
 //! Pods of other programs stay Pending.
 //!
 //! Supported: `command`, `args`, `env`, the volume types configMap, secret, downwardAPI, projected,
-//! emptyDir and hostPath, `readOnlyRootFilesystem`, readiness probes (httpGet and tcpSocket),
+//! emptyDir and hostPath, changes of ConfigMaps in volumes, `readOnlyRootFilesystem`, readiness probes (httpGet and tcpSocket),
 //! restart after a crash, graceful deletion. Not supported: users and groups, limits, liveness
 //! probes, init containers, further containers, images (the command alone selects the program).
 
@@ -20,11 +20,13 @@ use std::sync::{Arc, Mutex};
 
 use anyhow::Context as _;
 use futures::StreamExt as _;
-use k8s_openapi::api::core::v1::{Binding, Node, ObjectReference, Pod};
+use k8s_openapi::api::core::v1::{Binding, ConfigMap, Node, ObjectReference, Pod};
 use kube::api::{Patch, PatchParams, PostParams};
+use kube::core::PartialObjectMeta;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
+use tokio::sync::broadcast;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -39,6 +41,8 @@ mod worker;
 
 /// The name of the world's Node.
 pub const NODE_NAME: &str = "world-node";
+/// Number of changes after which a pod that did not receive them writes its volumes again anyway.
+const MISSED_CHANGES: usize = 64;
 /// The address of the Node.
 pub const NODE_IP: Ipv4Addr = Ipv4Addr::new(10, 123, 0, 1);
 
@@ -50,6 +54,8 @@ pub(crate) struct Shared {
     pub(crate) programs: Mutex<BTreeMap<String, PathBuf>>,
     pub(crate) running: Mutex<BTreeMap<(String, String), RunningPod>>,
     next_address: AtomicU16,
+    /// Namespace and name of each ConfigMap that changes.
+    pub(crate) changed_config_maps: broadcast::Sender<(String, String)>,
 }
 
 impl Shared {
@@ -110,6 +116,7 @@ impl Pods {
             programs: Mutex::default(),
             running: Mutex::default(),
             next_address: AtomicU16::new(2),
+            changed_config_maps: broadcast::channel(MISSED_CHANGES).0,
         });
         let work = run(Arc::clone(&shared), cancel);
         Ok((Self { shared }, work))
@@ -197,6 +204,9 @@ async fn create_node(client: &kube::Client, control_plane_node: bool) -> anyhow:
 async fn run(shared: Arc<Shared>, cancel: CancellationToken) {
     let pods = Api::<Pod>::all(shared.client.clone());
     let mut events = watcher(pods, watcher::Config::default()).default_backoff().applied_objects().boxed();
+    let config_maps = Api::<PartialObjectMeta<ConfigMap>>::all(shared.client.clone());
+    let mut changed =
+        watcher(config_maps, watcher::Config::default()).default_backoff().applied_objects().boxed();
     let mut workers = JoinSet::new();
     // Keyed by UID. The token is cancelled when the pod must stop.
     let mut known: HashMap<String, CancellationToken> = HashMap::new();
@@ -204,6 +214,11 @@ async fn run(shared: Arc<Shared>, cancel: CancellationToken) {
         let pod = tokio::select! {
             () = cancel.cancelled() => break,
             Some(_) = workers.join_next() => continue,
+            Some(Ok(map)) = changed.next() => {
+                // Fails while no pod runs.
+                let _ = shared.changed_config_maps.send((map.namespace().unwrap_or_default(), map.name_any()));
+                continue;
+            }
             pod = events.next() => pod,
         };
         let pod = match pod {

@@ -48,7 +48,7 @@ async fn call(client: &kube::Client, request: http::Request<Vec<u8>>) -> Result<
     client.request(request).await
 }
 
-async fn post(client: &kube::Client, path: &str, body: &Value) -> Result<Value, kube::Error> {
+pub(crate) async fn post(client: &kube::Client, path: &str, body: &Value) -> Result<Value, kube::Error> {
     let request = http::Request::post(path).header("content-type", "application/json");
     call(client, request.body(body.to_string().into_bytes()).unwrap()).await
 }
@@ -64,12 +64,12 @@ pub(crate) async fn log_in(
 }
 
 /// Creates a client without credentials.
-async fn anonymous(world: &World) -> kube::Client {
+pub(crate) async fn anonymous(world: &World) -> kube::Client {
     client_with(world, AuthInfo::default()).await
 }
 
 /// Creates a client of the API server with these credentials.
-async fn client_with(world: &World, credentials: AuthInfo) -> kube::Client {
+pub(crate) async fn client_with(world: &World, credentials: AuthInfo) -> kube::Client {
     let mut kubeconfig = Kubeconfig::read_from(world.admin_kubeconfig()).unwrap();
     for user in &mut kubeconfig.auth_infos {
         user.auth_info = Some(credentials.clone());

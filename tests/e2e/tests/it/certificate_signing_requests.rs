@@ -9,12 +9,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::Request;
 use jiff::Timestamp;
-use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
+use kube::config::AuthInfo;
 use pinniped_e2e::walkthrough::strategy;
 use pinniped_test_support::wait;
 use pinniped_test_support::world::World;
 use serde_json::{Value, json};
 
+use crate::apis;
 use crate::cli::Home;
 use crate::installed::TIME_LIMIT;
 use crate::separate_concierge::SeparateConcierge;
@@ -43,13 +44,7 @@ impl Installation {
         let own = SeparateConcierge::install(APP, &[], edit).await?;
         let installation = Self { own, webhook: Webhook::start().unwrap() };
         installation.own.await_api().await;
-        let group = format!("authentication.concierge.{}", installation.own.suffix);
-        let webhook = &installation.webhook;
-        let object = json!({"apiVersion": format!("{group}/v1alpha1"), "kind": "WebhookAuthenticator",
-            "metadata": {"name": "anybody"},
-            "spec": {"endpoint": format!("https://{}/", webhook.address),
-                "tls": {"certificateAuthorityData": webhook.ca}}});
-        installation.own.world.kubectl().apply(&object.to_string()).await.unwrap();
+        installation.own.create_authenticator(&installation.webhook).await;
         Some(installation)
     }
 
@@ -94,25 +89,12 @@ impl Installation {
         self.own.check(waited.await);
     }
 
-    /// Returns the status of the response to a login of this user.
-    async fn log_in(&self, user: &Value) -> anyhow::Result<Value> {
-        let request = json!({"spec": {"token": token_of(user), "authenticator": {
-            "apiGroup": format!("authentication.concierge.{}", self.own.suffix),
-            "kind": "WebhookAuthenticator", "name": "anybody"}}});
-        let path = format!("/apis/login.concierge.{}/v1alpha1/tokencredentialrequests", self.own.suffix);
-        let request = Request::post(path)
-            .header("content-type", "application/json")
-            .body(request.to_string().into_bytes())?;
-        let response: Value = self.client(AuthInfo::default()).await?.request(request).await?;
-        Ok(response["status"].clone())
-    }
-
     /// Logs in until every replica issues a certificate.
     async fn await_logins(&self, user: &Value) -> Value {
         let waited = wait::until_ok(TIME_LIMIT, "all replicas to issue certificates", async || {
             let mut last = Value::Null;
             for _ in 0..6 {
-                last = self.log_in(user).await?;
+                last = self.own.log_in(user).await?;
                 anyhow::ensure!(last["credential"]["clientCertificateData"].is_string(), "{last}");
             }
             Ok(last)
@@ -122,16 +104,6 @@ impl Installation {
             self.own.check(Err(anyhow::anyhow!("{error:#}")));
         }
         status.unwrap()
-    }
-
-    /// Returns a client of the API server with these credentials.
-    async fn client(&self, auth: AuthInfo) -> anyhow::Result<kube::Client> {
-        let mut kubeconfig = Kubeconfig::read_from(self.own.world.admin_kubeconfig())?;
-        for user in &mut kubeconfig.auth_infos {
-            user.auth_info = Some(auth.clone());
-        }
-        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-        Ok(kube::Client::try_from(config)?)
     }
 
     /// Returns the user that the API server authenticates for this credential.
@@ -147,7 +119,8 @@ impl Installation {
             .header("content-type", "application/json")
             .body(body.to_string().into_bytes())
             .unwrap();
-        let review: Value = self.client(auth).await.unwrap().request(request).await.unwrap();
+        let client = apis::client_with(self.own.world, auth).await;
+        let review: Value = client.request(request).await.unwrap();
         review["status"]["userInfo"].clone()
     }
 
@@ -230,7 +203,7 @@ async fn certificates_are_accepted(installation: &Installation) {
 
 async fn masters_are_refused(installation: &Installation) {
     let user = json!({"username": "signed-master", "groups": ["system:masters"]});
-    assert_eq!(installation.log_in(&user).await.unwrap(), json!({"message": "authentication failed"}));
+    assert_eq!(installation.own.log_in(&user).await.unwrap(), json!({"message": "authentication failed"}));
     installation
         .own
         .await_log("kube-certificate-signing-request failed to issue client cert: group \\\"system:masters\\\" is not allowed")
@@ -270,7 +243,7 @@ async fn a_missing_permission_is_reported(installation: &Installation) {
     installation.await_no_entry().await;
     let user = json!({"username": "signed-pinny"});
     let refused = wait::until_ok(TIME_LIMIT, "logins to be refused", async || {
-        let status = installation.log_in(&user).await?;
+        let status = installation.own.log_in(&user).await?;
         anyhow::ensure!(status == json!({"message": "authentication failed"}), "{status}");
         Ok(())
     });

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed step of a test should end it")]
 
+mod api_group_suffix;
 mod apis;
 mod authenticators;
 mod bad_input;
@@ -10,6 +11,7 @@ mod cert_agent;
 mod certificate_signing_requests;
 mod certificates;
 mod cli;
+mod configuration;
 mod core_dumps;
 mod crds;
 mod demo;

@@ -7,8 +7,9 @@ use pinniped_test_support::world::World;
 use pinniped_test_support::{tools, wait};
 use serde_json::{Value, json};
 
-use crate::crds;
 use crate::installed::TIME_LIMIT;
+use crate::service_account_tokens::webhook::{Webhook, token_of};
+use crate::{apis, crds};
 
 /// An installation for one test.
 pub(crate) struct SeparateConcierge {
@@ -26,9 +27,18 @@ impl SeparateConcierge {
         before: &[Value],
         edit: impl FnOnce(String) -> String,
     ) -> Option<Self> {
+        Self::install_with_suffix(app, format!("{app}.example.com"), before, edit).await
+    }
+
+    /// Does the same with another API group suffix than that of the other tests.
+    pub(crate) async fn install_with_suffix(
+        app: &'static str,
+        suffix: String,
+        before: &[Value],
+        edit: impl FnOnce(String) -> String,
+    ) -> Option<Self> {
         let world = World::shared().unwrap();
         let pods = world.pods(app)?;
-        let suffix = format!("{app}.example.com");
         crds::install_ours(world, &suffix).await;
         let text = manifest(app, &suffix, "install-pinniped-concierge-resources.yaml")
             .replace(&format!("            - {app}\n"), "            - pinniped-concierge\n")
@@ -74,6 +84,25 @@ impl SeparateConcierge {
             self.kubectl(&["get", "--raw", &path]).await
         });
         self.check(waited.await.map(drop));
+    }
+
+    /// Creates the WebhookAuthenticator `anybody`, which accepts every user.
+    pub(crate) async fn create_authenticator(&self, webhook: &Webhook) {
+        let object = json!({"apiVersion": format!("authentication.concierge.{}/v1alpha1", self.suffix),
+            "kind": "WebhookAuthenticator", "metadata": {"name": "anybody"},
+            "spec": {"endpoint": format!("https://{}/", webhook.address),
+                "tls": {"certificateAuthorityData": webhook.ca}}});
+        self.world.kubectl().apply(&object.to_string()).await.unwrap();
+    }
+
+    /// Returns the status of the response to a login of this user.
+    pub(crate) async fn log_in(&self, user: &Value) -> anyhow::Result<Value> {
+        let request = json!({"spec": {"token": token_of(user), "authenticator": {
+            "apiGroup": format!("authentication.concierge.{}", self.suffix),
+            "kind": "WebhookAuthenticator", "name": "anybody"}}});
+        let path = format!("/apis/login.concierge.{}/v1alpha1/tokencredentialrequests", self.suffix);
+        let response = apis::post(&apis::anonymous(self.world).await, &path, &request).await?;
+        Ok(response["status"].clone())
     }
 
     pub(crate) async fn await_log(&self, wanted: &str) {

@@ -41,6 +41,16 @@ pub(super) async fn materialise(
     Ok(sources)
 }
 
+/// Returns whether a volume of the pod has files of this ConfigMap of its namespace.
+pub(super) fn contain_config_map(pod: &Pod, name: &str) -> bool {
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    volumes.into_iter().any(|volume| {
+        let projected = volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten());
+        let mut maps = projected.filter_map(|source| source.config_map.as_ref()).map(|map| &map.name);
+        volume.config_map.as_ref().is_some_and(|map| map.name == name) || maps.any(|map| map == name)
+    })
+}
+
 async fn materialise_one(
     client: &kube::Client,
     pod: &Pod,

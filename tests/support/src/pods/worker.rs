@@ -1,6 +1,7 @@
 //! The life cycle of one pod: volumes, container, probes, status, restarts, termination.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,6 +66,7 @@ async fn run_once(
     let Some(container) = pod.spec.as_ref().and_then(|spec| spec.containers.first()) else { return Ok(None) };
     let Some(program) = program_of(shared, pod) else { return Ok(None) };
     let dir = shared.control_plane.dir().join("pods").join(pod.uid().unwrap_or_default());
+    let mut changed_config_maps = shared.changed_config_maps.subscribe();
     // As with kubelet, the objects of a volume may be created later than the pod.
     let volumes = loop {
         match volumes::materialise(&shared.client, pod, &dir.join("volumes")).await {
@@ -106,9 +108,14 @@ async fn run_once(
                 }
                 break None;
             }
-            _ = refresh.tick() => {
-                if let Err(error) = volumes::materialise(&shared.client, pod, &dir.join("volumes")).await {
-                    note(&container::log_file(shared, pod), &format!("volumes could not be renewed: {error:#}"));
+            _ = refresh.tick() => renew(shared, pod, &dir).await,
+            changed = changed_config_maps.recv() => {
+                // Changes that were missed may concern this pod.
+                let concerns = |(namespace, name): (String, String)| {
+                    namespace == key.0 && volumes::contain_config_map(pod, &name)
+                };
+                if changed.map_or(true, concerns) {
+                    renew(shared, pod, &dir).await;
                 }
             }
             _ = ticks.tick() => {
@@ -131,6 +138,13 @@ async fn run_once(
         report(shared, pod, container, ip, false, restarts + 1).await;
     }
     Ok(status)
+}
+
+/// Writes the files of the volumes again.
+async fn renew(shared: &Shared, pod: &Pod, dir: &Path) {
+    if let Err(error) = volumes::materialise(&shared.client, pod, &dir.join("volumes")).await {
+        note(&container::log_file(shared, pod), &format!("volumes could not be renewed: {error:#}"));
+    }
 }
 
 /// Writes the pod's status.
@@ -163,7 +177,7 @@ async fn remove(shared: &Shared, pod: &Pod) {
 }
 
 /// Writes a line of the stand-in to the pod's own log, where a reader looks first.
-fn note(log: &std::path::Path, line: &str) {
+fn note(log: &Path, line: &str) {
     use std::io::Write as _;
     if let Ok(mut file) = std::fs::File::options().create(true).append(true).open(log) {
         let _ = writeln!(file, "[stand-in kubelet] {line}");

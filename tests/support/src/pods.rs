@@ -8,9 +8,10 @@
 //! Pods of other programs stay Pending.
 //!
 //! Supported: `command`, `args`, `env`, the volume types configMap, secret, downwardAPI, projected,
-//! emptyDir and hostPath, changes of ConfigMaps in volumes, `readOnlyRootFilesystem`, readiness probes (httpGet and tcpSocket),
-//! restart after a crash, graceful deletion. Not supported: users and groups, limits, liveness
-//! probes, init containers, further containers, images (the command alone selects the program).
+//! emptyDir and hostPath, changes of ConfigMaps in volumes, `readOnlyRootFilesystem`, readiness
+//! probes (httpGet and tcpSocket), restart after a crash, graceful deletion. Not supported: users
+//! and groups, limits, liveness probes, init containers, further containers, images (the command
+//! alone selects the program).
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::Ipv4Addr;

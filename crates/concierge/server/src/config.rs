@@ -1,8 +1,9 @@
 //! The Concierge's static configuration, `pinniped.yaml`.
 //!
 //! Like upstream's decoder, it is lenient, because installations and tools rely on it: unknown keys
-//! are ignored, with a warning; keys are case-insensitive, the last of repeated keys applies, and an
-//! explicit `null` means "not set". Values are validated in upstream's order with upstream's texts.
+//! are ignored, with a warning; keys are case-insensitive, the last of repeated keys applies, and
+//! an explicit `null` means "not set". Values are validated in upstream's order with upstream's
+//! texts.
 //!
 //! `keys.rs` has the table of all keys. `reload.rs` reads the file again while the program runs.
 //! `changes.rs` decides which changes take effect at once.

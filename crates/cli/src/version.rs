@@ -1,5 +1,5 @@
-//! The build information in the form of Kubernetes programs, and the user agent. The values are from
-//! [`pinniped_version`].
+//! The build information in the form of Kubernetes programs, and the user agent. The values are
+//! from [`pinniped_version`].
 
 use std::fmt::Write as _;
 

@@ -35,7 +35,8 @@ async fn users_log_in_through_the_proxy_where_the_api_server_allows_anonymous_pr
 async fn check(test: &str, anonymous_access: AnonymousAccess, responses: &[(&str, u16)]) {
     let _turn = ONE_WORLD.lock().await;
     let control_plane = ControlPlaneParams { anonymous_access, ..ControlPlaneParams::default() };
-    let world = World::start(WorldParams { control_plane, ..WorldParams::default() }).unwrap();
+    let params = WorldParams { control_plane, ..WorldParams::default() };
+    let world = World::start(params).expect("the control plane starts");
     let Some(pods) = world.pods(test) else { return };
     if let Err(error) = scenario(&world, responses).await {
         let tails = [CONCIERGE, LOCAL_USER_AUTHENTICATOR].map(|namespace| pods.log_tails(namespace, 40));

@@ -391,7 +391,8 @@ impl ControlPlane {
     }
 
     /// Returns the events of the API server's audit log so far that contain `text` in a name or
-    /// value, oldest first. The level is Metadata, and RequestResponse for the reviews of `authorization.k8s.io`.
+    /// value, oldest first. The level is Metadata, and RequestResponse for the reviews of
+    /// `authorization.k8s.io`.
     ///
     /// # Errors
     /// Returns an error when the log cannot be read.

@@ -52,7 +52,8 @@ const MORE: [(&str, &[(&str, &str)]); 4] = [
 /// A part of a suite that one run of `cargo test` covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
-    /// The text that a test's path contains, or several, separated by spaces. Empty means all tests.
+    /// The text that a test's path contains, or several, separated by spaces. Empty means all
+    /// tests.
     pub(crate) filter: String,
     /// The packages of the tests.
     pub(crate) packages: Vec<String>,

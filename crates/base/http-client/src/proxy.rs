@@ -1,4 +1,5 @@
-//! Connections through a proxy: `CONNECT` of HTTP/1.1, with or without TLS to the proxy, and SOCKS5.
+//! Connections through a proxy: `CONNECT` of HTTP/1.1, with or without TLS to the proxy, and
+//! SOCKS5.
 
 use std::fmt;
 use std::future::ready;
@@ -75,8 +76,8 @@ impl Proxy {
     /// sets the deadline.
     ///
     /// # Errors
-    /// Returns an error with the text that Go prints, and for a proxy with the scheme `https`, which
-    /// only [`Dialer`](crate::dial::Dialer) supports.
+    /// Returns an error with the text that Go prints, and for a proxy with the scheme `https`,
+    /// which only [`Dialer`](crate::dial::Dialer) supports.
     pub async fn connect(&self, host: &str, port: u16) -> Result<TcpStream, ConnectError> {
         self.connect_to(&Target::new(host, port)).await
     }
@@ -91,8 +92,8 @@ impl Proxy {
         if scheme == "http" { self.tunnel(stream, target).await } else { self.socks5(stream, target).await }
     }
 
-    /// Opens a connection to a server with which the caller speaks TLS. With the scheme `https`, the
-    /// connection to the proxy is encrypted, too, and `tls` verifies the proxy.
+    /// Opens a connection to a server with which the caller speaks TLS. With the scheme `https`,
+    /// the connection to the proxy is encrypted, too, and `tls` verifies the proxy.
     pub(crate) async fn connect_with_tls(
         &self,
         target: &Target,

@@ -17,7 +17,7 @@ use crate::exec_plugin::ExecPluginError;
 use crate::login::session::{LoginError, SessionError};
 use crate::printer::Printer;
 
-/// What the user can try.
+/// A step that the user can try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remedy {
     /// The text after `try: `.

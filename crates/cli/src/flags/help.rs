@@ -17,7 +17,8 @@ use crate::environment::Environment;
 
 /// The minimum width of the command column.
 const SMALLEST_COLUMN: usize = 11;
-/// The maximum width of the column of flags; the description of a longer one starts in its own line.
+/// The maximum width of the column of flags; the description of a longer one starts in its own
+/// line.
 const WIDEST_FLAG: usize = 34;
 
 /// Returns the help of the last command of `path`.

@@ -67,7 +67,7 @@ pub(crate) async fn in_place_and_back(world: &World) -> anyhow::Result<()> {
     upstream.works(world, &before).await.context("with upstream's manifests again")
 }
 
-/// What users of upstream's Concierge have.
+/// Endpoint, authority and credentials that users of upstream's Concierge have.
 struct Upstream {
     ip: IpAddr,
     /// The certificate authority in their kubeconfigs.

@@ -2,8 +2,8 @@
 //!
 //! A test that uses a control plane mostly waits, so executables run concurrently. Each has its own
 //! network namespace, so their ports do not clash. The output of each is written to a file and
-//! printed as a whole when the executable has finished. An executable that prints nothing for a long
-//! time is terminated, so that its output shows which test hangs.
+//! printed as a whole when the executable has finished. An executable that prints nothing for a
+//! long time is terminated, so that its output shows which test hangs.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -134,26 +134,30 @@ fn run_one(job: Job, environment: &[(&str, PathBuf)], logs: &Path) -> anyhow::Re
 /// process and says so in the log. What the process started ends with it, because its guardian sees
 /// the end.
 fn wait(mut child: Child, log: &Path, longest_silence: Duration) -> anyhow::Result<ExitStatus> {
+    let pid = rustix::process::Pid::from_child(&child);
+    let (sender, status) = mpsc::channel();
+    // The thread ends with the process.
+    std::thread::spawn(move || sender.send(child.wait()));
+    let received =
+        |status: std::io::Result<ExitStatus>| status.context("could not wait for a test executable");
     let size = || std::fs::metadata(log).map_or(0, |metadata| metadata.len());
     let (mut last_size, mut last_growth) = (size(), Instant::now());
     loop {
-        if let Some(status) = child.try_wait().context("could not wait for a test executable")? {
-            return Ok(status);
+        if let Ok(status) = status.recv_timeout(CHECK_INTERVAL) {
+            return received(status);
         }
         let now = size();
         if now != last_size {
             (last_size, last_growth) = (now, Instant::now());
         } else if last_growth.elapsed() >= longest_silence {
-            let pid = rustix::process::Pid::from_child(&child);
             rustix::process::kill_process(pid, rustix::process::Signal::TERM)
                 .context("could not terminate a test executable that hangs")?;
-            let status = child.wait().context("could not wait for a test executable")?;
+            let status = received(status.recv().context("the thread that waits has ended")?)?;
             let mut log = File::options().append(true).open(log).context("could not write to a log")?;
             let minutes = longest_silence.as_secs() / 60;
             writeln!(log, "\nerror: terminated, because no test finished for {minutes} minutes")?;
             return Ok(status);
         }
-        std::thread::sleep(CHECK_INTERVAL);
     }
 }
 

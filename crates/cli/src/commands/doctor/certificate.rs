@@ -233,8 +233,8 @@ pub(super) enum TrustError {
     Chain(#[from] ChainError),
 }
 
-/// Verifies a certificate with the certificates of `pem`. If it is empty, `system` is the reason why
-/// the system roots do not trust the certificate.
+/// Verifies a certificate with the certificates of `pem`. If it is empty, `system` is the reason
+/// why the system roots do not trust the certificate.
 pub(super) fn trusted(
     leaf: &Certificate,
     shown: &PresentedTls,

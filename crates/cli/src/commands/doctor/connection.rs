@@ -63,8 +63,7 @@ fn check_plugin(
             Check::Plugin,
             Finding::problem(
                 format!("the plugin {command} of {user} does not exist"),
-                "install it, or correct `command` of the user; a kubeconfig of `pinniped get kubeconfig --portable` \
-                 finds it in PATH",
+                "install it, or correct `command` of the user",
             ),
         ));
         return;
@@ -251,7 +250,7 @@ fn login(client: &ObservedClient, now: Timestamp, findings: &mut Vec<Checked>) {
             Check::Login,
             Finding::problem(
                 format!("the credential of {name} is not valid any more"),
-                "log in again: pinniped logout removes what is cached; or renew the credential in the kubeconfig",
+                "log in again; or renew the credential in the kubeconfig",
             ),
         ));
     }

@@ -107,7 +107,8 @@ fn forty_processes_make_one_login_in_one_tab() {
     let args = issuer.args(&[NO_CREDENTIAL_CACHE]);
     let all: Vec<Running> = (0..40).map(|_| desktop.start(&args)).collect();
     let url = desktop.first_opened();
-    // A process that starts after the login refreshes the token, so all of them have to wait for it.
+    // A process that starts after the login refreshes the token, so all of them have to wait for
+    // it.
     for running in &all {
         wait_for("each process", || {
             let messages = running.messages();

@@ -1,12 +1,12 @@
-//! The version of this build. All programs of the project report this one: the command line, the
-//! user agents of all requests, and the `/version` endpoint of the aggregated API.
+//! The version of this build. All programs report this one: the command line, the user agents of
+//! all requests, and the `/version` endpoint of API servers.
 //!
-//! A release sets `PINNIPED_GIT_VERSION` and the other variables when it compiles. Other builds have
-//! the version of the Cargo workspace.
+//! A release sets `PINNIPED_GIT_VERSION` and the other variables when it compiles. Other builds
+//! have the version of the Cargo workspace.
 //!
 //! ```
-//! let agent = pinniped_version::user_agent("pinniped-concierge");
-//! assert!(agent.starts_with("pinniped-concierge/v"));
+//! let agent = pinniped_version::user_agent("example");
+//! assert!(agent.starts_with("example/v"));
 //! ```
 
 #![forbid(unsafe_code)]

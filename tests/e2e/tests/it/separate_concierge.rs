@@ -149,10 +149,16 @@ pub(crate) fn manifest(app: &str, suffix: &str, file: &str) -> String {
 
 /// Enables the proxy without a Service.
 pub(crate) fn with_proxy(text: &str) -> String {
-    let edited = text.replace(
-        "    mode: auto\n    service:\n      type: LoadBalancer\n",
-        "    mode: enabled\n    externalEndpoint: proxy.example.com\n    service:\n      type: None\n",
-    );
-    assert_ne!(edited, text);
+    let mut edited = text.to_owned();
+    for (from, to) in [
+        (
+            "    mode: auto\n    service:\n",
+            "    mode: enabled\n    externalEndpoint: proxy.example.com\n    service:\n",
+        ),
+        ("      type: LoadBalancer\n", "      type: None\n"),
+    ] {
+        assert_eq!(edited.matches(from).count(), 1, "{from}");
+        edited = edited.replace(from, to);
+    }
     edited
 }

@@ -42,6 +42,10 @@ use pinniped_secret::token::Token;
 /// same size.
 const MAX_RESPONSE: usize = 256 * 1024;
 
+/// Maximum number of groups of a user. The keys and values of its extra attributes together have
+/// the same limit. A certificate with as many names is larger than API servers accept.
+const MAX_VALUES: usize = 10_000;
+
 /// Deadline of one attempt, from dialing to the end of the response.
 const TRY_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -215,7 +219,7 @@ fn user_of(result: TokenReviewResult) -> Result<Option<User>, AuthenticateError>
 /// as in Go.
 fn parse_review(body: &[u8], sent: ReviewVersion) -> Result<TokenReviewResult, ReviewFailure> {
     let failed = |text: String| ReviewFailure::Failed(AuthenticateError::Failed(text));
-    let response: TokenReviewResponse = serde_json::from_slice(body)
+    let response: TokenReviewResponse<MAX_VALUES> = serde_json::from_slice(body)
         .map_err(|error| failed(format!("couldn't get version/kind; json parse error: {error}")))?;
     let kind = response.kind.as_deref().unwrap_or_default();
     let version = response.api_version.as_deref().unwrap_or_default();

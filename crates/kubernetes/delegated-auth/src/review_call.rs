@@ -325,35 +325,37 @@ pub fn token_review_body(api_version: &'static str, token: &Token) -> Bytes {
     Bytes::from_owner(Zeroizing::new(pinniped_go_compat::json::to_string(&review).into_bytes()))
 }
 
-/// The response to a TokenReview. Every member may be missing or null, as Go allows.
+/// The response to a TokenReview. Every member may be missing or null, as Go allows. A user has at
+/// most `MAX_VALUES` groups; the keys and values of its extra attributes together have the same
+/// limit. More of them are an error.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct TokenReviewResponse {
+pub struct TokenReviewResponse<const MAX_VALUES: usize> {
     /// `TokenReview`, or empty.
     pub kind: Option<String>,
     /// The API version of the response.
     pub api_version: Option<String>,
     /// The result of the review.
-    pub status: Option<TokenReviewStatus>,
+    pub status: Option<TokenReviewStatus<MAX_VALUES>>,
 }
 
 /// The status of a TokenReview.
 #[derive(Default, Deserialize)]
-pub struct TokenReviewStatus {
+pub struct TokenReviewStatus<const MAX_VALUES: usize> {
     authenticated: Option<bool>,
     error: Option<String>,
-    user: Option<UserInfo>,
+    user: Option<UserInfo<MAX_VALUES>>,
 }
 
 /// The user of a review. Other members, such as a token that the server repeats, are skipped while
 /// the response is parsed.
 #[derive(Default, Deserialize)]
-struct UserInfo {
+struct UserInfo<const MAX_VALUES: usize> {
     username: Option<String>,
     uid: Option<String>,
-    #[serde(default, deserialize_with = "bounded::groups")]
+    #[serde(default, deserialize_with = "bounded::groups::<MAX_VALUES, _>")]
     groups: Option<Vec<String>>,
-    #[serde(default, deserialize_with = "bounded::extra")]
+    #[serde(default, deserialize_with = "bounded::extra::<MAX_VALUES, _>")]
     extra: Option<BTreeMap<String, Vec<String>>>,
 }
 
@@ -366,7 +368,7 @@ pub enum TokenReviewResult {
     Unauthenticated(String),
 }
 
-impl TokenReviewStatus {
+impl<const MAX_VALUES: usize> TokenReviewStatus<MAX_VALUES> {
     /// Converts the wire format to a result without optional members.
     pub fn into_result(self) -> TokenReviewResult {
         if self.authenticated != Some(true) {

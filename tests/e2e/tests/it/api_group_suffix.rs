@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::apis;
 use crate::cli::Home;
 use crate::installed::TIME_LIMIT;
-use crate::separate_concierge::SeparateConcierge;
+use crate::separate_concierge::{SeparateConcierge, with_proxy_service};
 use crate::service_account_tokens::webhook::{Webhook, token_of};
 
 const APP: &str = "tuna";
@@ -16,14 +16,7 @@ const SUFFIX: &str = "tuna.io";
 
 /// Installs a Concierge whose impersonation proxy has a Service of type `ClusterIP`.
 async fn install() -> Option<SeparateConcierge> {
-    let edit = |text: String| {
-        let edited = text.replace(
-            "    mode: auto\n    service:\n      type: LoadBalancer\n",
-            "    mode: enabled\n    service:\n      type: ClusterIP\n",
-        );
-        assert_ne!(edited, text);
-        edited
-    };
+    let edit = |text: String| with_proxy_service(&text, "ClusterIP", "");
     let own = SeparateConcierge::install_with_suffix(APP, SUFFIX.to_owned(), &[], edit).await?;
     own.await_strategy(["Success", "Listening"], "impersonation proxy is ready").await;
     own.await_api().await;

@@ -149,16 +149,15 @@ pub(crate) fn manifest(app: &str, suffix: &str, file: &str) -> String {
 
 /// Enables the proxy without a Service.
 pub(crate) fn with_proxy(text: &str) -> String {
-    let mut edited = text.to_owned();
-    for (from, to) in [
-        (
-            "    mode: auto\n    service:\n",
-            "    mode: enabled\n    externalEndpoint: proxy.example.com\n    service:\n",
-        ),
-        ("      type: LoadBalancer\n", "      type: None\n"),
-    ] {
-        assert_eq!(edited.matches(from).count(), 1, "{from}");
-        edited = edited.replace(from, to);
-    }
-    edited
+    with_proxy_service(text, "None", "    externalEndpoint: proxy.example.com\n")
+}
+
+/// Enables the proxy with a Service of this type, and other lines of its configuration.
+pub(crate) fn with_proxy_service(text: &str, kind: &str, lines: &str) -> String {
+    let mode = ("    mode: auto\n", format!("    mode: enabled\n{lines}"));
+    let service = ("      type: LoadBalancer\n", format!("      type: {kind}\n"));
+    [mode, service].into_iter().fold(text.to_owned(), |text, (from, to)| {
+        assert_eq!(text.matches(from).count(), 1, "{from}");
+        text.replace(from, &to)
+    })
 }

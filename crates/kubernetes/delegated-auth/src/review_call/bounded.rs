@@ -8,29 +8,26 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-/// Maximum number of groups of a user. The keys and values of its extra attributes together have
-/// the same limit. A certificate or a list of headers with as many names is larger than API servers
-/// accept.
-const MAX_VALUES: usize = 10_000;
-
 /// Parses groups; null gives `None`.
-pub(super) fn groups<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<String>>, D::Error> {
+pub(super) fn groups<'de, const MAX_VALUES: usize, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Vec<String>>, D::Error> {
     let mut remaining = MAX_VALUES;
-    Values { remaining: &mut remaining, of: "groups" }.deserialize(deserializer)
+    Values { remaining: &mut remaining, most: MAX_VALUES, of: "groups" }.deserialize(deserializer)
 }
 
 /// Parses extra attributes; null gives `None`, and an attribute that is null has no values.
-pub(super) fn extra<'de, D: Deserializer<'de>>(
+pub(super) fn extra<'de, const MAX_VALUES: usize, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<BTreeMap<String, Vec<String>>>, D::Error> {
-    deserializer.deserialize_option(ExtraVisitor)
+    deserializer.deserialize_option(ExtraVisitor { most: MAX_VALUES })
 }
 
 /// Counts one more value.
-fn take<E: Error>(remaining: &mut usize, of: &'static str) -> Result<(), E> {
+fn take<E: Error>(remaining: &mut usize, most: usize, of: &'static str) -> Result<(), E> {
     *remaining = remaining
         .checked_sub(1)
-        .ok_or_else(|| E::custom(format!("the user has more than {MAX_VALUES} values in {of}")))?;
+        .ok_or_else(|| E::custom(format!("the user has more than {most} values in {of}")))?;
     Ok(())
 }
 
@@ -38,6 +35,8 @@ fn take<E: Error>(remaining: &mut usize, of: &'static str) -> Result<(), E> {
 struct Values<'a> {
     /// The number of values that are still allowed.
     remaining: &'a mut usize,
+    /// The number of values that were allowed at first, for errors.
+    most: usize,
     /// The member, for errors.
     of: &'static str,
 }
@@ -72,14 +71,16 @@ impl<'de> Visitor<'de> for Values<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
         let mut values = Vec::new();
         while let Some(value) = list.next_element()? {
-            take(self.remaining, self.of)?;
+            take(self.remaining, self.most, self.of)?;
             values.push(value);
         }
         Ok(Some(values))
     }
 }
 
-struct ExtraVisitor;
+struct ExtraVisitor {
+    most: usize,
+}
 
 impl<'de> Visitor<'de> for ExtraVisitor {
     type Value = Option<BTreeMap<String, Vec<String>>>;
@@ -102,11 +103,12 @@ impl<'de> Visitor<'de> for ExtraVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         const OF: &str = "extra";
-        let mut remaining = MAX_VALUES;
+        let mut remaining = self.most;
         let mut extra = BTreeMap::new();
         while let Some(key) = map.next_key::<String>()? {
-            take(&mut remaining, OF)?;
-            let values = map.next_value_seed(Values { remaining: &mut remaining, of: OF })?;
+            take(&mut remaining, self.most, OF)?;
+            let values =
+                map.next_value_seed(Values { remaining: &mut remaining, most: self.most, of: OF })?;
             extra.insert(key, values.unwrap_or_default());
         }
         Ok(Some(extra))
@@ -116,11 +118,13 @@ impl<'de> Visitor<'de> for ExtraVisitor {
 #[cfg(test)]
 mod tests {
     use super::super::{TokenReviewResponse, TokenReviewResult};
-    use super::MAX_VALUES;
+
+    const MAX_VALUES: usize = 10_000;
 
     fn parse(user: &str) -> Result<(usize, usize), String> {
         let text = format!(r#"{{"status":{{"authenticated":true,"user":{{{user}}}}}}}"#);
-        let response: TokenReviewResponse = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+        let response: TokenReviewResponse<MAX_VALUES> =
+            serde_json::from_str(&text).map_err(|error| error.to_string())?;
         match response.status.unwrap().into_result() {
             TokenReviewResult::Authenticated(user) => {
                 Ok((user.groups.len(), user.extra.values().map(|values| 1 + values.len()).sum()))

@@ -20,6 +20,10 @@ use pinniped_secret::token::Token;
 
 const PATH: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 const RESOURCE: &str = "post tokenreviews.authentication.k8s.io";
+/// Maximum number of groups of a user, and of keys and values of its extra attributes together.
+/// Unlike a webhook, the API server is trusted, and a user may have as many groups as fit into the
+/// 1 MiB of headers of a request.
+const MAX_VALUES: usize = 100_000;
 
 /// Maximum number of reviews in flight, and of reviews that wait: for tokens that were accepted
 /// before, and the same again for new tokens.
@@ -125,7 +129,7 @@ impl TokenReviewer {
 
     async fn post(self, key: Digest, permit: Waiting, body: Bytes) -> Result<Option<KnownUser>, ReviewError> {
         let Inner { reviews, accepted, .. } = &*self.0;
-        let response: TokenReviewResponse = reviews.post(permit, PATH, RESOURCE, body).await?;
+        let response: TokenReviewResponse<MAX_VALUES> = reviews.post(permit, PATH, RESOURCE, body).await?;
         match response.status.unwrap_or_default().into_result() {
             TokenReviewResult::Authenticated(user) => {
                 accepted.insert(key, reviews.charge(&[Level::User(&user.name)]));

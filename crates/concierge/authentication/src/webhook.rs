@@ -8,7 +8,7 @@
 //! otherwise HTTP/1.1, and reuses connections (`pool.rs`). It does not follow redirects. It uses
 //! the proxies of the environment (`HTTPS_PROXY`, `NO_PROXY`) as Go does.
 //!
-//! A response has a deadline, a maximum size ([`MAX_RESPONSE`]) and a maximum number of values. The
+//! A response has a deadline, a maximum size (`MAX_RESPONSE`) and a maximum number of values. The
 //! server limits the number of concurrent logins of one authenticator, so a webhook that does not
 //! respond, or responds with anything else than a review, does not affect other authenticators.
 //!

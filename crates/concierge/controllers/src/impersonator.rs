@@ -101,6 +101,10 @@ pub struct ImpersonatorController {
     reported: ReportedConcerns,
     /// Whether a missing permission to write Events was logged.
     events_forbidden: bool,
+    /// The time until the state changes without an event, for example because a certificate becomes
+    /// valid. A change that is due already is not part of it: if it fails, the delay of retries
+    /// applies.
+    recheck_after_failure: Option<Duration>,
     health: watch::Sender<Health>,
 }
 
@@ -138,6 +142,7 @@ impl ImpersonatorController {
             logged: LoggedEvents::default(),
             reported: ReportedConcerns::default(),
             events_forbidden: false,
+            recheck_after_failure: None,
             health: watch::Sender::default(),
             context,
             params,
@@ -167,10 +172,16 @@ impl Reconcile for ImpersonatorController {
         if !plan.is_idle() {
             tracing::debug!(steps = ?plan.summary(), "impersonation proxy plan");
         }
-        let recheck = [plan.recheck_after, self.nodes.recheck_after()].into_iter().flatten().min();
+        let rechecks = || [plan.recheck_after, self.nodes.recheck_after()].into_iter().flatten();
+        let recheck_after = rechecks().min();
+        self.recheck_after_failure = rechecks().filter(|after| !after.is_zero()).min();
         self.apply(plan, sources).await?;
         tracing::debug!("successfully finished impersonatorConfigController Sync");
-        Ok(Action { recheck_after: recheck })
+        Ok(Action { recheck_after })
+    }
+
+    fn recheck_after_failure(&self) -> Option<Duration> {
+        self.recheck_after_failure
     }
 
     async fn shutdown(&mut self) {

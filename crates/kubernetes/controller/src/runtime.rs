@@ -160,6 +160,14 @@ pub trait Reconcile: Send + 'static {
     /// at shutdown.
     fn reconcile(&mut self) -> impl Future<Output = Result<Action, ReconcileError>> + Send;
 
+    /// Returns the time after which the next pass runs at the latest if the last one failed. The
+    /// delay of retries grows, so without it a change that depends on the time may be noticed
+    /// minutes late. Work that is due and fails must not return a short time, because the delay of
+    /// retries would not apply.
+    fn recheck_after_failure(&self) -> Option<Duration> {
+        None
+    }
+
     /// Called once, after the last pass.
     fn shutdown(&mut self) -> impl Future<Output = ()> + Send {
         async {}
@@ -192,7 +200,10 @@ pub async fn run(
             result = pass => result.unwrap_or_else(|_| Err(ReconcileError::Failed("the pass panicked".to_owned()))),
             () = async { cancel.cancelled().await; tokio::time::sleep(LAST_PASS_TIMEOUT).await } => break,
         };
-        let next = Instant::now() + retry.after(name, &result);
+        let delay = retry.after(name, &result);
+        let recheck = controller.recheck_after_failure().filter(|_| result.is_err());
+        let next =
+            Instant::now() + recheck.map_or(delay, |recheck| delay.min(recheck.max(MIN_RECHECK_DELAY)));
         tokio::select! {
             biased;
             () = cancel.cancelled() => break,
@@ -264,6 +275,7 @@ mod tests {
     struct Scripted {
         passes: mpsc::UnboundedSender<Instant>,
         result: fn(usize) -> Result<Action, ReconcileError>,
+        recheck_after_failure: Option<Duration>,
         count: usize,
     }
 
@@ -276,6 +288,9 @@ mod tests {
             self.count += 1;
             (self.result)(self.count)
         }
+        fn recheck_after_failure(&self) -> Option<Duration> {
+            self.recheck_after_failure
+        }
     }
 
     struct Running {
@@ -286,9 +301,17 @@ mod tests {
     }
 
     fn start(result: fn(usize) -> Result<Action, ReconcileError>, leadership: Leadership) -> Running {
+        start_with(result, None, leadership)
+    }
+
+    fn start_with(
+        result: fn(usize) -> Result<Action, ReconcileError>,
+        recheck_after_failure: Option<Duration>,
+        leadership: Leadership,
+    ) -> Running {
         let (sender, passes) = mpsc::unbounded_channel();
         let (trigger, cancel) = (Trigger::new(), CancellationToken::new());
-        let controller = Scripted { passes: sender, result, count: 0 };
+        let controller = Scripted { passes: sender, result, recheck_after_failure, count: 0 };
         let task = tokio::spawn(run(controller, trigger.clone(), async {}, leadership, cancel.clone()));
         Running { passes, trigger, cancel, task }
     }
@@ -331,6 +354,23 @@ mod tests {
             let longest = gaps.iter().max().unwrap();
             // The timer has a resolution of one millisecond.
             assert!(*longest <= three_minutes + Duration::from_millis(2), "{longest:?}");
+            running.cancel.cancel();
+            running.task.await.unwrap();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failed_pass_does_not_delay_a_recheck() {
+        let hour = Duration::from_secs(3600);
+        for (recheck, longest) in [(Duration::from_secs(30), Duration::from_secs(30)), (hour, RESYNC)] {
+            let mut running = start_with(
+                |_| Err(ReconcileError::Failed("no".into())),
+                Some(recheck),
+                Leadership::fixed(true),
+            );
+            let gaps = gaps(&mut running, 20).await;
+            assert!(gaps[0] < Duration::from_millis(10), "a retry does not wait for it: {gaps:?}");
+            assert!(gaps.last().unwrap().abs_diff(longest) < Duration::from_millis(3), "{gaps:?}");
             running.cancel.cancel();
             running.task.await.unwrap();
         }

@@ -98,8 +98,14 @@ async fn the_clusters_signer_signs_certificates_that_the_api_server_accepts() ->
                 {"server": "https://api.example.com", "certificateAuthorityData": "Y2E="},
         })
     );
-    let types: Vec<_> = install.strategies().await?.into_iter().map(|entry| entry.type_).collect();
-    assert_eq!(types, [StrategyType::KubeClusterSigningCertificate, TYPE, StrategyType::ImpersonationProxy]);
+    // Each strategy is written by its own controller.
+    let wanted = [StrategyType::KubeClusterSigningCertificate, TYPE, StrategyType::ImpersonationProxy];
+    wait::until_ok(PATIENCE, "all strategies in their order", async || {
+        let types: Vec<_> = install.strategies().await?.into_iter().map(|entry| entry.type_).collect();
+        anyhow::ensure!(types == wanted, "{types:?}");
+        Ok(())
+    })
+    .await?;
     // A changed URL is published at once.
     discovery_url.set(Some("https://new.example.com".to_owned()));
     let published = |entry: &CredentialIssuerStrategy| {

@@ -1,5 +1,5 @@
 //! Help texts in the layout of cobra: description, usage lines, examples, commands or flags in
-//! aligned columns. Other than cobra's, they are wrapped, and flags are in groups.
+//! aligned columns. Unlike cobra's, the texts are wrapped, and flags are in groups.
 
 mod groups;
 mod wrap;

@@ -236,9 +236,13 @@ pub const DEFAULT_NAME_SUFFIX: &str = "-pinniped";
 pub static HELP_FLAG: FlagSpec = FlagSpec::switch("help", "").letter('h');
 
 /// The flag of every command for the use of colors.
-pub static COLOR_FLAG: FlagSpec =
-    FlagSpec::new("color", Kind::Color, "Use of colors: 'auto' (on a terminal), 'always' or 'never'")
-        .or_text("auto");
+pub static COLOR_FLAG: FlagSpec = FlagSpec::new(
+    "color",
+    Kind::Color,
+    "Use of colors: 'auto' (on a terminal), 'always' (also selects the \
+         output for a terminal) or 'never'",
+)
+.or_text("auto");
 
 /// The flag of the program itself that prints its version.
 pub const VERSION_FLAG: &str = "version";

@@ -116,8 +116,8 @@ fn problems_are_printed_with_remedies_and_exit_with_one() {
         ),
         "{run:?}"
     );
-    // Both strategies, and no Service although the proxy should run. That no strategy works
-    // follows.
+    // Both strategies fail, and there is no Service although the proxy should run. The finding that
+    // no strategy works is a consequence.
     assert!(
         run.stdout.contains(
             "problem  no strategy works, so users cannot log in\n         (a consequence of: strategy KubeCluster"

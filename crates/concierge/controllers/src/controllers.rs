@@ -24,7 +24,7 @@ use pinniped_concierge_api::authentication::{JwtAuthenticator, WebhookAuthentica
 use pinniped_concierge_api::config::CredentialIssuer;
 use pinniped_concierge_api::names::{CA_AGGREGATION, CA_IMPERSONATION_SIGNER};
 use pinniped_concierge_authentication::registry::Registry;
-use pinniped_concierge_domain::admission::{AdmissionObject, AdmissionPlugin};
+use pinniped_concierge_domain::admission_report::{AdmissionObject, AdmissionPlugin};
 use pinniped_concierge_domain::renewal::{SIGNER_LIFETIME, SIGNER_OVERLAP};
 use pinniped_http_client::proxy_environment::ProxyEnvironment;
 use pinniped_kube_types::partial::Pod;
@@ -36,7 +36,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
-use crate::admission::{AdmissionReportController, PluginObjects};
+use crate::admission_report::{AdmissionReportController, PluginObjects};
 use crate::api_certs::{
     ApiServiceUpdater, CA_CERTIFICATE, CertsExpirer, CertsManager, CertsObserver, Material, SecretRef,
     TLS_CERTIFICATE_CHAIN,
@@ -197,7 +197,7 @@ impl Controllers {
             params.service_account_tokens,
             params.address,
         );
-        let admission = spawner.admission(&mut caches, issuers.clone(), &params.admission_plugins);
+        let admission = spawner.admission_report(&mut caches, issuers.clone(), &params.admission_plugins);
         spawner.authenticators(&mut caches, params.registry, params.proxies, params.ciphers);
         let impersonator = spawner.impersonator(&mut caches, issuers, params.impersonator);
 
@@ -530,7 +530,7 @@ impl Spawner {
     }
 
     /// Starts the report of admission objects, and returns its watches.
-    fn admission(
+    fn admission_report(
         &mut self,
         caches: &mut Caches,
         issuers: CredentialIssuers,

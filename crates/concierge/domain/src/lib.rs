@@ -16,7 +16,7 @@
 
 #![forbid(unsafe_code)]
 
-pub mod admission;
+pub mod admission_report;
 pub mod authenticator_status;
 pub mod credential_issuer;
 pub mod endpoint;

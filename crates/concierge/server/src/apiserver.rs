@@ -9,8 +9,8 @@
 //! permits of logins fairly between authenticators.
 //!
 //! Admission is not implemented: a cluster's admission webhooks and policies do not apply to these
-//! objects. A controller reports those that match (`admission.rs` of the controllers). Only OpenAPI
-//! documents are compressed; they are static, so this is done at start.
+//! objects. A controller reports those that match (`admission_report.rs` of the controllers). Only
+//! OpenAPI documents are compressed; they are static, so this is done at start.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -431,7 +431,7 @@ impl ApiHandler {
             component: "apiserver",
             started: self.started,
             now: request.now,
-            version: env!("CARGO_PKG_VERSION"),
+            version: pinniped_version::VERSION.trim_start_matches('v'),
             // An API server lists the paths before it adds this one.
             paths: &self.paths().into_iter().filter(|path| path != "/statusz").collect::<Vec<_>>(),
         };

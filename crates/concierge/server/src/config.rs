@@ -5,8 +5,9 @@
 //! an explicit `null` means "not set". Values are validated in upstream's order with upstream's
 //! texts.
 //!
-//! `keys.rs` has the table of all keys. `reload.rs` reads the file again while the program runs.
-//! `changes.rs` decides which changes take effect at once.
+//! `keys.rs` has the table of all keys, with the type of each value and when a change takes effect.
+//! `changes.rs` compares two configurations. `reload.rs` reads the file again while the program
+//! runs.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -1,5 +1,5 @@
 //! The version of this build. All programs report this one: the command line, the user agents of
-//! all requests, and the `/version` endpoint of API servers.
+//! all requests, and the pages `/version` and `/statusz` of API servers.
 //!
 //! A release sets `PINNIPED_GIT_VERSION` and the other variables when it compiles. Other builds
 //! have the version of the Cargo workspace.

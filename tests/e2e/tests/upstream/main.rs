@@ -1,5 +1,5 @@
 //! The product's programs with upstream's manifests, unchanged: RBAC, CRDs, configuration, probes
-//! and replicas.
+//! and replicas; and the switch from upstream's Concierge in place and back (`switch.rs`).
 //!
 //! This is a separate executable, because the manifests use the same names as ours and a process
 //! has only one world.

@@ -15,7 +15,7 @@ const HELM: &str = "PINNIPED_HELM";
 const CHART: &str = "deploy/chart";
 /// The values from which the manifests are rendered.
 const MANIFESTS: &str = "ci/manifests-values.yaml";
-/// Tells Helm that the cluster has the definition of the CredentialIssuer.
+/// Flag with which Helm assumes that the cluster has the definition of the CredentialIssuer.
 const DEFINED: &str = "--api-versions=config.concierge.pinniped.dev/v1alpha1/CredentialIssuer";
 const CREDENTIAL_ISSUER: &str = "CredentialIssuer pinniped-concierge-config";
 const CONFIGURATION: &str = "ConfigMap pinniped-concierge/pinniped-concierge-config";

@@ -131,8 +131,8 @@ fn run_one(job: Job, environment: &[(&str, PathBuf)], logs: &Path) -> anyhow::Re
 }
 
 /// Waits until a process exits. If its log does not grow for `longest_silence`, terminates the
-/// process and says so in the log. What the process started ends with it, because its guardian sees
-/// the end.
+/// process and logs the reason. The process's children terminate, too, because its guardian notices
+/// that it has exited.
 fn wait(mut child: Child, log: &Path, longest_silence: Duration) -> anyhow::Result<ExitStatus> {
     let pid = rustix::process::Pid::from_child(&child);
     let (sender, status) = mpsc::channel();

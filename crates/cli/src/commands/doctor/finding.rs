@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-/// The checks, in the order of a request: from the kubeconfig to the user that the cluster sees.
+/// The checks, in the order in which they run: the client, the installation, the login, and the
+/// user that the cluster authenticates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Check {

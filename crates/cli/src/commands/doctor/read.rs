@@ -66,7 +66,8 @@ impl IssuerError {
             Self::Unknown(_) => {
                 "install the Concierge, or name its API groups with --concierge-api-group-suffix"
             }
-            Self::Hidden(_) | Self::Request(_) => "follow the message",
+            Self::Hidden(_) => "ask an administrator for the permission",
+            Self::Request(_) => "check whether the API server is reachable",
         }
     }
 }

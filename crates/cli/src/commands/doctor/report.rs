@@ -108,7 +108,7 @@ impl Relations {
     fn root_cause(self, check: Check, problems: &[(Check, &str)]) -> Option<String> {
         let mut root = None;
         let mut here = check;
-        // A cause precedes its consequence in the order of checks or is more specific, so that this
+        // No check is a cause of itself, directly or through others (a test checks this), so this
         // ends; the limit makes it certain.
         for _ in 0..problems.len() {
             let causes = self.causes(here).iter();

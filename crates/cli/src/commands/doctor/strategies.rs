@@ -4,6 +4,7 @@
 use pinniped_concierge_api::config::{
     CredentialIssuerStrategy, StrategyReason, StrategyStatus, StrategyType,
 };
+use pinniped_concierge_domain::admission_report::ADMISSION_APPLIED;
 use pinniped_concierge_domain::credential_issuer::conditions;
 use pinniped_concierge_domain::strategy::certificate_signing_requests::mode::Mode;
 use pinniped_kube_types::condition::{Condition, TYPE_READY};
@@ -148,7 +149,10 @@ const REMEDIES: [(&str, &str); 26] = [
         "could not load CredentialIssuer spec.certificateSigningRequests",
         "set spec.certificateSigningRequests.mode to auto, enabled or disabled",
     ),
-    ("set discovery.url in the Concierge's configuration", "follow the message, and restart the Concierge"),
+    (
+        "set discovery.url in the Concierge's configuration",
+        "follow the message; the Concierge reads the new address without a restart, within about two minutes",
+    ),
     (
         "certificate delegation not permitted",
         "the owner of the Secret has to permit it with a TLSCertificateDelegation in the Secret's namespace",
@@ -252,10 +256,16 @@ fn issuer_conditions(observed: &Observed) -> Vec<Finding> {
 }
 
 fn condition_remedy(observed: &Observed, type_: &str) -> String {
-    if type_ == conditions::SERVING_CERTIFICATE_VALID {
-        "issue a certificate that clients can use; they refuse this one".to_owned()
-    } else {
-        format!("see the Concierge's log: {}", logs(observed))
+    match type_ {
+        conditions::SERVING_CERTIFICATE_VALID => {
+            "issue a certificate that clients can use; they refuse this one".to_owned()
+        }
+        ADMISSION_APPLIED => {
+            "exclude the Concierge's API groups from the rules of these objects, or list the \
+                              plug-in in aggregatedAPIServerDisableAdmissionPlugins"
+                .to_owned()
+        }
+        _ => format!("see the Concierge's log: {}", logs(observed)),
     }
 }
 

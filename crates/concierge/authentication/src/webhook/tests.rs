@@ -64,13 +64,13 @@ impl Webhook {
         Self::start_with(setup, rustls::ServerConfig::builder(), script).await
     }
 
-    /// Starts a webhook whose responses depend on the bodies of the requests.
-    async fn start_answering(
+    /// Starts a webhook that computes each response from the body of the request.
+    async fn start_with_responses(
         setup: Setup,
-        answer: impl Fn(&str) -> Response<Full<Bytes>> + Send + Sync + 'static,
+        respond: impl Fn(&str) -> Response<Full<Bytes>> + Send + Sync + 'static,
     ) -> Self {
         pinniped_pki::install_crypto_provider();
-        Self::run(setup, rustls::ServerConfig::builder(), Arc::new(move |_, body: &str| answer(body))).await
+        Self::run(setup, rustls::ServerConfig::builder(), Arc::new(move |_, body: &str| respond(body))).await
     }
 
     async fn start_with(
@@ -292,7 +292,7 @@ async fn a_webhook_that_speaks_only_v1_is_found_with_the_first_login() {
 #[tokio::test]
 async fn a_webhook_that_speaks_only_v1beta1_receives_what_upstream_sends() {
     // Like the local-user-authenticator, which refuses v1, and tokens that are not well-formed.
-    let webhook = Webhook::start_answering(USUAL, |body| {
+    let webhook = Webhook::start_with_responses(USUAL, |body| {
         if !body.contains(r#""apiVersion":"authentication.k8s.io/v1beta1""#) || body.contains("malformed") {
             return response(400, "");
         }
@@ -342,7 +342,7 @@ async fn other_failures_do_not_cause_a_second_review() {
     failing.client().authenticate(&Token::new("x")).await.unwrap_err();
     assert_eq!(versions(&failing), ["v1beta1"; 5]);
     // A webhook whose responses never have the version of the request.
-    let crossed = Webhook::start_answering(USUAL, |body| {
+    let crossed = Webhook::start_with_responses(USUAL, |body| {
         let is_v1 = body.contains(r#""apiVersion":"authentication.k8s.io/v1""#);
         response(200, if is_v1 { YES } else { YES_V1 })
     })

@@ -32,7 +32,7 @@ use pinniped_concierge_controllers::impersonator::{ConfigMetrics, ImpersonatorPa
 use pinniped_concierge_controllers::kube_cert_agent::CertAgentParams;
 use pinniped_concierge_controllers::kube_cert_agent::exec::{AgentExec, ApiServerExec};
 use pinniped_concierge_controllers::service_account_tokens::{Account, Switch, TokensParams};
-use pinniped_concierge_domain::admission::AdmissionPlugin;
+use pinniped_concierge_domain::admission_report::AdmissionPlugin;
 use pinniped_concierge_domain::renewal::GENERATED_LIFETIME;
 use pinniped_concierge_domain::strategy::certificate_signing_requests::request::Maker;
 use pinniped_concierge_domain::strategy::kube_cert_agent::Settings;

@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
 
-mod admission;
+mod admission_report;
 mod api_certs;
 mod cert_agent;
 mod certificate_signing_requests;

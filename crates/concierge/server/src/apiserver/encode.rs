@@ -1,7 +1,7 @@
 //! Encoder of responses: JSON or YAML, as complete objects, tables, or only their metadata.
 //!
-//! The kinds of this server have no protobuf format. In protobuf are errors, discovery documents,
-//! and the metadata of objects.
+//! The kinds of this server have no protobuf format. Errors, discovery documents and the metadata
+//! of objects are available in protobuf.
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, ETAG, IF_NONE_MATCH};

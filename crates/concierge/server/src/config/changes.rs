@@ -126,7 +126,8 @@ mod tests {
                 None => Changes { at_once: vec![], next_start: vec![key] },
             };
             assert_eq!(changed, wanted, "{line}");
-            // What took effect is no change any more; the rest is one until the next start.
+            // Keys that took effect are not reported again. The other keys are reported until the
+            // next start.
             let running = old.with_changes_at_once(&new);
             assert_eq!(changes(&running, &new), Changes { at_once: vec![], ..wanted }, "{line}");
             assert_eq!(changes(&new, &new), Changes::default(), "{line}");

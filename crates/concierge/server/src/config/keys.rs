@@ -152,7 +152,7 @@ pub(super) fn check_types(document: &Value) -> Result<(), ConfigError> {
     result
 }
 
-/// A key of the file that has no meaning.
+/// An unknown key of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownKey {
     /// The keys from the top of the file, with dots between them.
@@ -216,6 +216,8 @@ const ELSEWHERE: f64 = 0.95;
 /// The length in bytes of the longest name for which a similar one is searched.
 const LONGEST_NAME: usize = 100;
 
+/// Returns the most similar key. The command line suggests by cobra's rule instead
+/// (`flags/parse.rs` of the CLI); here, longer names and names in other sections match as well.
 fn nearest(path: &str) -> Option<&'static str> {
     if path.len() > LONGEST_NAME {
         return None;

@@ -3,12 +3,12 @@
 //!
 //! ```text
 //! observe  the caches of the enabled plug-ins
-//! decide   the condition `AdmissionApplied`            (pinniped_concierge_domain::admission)
+//! decide   the condition `AdmissionApplied`            (pinniped_concierge_domain::admission_report)
 //! apply    a log line in every pod, the condition in the status
 //! ```
 
 use kube::runtime::reflector::Store;
-use pinniped_concierge_domain::admission::{
+use pinniped_concierge_domain::admission_report::{
     AdmissionObject, AdmissionPlugin, NOTHING_MATCHES, ObservedAdmission, condition,
 };
 use pinniped_concierge_domain::credential_issuer::conditions::{ConditionChange, ConditionReport};
@@ -82,8 +82,8 @@ impl AdmissionReportController {
         if condition.reason != NOTHING_MATCHES {
             tracing::warn!(
                 reason = condition.reason,
-                objects = message,
-                "admission policies and webhooks of the cluster are not applied to the aggregated API"
+                report = message,
+                "admission policies and webhooks may not be applied to the aggregated API"
             );
         } else if before.is_some() {
             tracing::info!("no admission policy or webhook matches the aggregated API any more");

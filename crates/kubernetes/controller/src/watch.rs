@@ -11,6 +11,7 @@ use std::hash::Hash;
 use std::time::Duration;
 
 use futures::StreamExt;
+use futures::stream::BoxStream;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher::{self, Event};
@@ -32,12 +33,14 @@ where
     K: Resource + Clone + 'static,
     K::DynamicType: Eq + Hash + Clone,
 {
-    api: Api<K>,
+    /// The same objects in different versions, of which the first one that is served is watched.
+    apis: Vec<Api<K>>,
     config: watcher::Config,
     what: String,
     dynamic_type: K::DynamicType,
     writer: Writer<K>,
     subscriptions: Vec<Subscription<K>>,
+    problem_triggers: Vec<Trigger>,
     problem: tokio::sync::watch::Sender<Option<ProblemState>>,
     filled: tokio::sync::watch::Sender<bool>,
     responded: tokio::sync::watch::Sender<bool>,
@@ -83,10 +86,13 @@ where
 }
 
 /// The content of [`Problem`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct ProblemState {
     message: String,
     is_unserved: bool,
+    is_forbidden: bool,
+    /// Whether the cache has the objects of an earlier list.
+    was_filled: bool,
 }
 
 /// The reason why a cache cannot currently be filled, if there is one.
@@ -102,6 +108,16 @@ impl Problem {
     /// Returns whether the API server does not serve the resource, so that no object can exist.
     pub fn is_unserved(&self) -> bool {
         self.0.borrow().as_ref().is_some_and(|problem| problem.is_unserved)
+    }
+
+    /// Returns the message if objects may exist that the cache does not have, and a retry alone does
+    /// not resolve it: no list was read yet, or the API server forbids to read. A watch that is
+    /// interrupted is none, as in client-go's informers.
+    pub fn incomplete(&self) -> Option<String> {
+        let problem = self.0.borrow();
+        let problem = problem.as_ref().filter(|problem| !problem.is_unserved);
+        let problem = problem.filter(|problem| problem.is_forbidden || !problem.was_filled);
+        problem.map(|problem| problem.message.clone())
     }
 
     /// Waits until there is a problem.
@@ -128,17 +144,29 @@ where
         let writer = Writer::new(dynamic_type.clone());
         let problem = tokio::sync::watch::Sender::default();
         Self {
-            api,
+            apis: vec![api],
             config,
             what: what.into(),
             dynamic_type,
             writer,
             subscriptions: Vec::new(),
+            problem_triggers: Vec::new(),
             problem,
             filled: Default::default(),
             responded: Default::default(),
             changed: Default::default(),
         }
+    }
+
+    /// Adds an API with the same objects in an older version, for API servers that do not serve the
+    /// other ones. The objects must be equal in all versions.
+    pub fn or_version(&mut self, api: Api<K>) {
+        self.apis.push(api);
+    }
+
+    /// Wakes `trigger` when the reason changes why the cache cannot be filled.
+    pub fn wake_on_problem(&mut self, trigger: &Trigger) {
+        self.problem_triggers.push(trigger.clone());
     }
 
     /// Returns the objects and a notification of their changes.
@@ -188,38 +216,73 @@ where
 
     /// Maintains the cache until `cancel`.
     pub async fn run(mut self, cancel: CancellationToken) {
-        let stream = watch(self.api.clone(), self.config.clone())
-            .modify(|object| {
-                // Managed fields are never read, and are often larger than the rest of the object.
-                object.managed_fields_mut().clear();
-            })
-            .default_backoff();
-        let mut stream = std::pin::pin!(stream);
+        // Each stream has the state of its own backoff, so that alternating between versions is as
+        // slow as retrying one.
+        let mut streams: Vec<_> = self.apis.iter().map(|api| self.stream(api)).collect();
+        let (mut current, mut unserved) = (0, 0);
         let mut log = WatchLog::default();
         loop {
             let event = tokio::select! {
                 biased;
                 () = cancel.cancelled() => return,
-                event = stream.next() => event,
+                event = streams[current].next() => event,
             };
             match event {
                 Some(Ok(event)) => {
                     // The event for the start of a list is emitted before the request is sent.
-                    if !matches!(event, Event::Init) && log.recovered(&self.what, &event) {
-                        self.problem.send_replace(None);
+                    if !matches!(event, Event::Init) {
+                        unserved = 0;
+                        if log.recovered(&self.what, &event) {
+                            self.problem.send_replace(None);
+                        }
                     }
                     self.apply(&event);
                 }
                 Some(Err(error)) => {
-                    let text = log.report(&self.what, &error);
-                    if is_refusal(&error) {
-                        self.responded.send_replace(true);
+                    if is_unserved(&error) {
+                        unserved += 1;
+                        current = (current + 1) % streams.len();
+                        if unserved < streams.len() {
+                            continue;
+                        }
+                    } else {
+                        unserved = 0;
                     }
-                    let is_unserved = is_unserved(&error);
-                    self.problem.send_replace(Some(ProblemState { message: text, is_unserved }));
+                    self.report(&mut log, &error);
                 }
                 None => return,
             }
+        }
+    }
+
+    fn stream(&self, api: &Api<K>) -> BoxStream<'static, watcher::Result<Event<K>>> {
+        watch(api.clone(), self.config.clone())
+            .modify(|object| {
+                // Managed fields are never read, and are often larger than the rest of the object.
+                object.managed_fields_mut().clear();
+            })
+            .default_backoff()
+            .boxed()
+    }
+
+    fn report(&self, log: &mut WatchLog, error: &watcher::Error) {
+        let problem = ProblemState {
+            message: log.report(&self.what, error),
+            is_unserved: is_unserved(error),
+            is_forbidden: cause(error).is_some_and(is_forbidden),
+            was_filled: *self.filled.borrow(),
+        };
+        let changed = self.problem.send_if_modified(|current| {
+            let is_new = current.as_ref() != Some(&problem);
+            *current = Some(problem);
+            is_new
+        });
+        // After the problem, which readers look at when the API server has responded.
+        if is_refusal(error) {
+            self.responded.send_replace(true);
+        }
+        if changed {
+            self.problem_triggers.iter().for_each(Trigger::wake);
         }
     }
 
@@ -250,6 +313,16 @@ where
             }
         }
         self.changed.send_replace(());
+    }
+}
+
+/// Returns the error of the request that failed.
+fn cause(error: &watcher::Error) -> Option<&kube::Error> {
+    match error {
+        watcher::Error::InitialListFailed(cause)
+        | watcher::Error::WatchStartFailed(cause)
+        | watcher::Error::WatchFailed(cause) => Some(cause),
+        watcher::Error::WatchError(_) | watcher::Error::NoResourceVersion => None,
     }
 }
 
@@ -350,13 +423,8 @@ struct WatchLog {
 
 impl WatchLog {
     fn report(&mut self, what: &str, error: &watcher::Error) -> String {
-        let (verb, cause) = match error {
-            watcher::Error::InitialListFailed(cause) => ("list", Some(cause)),
-            watcher::Error::WatchStartFailed(cause) | watcher::Error::WatchFailed(cause) => {
-                ("watch", Some(cause))
-            }
-            watcher::Error::WatchError(_) | watcher::Error::NoResourceVersion => ("watch", None),
-        };
+        let verb = if matches!(error, watcher::Error::InitialListFailed(_)) { "list" } else { "watch" };
+        let cause = cause(error);
         let text = cause.map_or_else(|| error.to_string(), error_text);
         if cause.is_some_and(is_forbidden) {
             let named = if verb == "list" { &mut self.list_forbidden } else { &mut self.watch_forbidden };
@@ -416,6 +484,7 @@ where
 mod tests {
     use http::{Request, Response};
     use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
+    use kube::api::{ApiResource, DynamicObject};
     use kube::client::Body;
     use serde_json::json;
 
@@ -433,7 +502,8 @@ mod tests {
             }
             let body = match code {
                 200 => {
-                    json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []})
+                    json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"},
+                        "items": [{"metadata": {"name": "x", "namespace": "ns"}}]})
                 }
                 _ => {
                     json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": "no"})
@@ -478,6 +548,75 @@ mod tests {
         }));
         assert_eq!(watches.synced(Duration::from_secs(60)).await, Ok(()));
         watches.stop().await;
+    }
+
+    /// Runs a watch of ConfigMaps that may be served as Secrets instead, whose objects have the
+    /// same fields here, until `is_so` is true for the store and the problem.
+    async fn run_with_older_version(
+        code_of: fn(&str) -> u16,
+        is_so: impl Fn(&Store<DynamicObject>, &Problem) -> bool,
+    ) {
+        let versions = [ApiResource::erase::<ConfigMap>(&()), ApiResource::erase::<Secret>(&())];
+        let [new, old] = versions.clone().map(|resource| Api::all_with(client(code_of), &resource));
+        let [resource, _] = versions;
+        let mut watched = Watched::<DynamicObject>::new(new, resource, watcher::Config::default(), "maps");
+        watched.or_version(old);
+        let (store, problem, trigger) = (watched.store(), watched.problem(), Trigger::new());
+        watched.wake(&trigger, |_| true);
+        watched.wake_on_problem(&trigger);
+        let run = watched.run(CancellationToken::new());
+        let met = async {
+            while !is_so(&store, &problem) {
+                trigger.woken().await;
+            }
+        };
+        tokio::select! {
+            () = met => {}
+            () = run => panic!("the watch ended"),
+            () = tokio::time::sleep(Duration::from_secs(600)) => {
+                panic!("{:?} {:?}", store.state(), problem.current())
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_older_version_is_watched_if_the_newer_one_is_not_served() {
+        let is_filled = |store: &Store<DynamicObject>, problem: &Problem| {
+            store.state().len() == 1 && problem.current().is_none() && problem.incomplete().is_none()
+        };
+        run_with_older_version(|resource| if resource == "secrets" { 200 } else { 404 }, is_filled).await;
+        run_with_older_version(|resource| if resource == "secrets" { 404 } else { 200 }, is_filled).await;
+        run_with_older_version(|_| 404, |_, problem| problem.is_unserved() && problem.incomplete().is_none())
+            .await;
+        for code_of in
+            [(|resource| if resource == "secrets" { 403 } else { 404 }) as fn(&str) -> u16, |resource| {
+                if resource == "secrets" { 404 } else { 403 }
+            }]
+        {
+            run_with_older_version(code_of, |_, problem| {
+                !problem.is_unserved() && problem.incomplete().is_some()
+            })
+            .await;
+        }
+    }
+
+    #[test]
+    fn a_cache_is_incomplete_until_it_was_filled_and_while_reading_is_forbidden() {
+        for (is_unserved, is_forbidden, was_filled, is_incomplete) in [
+            (false, false, false, true),
+            (false, false, true, false),
+            (false, true, false, true),
+            (false, true, true, true),
+            (true, false, false, false),
+            (true, false, true, false),
+        ] {
+            let state = ProblemState { message: "no".to_owned(), is_unserved, is_forbidden, was_filled };
+            let (sender, receiver) = tokio::sync::watch::channel(Some(state.clone()));
+            let problem = Problem(receiver);
+            assert_eq!(problem.incomplete().is_some(), is_incomplete, "{state:?}");
+            sender.send_replace(None);
+            assert_eq!(problem.incomplete(), None);
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,22 +1,160 @@
 //! `admission-report-controller`: reports the admission objects of the cluster that match the
-//! aggregated API, and that this server does not apply.
+//! aggregated API, and that this server does not apply. If it is configured, requests that an
+//! object may match are refused.
 //!
 //! ```text
 //! observe  the caches of the enabled plug-ins
-//! decide   the condition `AdmissionApplied`            (pinniped_concierge_domain::admission_report)
-//! apply    a log line in every pod, the condition in the status
+//! decide   the condition `AdmissionApplied`, refusals  (pinniped_concierge_domain::admission_report)
+//! apply    a log line and the refusals in every pod, the condition in the status
 //! ```
 
-use kube::runtime::reflector::Store;
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use futures::future::BoxFuture;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use kube::api::ApiResource;
+use kube::core::{GroupVersionKind, NotUsed, Object};
+use kube::runtime::watcher;
+use kube::{Api, Resource, ResourceExt};
 use pinniped_concierge_domain::admission_report::{
-    AdmissionObject, AdmissionPlugin, NOTHING_MATCHES, ObservedAdmission, condition,
+    AdmissionDecision, AdmissionObject, AdmissionPlugin, NOTHING_MATCHES, ObservedAdmission, PolicySpec,
+    Refusals, UnappliedAdmission, decide,
 };
 use pinniped_concierge_domain::credential_issuer::conditions::{ConditionChange, ConditionReport};
-use pinniped_controller::runtime::{Action, Reconcile, ReconcileError};
-use pinniped_controller::watch::{Problem, Watched};
+use pinniped_controller::runtime::{Action, Reconcile, ReconcileError, Trigger};
+use pinniped_controller::watch::{Problem, Watched, Watches};
 use pinniped_kube_types::suffix::GroupSuffix;
+use serde::de::DeserializeOwned;
 
 use crate::credential_issuer::CredentialIssuers;
+
+const GROUP: &str = "admissionregistration.k8s.io";
+
+/// The versions in which API servers may serve policies, the preferred one first. The parts that
+/// are read are equal. Alpha versions are not observed: they need a feature gate.
+const POLICY_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
+
+/// A policy of either kind.
+type Policy = Object<PolicySpec, NotUsed>;
+
+/// The parameters of the report.
+pub struct AdmissionParams {
+    /// The plug-ins whose objects are reported if they match the aggregated API.
+    pub plugins: Vec<AdmissionPlugin>,
+    /// The handling of requests that an object may match.
+    pub handling: UnappliedAdmission,
+    /// Receives the refusals.
+    pub gate: AdmissionGate,
+}
+
+/// The current refusals, shared by all clones.
+#[derive(Clone, Debug)]
+pub struct AdmissionGate(Arc<ArcSwap<Refusals>>);
+
+impl AdmissionGate {
+    /// Creates a gate with the refusals before the first decision.
+    pub fn new(handling: UnappliedAdmission) -> Self {
+        Self(Arc::new(ArcSwap::from_pointee(Refusals::at_start(handling))))
+    }
+
+    /// Returns the current refusals.
+    pub fn refusals(&self) -> Arc<Refusals> {
+        self.0.load_full()
+    }
+
+    /// Changes the refusals.
+    pub fn set(&self, refusals: Refusals) {
+        if **self.0.load() != refusals {
+            self.0.store(Arc::new(refusals));
+        }
+    }
+}
+
+/// Starts a watch.
+pub(crate) type StartWatch = Box<dyn FnOnce(&mut Watches)>;
+
+/// The watch of the objects of one plug-in, before it starts.
+pub(crate) struct PluginWatch {
+    /// The objects.
+    pub(crate) objects: PluginObjects,
+    /// Ends when the API server has responded to the first list.
+    pub(crate) responded: BoxFuture<'static, ()>,
+    /// Starts the watch.
+    pub(crate) start: StartWatch,
+}
+
+impl PluginWatch {
+    /// Prepares a watch that wakes `trigger`.
+    pub(crate) fn new(client: &kube::Client, plugin: AdmissionPlugin, trigger: &Trigger) -> Self {
+        match plugin {
+            AdmissionPlugin::MutatingAdmissionPolicy => {
+                Self::policies(client, plugin, "mutatingadmissionpolicies", trigger)
+            }
+            AdmissionPlugin::MutatingAdmissionWebhook => {
+                Self::webhooks::<MutatingWebhookConfiguration>(client, plugin, trigger)
+            }
+            AdmissionPlugin::ValidatingAdmissionPolicy => {
+                Self::policies(client, plugin, "validatingadmissionpolicies", trigger)
+            }
+            AdmissionPlugin::ValidatingAdmissionWebhook => {
+                Self::webhooks::<ValidatingWebhookConfiguration>(client, plugin, trigger)
+            }
+        }
+    }
+
+    fn policies(client: &kube::Client, plugin: AdmissionPlugin, plural: &str, trigger: &Trigger) -> Self {
+        let [resource, older] = POLICY_VERSIONS.map(|version| {
+            let kind = GroupVersionKind::gvk(GROUP, version, plugin.kind());
+            ApiResource::from_gvk_with_plural(&kind, plural)
+        });
+        let api = Api::<Policy>::all_with(client.clone(), &resource);
+        let mut watched = Watched::new(api, resource, any(), format!("{plural}.{GROUP}"));
+        watched.or_version(Api::all_with(client.clone(), &older));
+        Self::of(watched, plugin, trigger, move |policy| {
+            AdmissionObject::policy(plugin, &policy.name_any(), &policy.spec)
+        })
+    }
+
+    fn webhooks<K>(client: &kube::Client, plugin: AdmissionPlugin, trigger: &Trigger) -> Self
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+        for<'a> AdmissionObject: From<&'a K>,
+    {
+        let api = Api::<K>::all(client.clone());
+        let watched = Watched::new(api, (), any(), format!("{}.{GROUP}", K::plural(&())));
+        Self::of(watched, plugin, trigger, |object| AdmissionObject::from(object))
+    }
+
+    fn of<K>(
+        mut watched: Watched<K>,
+        plugin: AdmissionPlugin,
+        trigger: &Trigger,
+        convert: impl Fn(&K) -> AdmissionObject + Send + Sync + 'static,
+    ) -> Self
+    where
+        K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+        K::DynamicType: Eq + Hash + Clone + Send + Sync,
+    {
+        watched.wake(trigger, |_| true);
+        watched.wake_on_problem(trigger);
+        let store = watched.store();
+        let objects = move || store.state().iter().map(|object| convert(object)).collect();
+        Self {
+            objects: PluginObjects { plugin, problem: watched.problem(), objects: Box::new(objects) },
+            responded: Box::pin(watched.responded()),
+            start: Box::new(move |watches| watches.start(watched)),
+        }
+    }
+}
+
+fn any() -> watcher::Config {
+    watcher::Config::default().any_semantic()
+}
 
 /// The objects of one plug-in.
 pub(crate) struct PluginObjects {
@@ -25,51 +163,38 @@ pub(crate) struct PluginObjects {
     objects: Box<dyn Fn() -> Vec<AdmissionObject> + Send + Sync>,
 }
 
-impl PluginObjects {
-    /// Returns the objects of a watch.
-    pub(crate) fn new<K>(plugin: AdmissionPlugin, watched: &Watched<K>) -> Self
-    where
-        K: kube::Resource<DynamicType = ()>
-            + Clone
-            + std::fmt::Debug
-            + serde::de::DeserializeOwned
-            + Send
-            + Sync
-            + 'static,
-        for<'a> AdmissionObject: From<&'a K>,
-    {
-        let store: Store<K> = watched.store();
-        let objects = move || store.state().iter().map(|object| AdmissionObject::from(&**object)).collect();
-        Self { plugin, problem: watched.problem(), objects: Box::new(objects) }
+fn observe(plugins: &[PluginObjects]) -> ObservedAdmission {
+    let mut observed = ObservedAdmission::default();
+    for PluginObjects { plugin, problem, objects } in plugins {
+        if problem.is_unserved() {
+            continue;
+        }
+        observed.unreadable.extend(problem.incomplete().map(|why| (*plugin, why)));
+        observed.objects.extend(objects());
     }
+    observed
 }
 
 /// The controller.
 pub(crate) struct AdmissionReportController {
     suffix: GroupSuffix,
     issuers: CredentialIssuers,
+    handling: UnappliedAdmission,
+    gate: AdmissionGate,
     plugins: Vec<PluginObjects>,
     /// The last condition, which is logged once.
     logged: Option<ConditionChange>,
 }
 
 impl AdmissionReportController {
-    pub(crate) fn new(suffix: GroupSuffix, issuers: CredentialIssuers, plugins: Vec<PluginObjects>) -> Self {
-        Self { suffix, issuers, plugins, logged: None }
-    }
-
-    fn observe(&self) -> ObservedAdmission {
-        let mut observed = ObservedAdmission::default();
-        for plugin in &self.plugins {
-            match plugin.problem.current() {
-                Some(problem) if !plugin.problem.is_unserved() => {
-                    observed.unreadable.push((plugin.plugin, problem));
-                }
-                _ => {}
-            }
-            observed.objects.extend((plugin.objects)());
-        }
-        observed
+    pub(crate) fn new(
+        suffix: GroupSuffix,
+        issuers: CredentialIssuers,
+        handling: UnappliedAdmission,
+        gate: AdmissionGate,
+        plugins: Vec<PluginObjects>,
+    ) -> Self {
+        Self { suffix, issuers, handling, gate, plugins, logged: None }
     }
 
     fn log(&mut self, change: &ConditionChange) {
@@ -97,11 +222,104 @@ impl Reconcile for AdmissionReportController {
     }
 
     async fn reconcile(&mut self) -> Result<Action, ReconcileError> {
-        let change = condition(&self.observe(), &self.suffix);
-        self.log(&change);
+        let AdmissionDecision { condition, refusals } =
+            decide(&observe(&self.plugins), &self.suffix, self.handling);
+        self.gate.set(refusals);
+        self.log(&condition);
         let Some(issuer) = self.issuers.get() else { return Ok(Action::done()) };
         let generation = issuer.metadata.generation;
-        self.issuers.report_conditions(ConditionReport { changes: vec![change], generation }).await?;
+        self.issuers.report_conditions(ConditionReport { changes: vec![condition], generation }).await?;
         Ok(Action::done())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Request, Response};
+    use kube::client::Body;
+    use pinniped_tasks::TaskMonitor;
+    use serde_json::json;
+
+    use super::*;
+
+    /// Returns a client of an API server that responds to lists with the status code for their
+    /// version. A list has one object, which matches everything.
+    fn client(code_of: impl Fn(&str) -> u16 + Clone + Send + 'static) -> kube::Client {
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let code_of = code_of.clone();
+            async move {
+                if request.uri().query().is_some_and(|query| query.contains("watch=true")) {
+                    std::future::pending::<()>().await;
+                }
+                let version = request.uri().path().strip_prefix("/apis/admissionregistration.k8s.io/");
+                let version = version.and_then(|rest| rest.split('/').next()).expect("a version");
+                let rule = json!({"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"],
+                    "resources": ["*/*"]});
+                let code = code_of(version);
+                let body = match code {
+                    200 => {
+                        json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": [
+                        {"metadata": {"name": version}, "webhooks": [{"name": "a.b.c", "rules": [rule],
+                            "clientConfig": {}, "sideEffects": "None", "admissionReviewVersions": ["v1"]}],
+                        "spec": {"matchConstraints": {"resourceRules": [rule]}}}]})
+                    }
+                    _ => json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
+                        "message": "no"}),
+                };
+                let response = Response::builder().status(code);
+                let response = response.body(Body::from(body.to_string().into_bytes()));
+                Ok::<_, std::io::Error>(response.expect("a response"))
+            }
+        });
+        kube::Client::new(service, "ns")
+    }
+
+    /// Returns the message of the condition, and whether logins are refused.
+    async fn decided(plugin: AdmissionPlugin, client: &kube::Client) -> (String, bool) {
+        let watch = PluginWatch::new(client, plugin, &Trigger::new());
+        let mut watches = Watches::new(&TaskMonitor::default());
+        (watch.start)(&mut watches);
+        watch.responded.await;
+        let observed = observe(&[watch.objects]);
+        let decision = decide(&observed, &GroupSuffix::default(), UnappliedAdmission::Refuse);
+        watches.stop().await;
+        let ConditionChange::Set(condition) = decision.condition else { panic!("it is always present") };
+        (condition.message, decision.refusals.of("tokencredentialrequests").is_some())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn objects_are_read_in_the_version_that_the_api_server_serves() {
+        use AdmissionPlugin::{
+            MutatingAdmissionPolicy, MutatingAdmissionWebhook, ValidatingAdmissionPolicy,
+            ValidatingAdmissionWebhook,
+        };
+        for plugin in AdmissionPlugin::ALL {
+            let beta = match plugin {
+                MutatingAdmissionPolicy | ValidatingAdmissionPolicy => Some("v1beta1"),
+                MutatingAdmissionWebhook | ValidatingAdmissionWebhook => None,
+            };
+            for (v1, v1beta1, named) in
+                [(200, 404, Some("v1")), (200, 200, Some("v1")), (404, 200, beta), (404, 404, None)]
+            {
+                let client = client(move |version| if version == "v1" { v1 } else { v1beta1 });
+                let (message, is_refused) = decided(plugin, &client).await;
+                assert_eq!(is_refused, named.is_some(), "{plugin:?} {v1} {v1beta1}: {message}");
+                if let Some(name) = named {
+                    let object = format!("{} \"{name}\"", plugin.kind());
+                    assert!(message.contains(&object), "{plugin:?} {v1} {v1beta1}: {message}");
+                }
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_are_refused_while_objects_cannot_be_read() {
+        for plugin in AdmissionPlugin::ALL {
+            let (message, is_refused) = decided(plugin, &client(|_| 403)).await;
+            assert!(
+                is_refused && message.starts_with(&format!("cannot read {}", plugin.kind())),
+                "{message}"
+            );
+        }
     }
 }

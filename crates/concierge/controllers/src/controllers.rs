@@ -6,15 +6,10 @@
 //! the Lease is released, and the next leader need not wait for open streams.
 
 use std::collections::BTreeMap;
-use std::fmt::Debug;
 use std::future::Future;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use k8s_openapi::api::admissionregistration::v1::{
-    MutatingAdmissionPolicy, MutatingWebhookConfiguration, ValidatingAdmissionPolicy,
-    ValidatingWebhookConfiguration,
-};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::DynamicObject;
@@ -24,7 +19,6 @@ use pinniped_concierge_api::authentication::{JwtAuthenticator, WebhookAuthentica
 use pinniped_concierge_api::config::CredentialIssuer;
 use pinniped_concierge_api::names::{CA_AGGREGATION, CA_IMPERSONATION_SIGNER};
 use pinniped_concierge_authentication::registry::Registry;
-use pinniped_concierge_domain::admission_report::{AdmissionObject, AdmissionPlugin};
 use pinniped_concierge_domain::renewal::{SIGNER_LIFETIME, SIGNER_OVERLAP};
 use pinniped_http_client::proxy_environment::ProxyEnvironment;
 use pinniped_kube_types::partial::Pod;
@@ -32,11 +26,10 @@ use pinniped_kube_types::suffix::GroupSuffix;
 use pinniped_pki::CertificateStore;
 use pinniped_pki::tls::CipherRestriction;
 use pinniped_tasks::{TaskGroup, TaskMonitor};
-use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
-use crate::admission_report::{AdmissionReportController, PluginObjects};
+use crate::admission_report::{AdmissionParams, AdmissionReportController, PluginWatch, StartWatch};
 use crate::api_certs::{
     ApiServiceUpdater, CA_CERTIFICATE, CertsExpirer, CertsManager, CertsObserver, Material, SecretRef,
     TLS_CERTIFICATE_CHAIN,
@@ -97,8 +90,8 @@ pub struct ControllersParams {
     pub certificate_signing_requests: CertificateSigningRequestParams,
     /// Parameters of service account tokens.
     pub service_account_tokens: TokensParams,
-    /// The admission plug-ins whose objects are reported if they match the aggregated API.
-    pub admission_plugins: Vec<AdmissionPlugin>,
+    /// Parameters of the report of admission objects.
+    pub admission: AdmissionParams,
     /// The registry of ready authenticators.
     pub registry: Registry,
     /// The proxies between this pod and webhooks or issuers.
@@ -197,7 +190,7 @@ impl Controllers {
             params.service_account_tokens,
             params.address,
         );
-        let admission = spawner.admission_report(&mut caches, issuers.clone(), &params.admission_plugins);
+        let admission = spawner.admission_report(&mut caches, issuers.clone(), params.admission);
         spawner.authenticators(&mut caches, params.registry, params.proxies, params.ciphers);
         let impersonator = spawner.impersonator(&mut caches, issuers, params.impersonator);
 
@@ -346,9 +339,6 @@ impl Caches {
 fn api_service_name(suffix: &GroupSuffix, group: &str) -> String {
     format!("v1alpha1.{}", suffix.replace(&format!("{group}.concierge.pinniped.dev")))
 }
-
-/// Starts a watch.
-type StartWatch = Box<dyn FnOnce(&mut Watches)>;
 
 /// Starts controllers, each with its triggers and the caches to wait for.
 struct Spawner {
@@ -534,56 +524,29 @@ impl Spawner {
         &mut self,
         caches: &mut Caches,
         issuers: CredentialIssuers,
-        plugins: &[AdmissionPlugin],
+        params: AdmissionParams,
     ) -> Vec<StartWatch> {
         let trigger = Trigger::new();
         caches.issuers.wake(&trigger, |_| true);
-        let mut objects = Vec::new();
-        let mut starts = Vec::new();
-        let mut responses: Vec<BoxFuture<'static, ()>> = vec![Box::pin(caches.issuers.ready())];
-        for plugin in plugins {
-            let (of, response, start) = match plugin {
-                AdmissionPlugin::MutatingAdmissionPolicy => {
-                    self.admission_objects::<MutatingAdmissionPolicy>(*plugin, &trigger)
-                }
-                AdmissionPlugin::MutatingAdmissionWebhook => {
-                    self.admission_objects::<MutatingWebhookConfiguration>(*plugin, &trigger)
-                }
-                AdmissionPlugin::ValidatingAdmissionPolicy => {
-                    self.admission_objects::<ValidatingAdmissionPolicy>(*plugin, &trigger)
-                }
-                AdmissionPlugin::ValidatingAdmissionWebhook => {
-                    self.admission_objects::<ValidatingWebhookConfiguration>(*plugin, &trigger)
-                }
-            };
-            objects.push(of);
-            responses.push(response);
-            starts.push(start);
+        let (mut objects, mut starts) = (Vec::new(), Vec::new());
+        let mut responses: Vec<BoxFuture<'static, ()>> = vec![Box::pin(caches.issuers.responded())];
+        for plugin in params.plugins {
+            let watch = PluginWatch::new(&self.context.client, plugin, &trigger);
+            objects.push(watch.objects);
+            responses.push(watch.responded);
+            starts.push(watch.start);
         }
-        let controller = AdmissionReportController::new(self.context.suffix.clone(), issuers, objects);
+        let controller = AdmissionReportController::new(
+            self.context.suffix.clone(),
+            issuers,
+            params.handling,
+            params.gate,
+            objects,
+        );
         self.start(controller, trigger, async move {
             futures::future::join_all(responses).await;
         });
         starts
-    }
-
-    /// Prepares the watch of the objects of one plug-in.
-    fn admission_objects<K>(
-        &self,
-        plugin: AdmissionPlugin,
-        trigger: &Trigger,
-    ) -> (PluginObjects, BoxFuture<'static, ()>, StartWatch)
-    where
-        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
-        for<'a> AdmissionObject: From<&'a K>,
-    {
-        let api = Api::<K>::all(self.context.client.clone());
-        let what = format!("{}.admissionregistration.k8s.io", K::plural(&()));
-        let mut watched = Watched::new(api, (), watcher::Config::default().any_semantic(), what);
-        watched.wake(trigger, |_| true);
-        let objects = PluginObjects::new(plugin, &watched);
-        let response = Box::pin(watched.responded());
-        (objects, response, Box::new(move |watches: &mut Watches| watches.start(watched)))
     }
 
     fn authenticators(

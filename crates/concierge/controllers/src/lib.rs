@@ -13,7 +13,7 @@
 
 #![forbid(unsafe_code)]
 
-mod admission_report;
+pub mod admission_report;
 pub mod api_certs;
 pub mod api_server_address;
 pub mod authenticators;

@@ -1,19 +1,22 @@
-//! Decides which admission objects of the cluster match the aggregated API, and the condition that
-//! reports them.
+//! Decides which admission objects of the cluster match the aggregated API, the condition that
+//! reports them, and the requests that are refused because of them.
 //!
 //! API servers do not run admission for aggregated APIs: the server of the API has to. This one
-//! does not apply the objects, so it reports each object that may match. Selectors, match
-//! conditions and bindings are not evaluated: an object with any of them may match.
+//! does not apply the objects, so it reports each object that may match, and can refuse to create
+//! the resources that it may match. Selectors, match conditions and bindings are not evaluated: an
+//! object with any of them may match.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::admissionregistration::v1::{
-    MatchResources, MutatingAdmissionPolicy, MutatingWebhookConfiguration, NamedRuleWithOperations,
-    RuleWithOperations, ValidatingAdmissionPolicy, ValidatingWebhookConfiguration,
+    MatchResources, MutatingWebhookConfiguration, NamedRuleWithOperations, RuleWithOperations,
+    ValidatingWebhookConfiguration,
 };
-use pinniped_kube_types::condition::DesiredCondition;
+use pinniped_concierge_api::names::{GROUP_IDENTITY, GROUP_LOGIN, VERSION};
+use pinniped_kube_types::condition::{self, DesiredCondition};
 use pinniped_kube_types::suffix::GroupSuffix;
 use pinniped_kube_types::text::truncated;
+use serde::Deserialize;
 
 use crate::credential_issuer::conditions::{ConditionChange, MAX_MESSAGE_LENGTH};
 
@@ -25,15 +28,45 @@ pub const NOTHING_MATCHES: &str = "NothingMatches";
 pub const NOT_APPLIED: &str = "NotApplied";
 /// Reason of the condition if no object is known to match, but not all can be read.
 pub const NOT_READ: &str = "NotRead";
+/// Reason of the condition if requests are refused, because an object matches or because not all
+/// can be read.
+pub const REFUSED: &str = "Refused";
 
-/// The version of both aggregated APIs.
-const VERSION: &str = "v1alpha1";
+/// Maximum length in bytes of the list of objects in the message of a refusal. Clients that are not
+/// authenticated receive it.
+const MAX_REFUSAL_LENGTH: usize = 1024;
 
 /// The resources of the aggregated API, with the group before the suffix is applied.
-const RESOURCES: [(&str, &str); 2] = [
-    ("login.concierge.pinniped.dev", "tokencredentialrequests"),
-    ("identity.concierge.pinniped.dev", "whoamirequests"),
-];
+const RESOURCES: [(&str, &str); 2] =
+    [(GROUP_LOGIN, "tokencredentialrequests"), (GROUP_IDENTITY, "whoamirequests")];
+
+/// The handling of requests that an object may match which is not applied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UnappliedAdmission {
+    /// The objects are reported, and the requests are served.
+    #[default]
+    Report,
+    /// The objects are reported, and the requests are refused.
+    Refuse,
+}
+
+impl UnappliedAdmission {
+    /// Both kinds of handling.
+    pub const ALL: [Self; 2] = [Self::Report, Self::Refuse];
+
+    /// Returns the name, as in `aggregatedAPIServerUnappliedAdmission`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Report => "report",
+            Self::Refuse => "refuse",
+        }
+    }
+
+    /// Returns the handling with this name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|handling| handling.name() == name)
+    }
+}
 
 /// An admission plug-in of an API server that reads objects of the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -144,15 +177,26 @@ pub struct AdmissionObject {
     excluded: Vec<Rule>,
 }
 
+/// The part of an admission policy's specification that decides which requests it matches. It is
+/// the same for both kinds of policies in the versions `v1` and `v1beta1`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct PolicySpec {
+    /// The resources that the policy matches.
+    pub match_constraints: Option<MatchResources>,
+}
+
 impl AdmissionObject {
-    fn policy(plugin: AdmissionPlugin, name: Option<&String>, constraints: Option<&MatchResources>) -> Self {
+    /// Returns the policy `name` of a plug-in for policies.
+    pub fn policy(plugin: AdmissionPlugin, name: &str, spec: &PolicySpec) -> Self {
+        let constraints = spec.match_constraints.as_ref();
         let rules = |rules: Option<&Vec<NamedRuleWithOperations>>| -> Vec<Rule> {
             rules.into_iter().flatten().map(Rule::from).collect()
         };
         let included = rules(constraints.and_then(|constraints| constraints.resource_rules.as_ref()));
         Self {
             plugin,
-            name: name.cloned().unwrap_or_default(),
+            name: name.to_owned(),
             included: Some(included).filter(|rules| !rules.is_empty()),
             excluded: rules(constraints.and_then(|constraints| constraints.exclude_resource_rules.as_ref())),
         }
@@ -180,22 +224,6 @@ impl AdmissionObject {
     }
 }
 
-impl From<&ValidatingAdmissionPolicy> for AdmissionObject {
-    fn from(object: &ValidatingAdmissionPolicy) -> Self {
-        let constraints = object.spec.as_ref().and_then(|spec| spec.match_constraints.as_ref());
-        let name = object.metadata.name.as_ref();
-        Self::policy(AdmissionPlugin::ValidatingAdmissionPolicy, name, constraints)
-    }
-}
-
-impl From<&MutatingAdmissionPolicy> for AdmissionObject {
-    fn from(object: &MutatingAdmissionPolicy) -> Self {
-        let constraints = object.spec.as_ref().and_then(|spec| spec.match_constraints.as_ref());
-        let name = object.metadata.name.as_ref();
-        Self::policy(AdmissionPlugin::MutatingAdmissionPolicy, name, constraints)
-    }
-}
-
 impl From<&ValidatingWebhookConfiguration> for AdmissionObject {
     fn from(object: &ValidatingWebhookConfiguration) -> Self {
         let rules = object.webhooks.iter().flatten().filter_map(|webhook| webhook.rules.as_ref()).flatten();
@@ -219,180 +247,129 @@ pub struct ObservedAdmission {
     pub unreadable: Vec<(AdmissionPlugin, String)>,
 }
 
-/// Decides the condition [`ADMISSION_APPLIED`].
-pub fn condition(observed: &ObservedAdmission, suffix: &GroupSuffix) -> ConditionChange {
-    let mut parts = Vec::new();
-    for (group, resource) in RESOURCES {
-        let group = suffix.replace(group);
-        let matching = observed.objects.iter().filter(|object| object.may_match(&group, resource));
-        let names: BTreeSet<String> =
-            matching.map(|object| format!("{} \"{}\"", object.plugin.kind(), object.name)).collect();
-        if !names.is_empty() {
-            let names: Vec<String> = names.into_iter().collect();
-            parts.push(format!("not applied to {resource}.{group}: {}", names.join(", ")));
-        }
-    }
-    let (status_of, reason): (fn(&'static str, &'static str, String) -> DesiredCondition, _) =
-        if !parts.is_empty() {
-            (DesiredCondition::failure, NOT_APPLIED)
-        } else if !observed.unreadable.is_empty() {
-            (DesiredCondition::unknown, NOT_READ)
-        } else {
-            let message = "no admission policy or webhook of the cluster matches the aggregated API";
-            let applied = DesiredCondition::new(ADMISSION_APPLIED, "True", NOTHING_MATCHES, message);
-            return ConditionChange::Set(applied);
-        };
-    let unreadable =
-        observed.unreadable.iter().map(|(plugin, why)| format!("cannot read {}: {why}", plugin.kind()));
-    parts.extend(unreadable);
-    let message = truncated(&parts.join("; "), MAX_MESSAGE_LENGTH);
-    ConditionChange::Set(status_of(ADMISSION_APPLIED, reason, message))
+/// The decision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdmissionDecision {
+    /// The change of the condition [`ADMISSION_APPLIED`].
+    pub condition: ConditionChange,
+    /// The requests that are refused.
+    pub refusals: Refusals,
 }
 
-#[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
+/// The resources that no client can create, with the reasons.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Refusals(BTreeMap<&'static str, CreateRefusal>);
 
-    use super::*;
+/// The reason why no client can create a resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CreateRefusal {
+    /// Objects may match, and are not applied. The text lists them.
+    Unapplied(String),
+    /// Objects that cannot be read may match. The text lists their kinds, which is empty before the
+    /// first decision.
+    Unread(String),
+}
 
-    const TOKENS: &str = "tokencredentialrequests.login.concierge.pinniped.dev";
-    const WHOAMI: &str = "whoamirequests.identity.concierge.pinniped.dev";
-
-    fn decide(observed: &ObservedAdmission, suffix: &str) -> (String, String, String) {
-        match condition(observed, &GroupSuffix::parse(suffix).unwrap()) {
-            ConditionChange::Set(condition) => (condition.status, condition.reason, condition.message),
-            ConditionChange::Remove(_) => panic!("the condition is always present"),
-        }
-    }
-
-    fn policy(constraints: &Value) -> AdmissionObject {
-        let object = json!({"metadata": {"name": "p"}, "spec": {"matchConstraints": constraints}});
-        AdmissionObject::from(&serde_json::from_value::<ValidatingAdmissionPolicy>(object).unwrap())
-    }
-
-    fn rule(change: &Value) -> Value {
-        let mut rule = json!({"apiGroups": ["login.concierge.pinniped.dev"], "apiVersions": ["v1alpha1"],
-            "operations": ["CREATE"], "resources": ["tokencredentialrequests"]});
-        for (key, value) in change.as_object().unwrap() {
-            rule[key] = value.clone();
-        }
-        rule
-    }
-
-    #[test]
-    fn rules_match_as_in_the_api_server() {
-        for (change, expected) in [
-            (json!({}), &[TOKENS][..]),
-            (json!({"apiGroups": ["*"]}), &[TOKENS]),
-            (json!({"apiGroups": ["*"], "resources": ["*"]}), &[TOKENS, WHOAMI]),
-            (json!({"apiGroups": ["*"], "resources": ["*/*"]}), &[TOKENS, WHOAMI]),
-            (json!({"resources": ["*"]}), &[TOKENS]),
-            (json!({"resources": ["tokencredentialrequests/*"]}), &[TOKENS]),
-            (json!({"resources": ["tokencredentialrequests/status"]}), &[]),
-            (json!({"resources": ["*/status"]}), &[]),
-            (json!({"resources": ["pods", "tokencredentialrequests"]}), &[TOKENS]),
-            (json!({"resources": ["pods"]}), &[]),
-            (json!({"apiGroups": ["", "apps"]}), &[]),
-            (json!({"apiGroups": ["login.concierge.other.example"]}), &[]),
-            (json!({"apiVersions": ["*"]}), &[TOKENS]),
-            (json!({"apiVersions": ["v1"]}), &[]),
-            (json!({"operations": ["*"]}), &[TOKENS]),
-            (json!({"operations": ["UPDATE", "DELETE", "CONNECT"]}), &[]),
-            (json!({"operations": ["UPDATE", "CREATE"]}), &[TOKENS]),
-            (json!({"scope": "*"}), &[TOKENS]),
-            (json!({"scope": "Cluster"}), &[TOKENS]),
-            (json!({"scope": "Namespaced"}), &[]),
-        ] {
-            let rule = rule(&change);
-            let webhooks = json!({"metadata": {"name": "w"}, "webhooks": [{"name": "a.b.c", "rules": [rule],
-                "admissionReviewVersions": ["v1"], "clientConfig": {}, "sideEffects": "None"}]});
-            let validating: ValidatingWebhookConfiguration =
-                serde_json::from_value(webhooks.clone()).unwrap();
-            let mutating: MutatingWebhookConfiguration = serde_json::from_value(webhooks).unwrap();
-            let spec =
-                json!({"metadata": {"name": "m"}, "spec": {"matchConstraints": {"resourceRules": [rule]}}});
-            let mutating_policy: MutatingAdmissionPolicy = serde_json::from_value(spec).unwrap();
-            let objects = [
-                AdmissionObject::from(&validating),
-                AdmissionObject::from(&mutating),
-                AdmissionObject::from(&mutating_policy),
-                policy(&json!({"resourceRules": [rule]})),
-            ];
-            for object in objects {
-                let found: Vec<String> = RESOURCES
-                    .iter()
-                    .filter(|(group, resource)| object.may_match(group, resource))
-                    .map(|(group, resource)| format!("{resource}.{group}"))
-                    .collect();
-                assert_eq!(found, expected, "{change} {:?}", object.plugin);
+impl Refusals {
+    /// Returns the refusals before the first decision.
+    pub fn at_start(handling: UnappliedAdmission) -> Self {
+        match handling {
+            UnappliedAdmission::Report => Self::default(),
+            UnappliedAdmission::Refuse => {
+                let refusal = |(_, resource)| (resource, CreateRefusal::Unread(String::new()));
+                Self(RESOURCES.into_iter().map(refusal).collect())
             }
         }
     }
 
-    #[test]
-    fn the_constraints_of_policies_include_and_exclude() {
-        let rule = rule(&json!({}));
-        let named = self::rule(&json!({"resourceNames": ["a"]}));
-        for (constraints, expected) in [
-            (json!({"resourceRules": [rule]}), true),
-            (json!({"resourceRules": [named]}), true),
-            (json!({"resourceRules": [rule], "objectSelector": {"matchLabels": {"a": "b"}}}), true),
-            (json!({"resourceRules": [rule], "matchPolicy": "Exact"}), true),
-            (json!({"resourceRules": [rule], "excludeResourceRules": [rule]}), false),
-            (json!({"resourceRules": [rule], "excludeResourceRules": [named]}), true),
-            (json!({}), true),
-        ] {
-            let found = policy(&constraints).may_match(RESOURCES[0].0, RESOURCES[0].1);
-            assert_eq!(found, expected, "{constraints}");
-        }
-    }
-
-    #[test]
-    fn the_condition_names_every_object_that_is_not_applied() {
-        let all = policy(&json!({}));
-        let tokens = policy(&json!({"resourceRules": [rule(&json!({}))]}));
-        let none = policy(&json!({"resourceRules": [rule(&json!({"resources": ["pods"]}))]}));
-        let unreadable = vec![(AdmissionPlugin::MutatingAdmissionWebhook, "forbidden".to_owned())];
-        let tokens_text = format!("not applied to {TOKENS}: ValidatingAdmissionPolicy \"p\"");
-        for (objects, unreadable, expected) in [
-            (
-                vec![none.clone()],
-                vec![],
-                (
-                    "True",
-                    "NothingMatches",
-                    "no admission policy or webhook of the cluster matches the aggregated API".to_owned(),
-                ),
-            ),
-            (
-                vec![none],
-                unreadable.clone(),
-                ("Unknown", "NotRead", "cannot read MutatingWebhookConfiguration: forbidden".to_owned()),
-            ),
-            (vec![tokens.clone()], vec![], ("False", "NotApplied", tokens_text.clone())),
-            (
-                vec![tokens.clone()],
-                unreadable,
-                (
-                    "False",
-                    "NotApplied",
-                    format!("{tokens_text}; cannot read MutatingWebhookConfiguration: forbidden"),
-                ),
-            ),
-            (
-                vec![all],
-                vec![],
-                (
-                    "False",
-                    "NotApplied",
-                    format!("{tokens_text}; not applied to {WHOAMI}: ValidatingAdmissionPolicy \"p\""),
-                ),
-            ),
-        ] {
-            let found = decide(&ObservedAdmission { objects, unreadable }, "pinniped.dev");
-            assert_eq!((found.0.as_str(), found.1.as_str(), found.2), expected);
-        }
-        let observed = ObservedAdmission { objects: vec![tokens], ..ObservedAdmission::default() };
-        assert_eq!(decide(&observed, "other.example").0, "True", "the rule names another group");
+    /// Returns the reason why no client can create `resource`, the plural in lower case.
+    pub fn of(&self, resource: &str) -> Option<&CreateRefusal> {
+        self.0.get(resource)
     }
 }
+
+/// Decides the condition [`ADMISSION_APPLIED`] and the refusals.
+pub fn decide(
+    observed: &ObservedAdmission,
+    suffix: &GroupSuffix,
+    handling: UnappliedAdmission,
+) -> AdmissionDecision {
+    let matching: Vec<Matching> = RESOURCES
+        .into_iter()
+        .filter_map(|(group, resource)| Matching::new(observed, suffix.replace(group), resource))
+        .collect();
+    let condition = condition(observed, &matching, handling);
+    let refusals = match handling {
+        UnappliedAdmission::Report => Refusals::default(),
+        UnappliedAdmission::Refuse => refusals(observed, &matching),
+    };
+    AdmissionDecision { condition: ConditionChange::Set(condition), refusals }
+}
+
+/// The objects that match one resource, of which there is at least one.
+struct Matching {
+    group: String,
+    resource: &'static str,
+    objects: String,
+}
+
+impl Matching {
+    fn new(observed: &ObservedAdmission, group: String, resource: &'static str) -> Option<Self> {
+        let objects = observed.objects.iter().filter(|object| object.may_match(&group, resource));
+        let texts: BTreeSet<String> =
+            objects.map(|object| format!("{} \"{}\"", object.plugin.kind(), object.name)).collect();
+        let texts: Vec<String> = texts.into_iter().collect();
+        (!texts.is_empty()).then(|| Self { group, resource, objects: texts.join(", ") })
+    }
+}
+
+fn condition(
+    observed: &ObservedAdmission,
+    matching: &[Matching],
+    handling: UnappliedAdmission,
+) -> DesiredCondition {
+    let status = match (matching, observed.unreadable.as_slice()) {
+        ([_, ..], _) => condition::FALSE,
+        ([], [_, ..]) => condition::UNKNOWN,
+        ([], []) => {
+            let message = "no admission policy or webhook of the cluster matches the aggregated API";
+            return DesiredCondition::new(ADMISSION_APPLIED, condition::TRUE, NOTHING_MATCHES, message);
+        }
+    };
+    let (reason, consequence) = match (handling, status) {
+        (UnappliedAdmission::Refuse, _) => (REFUSED, ", so its creation is refused"),
+        (UnappliedAdmission::Report, condition::FALSE) => (NOT_APPLIED, ""),
+        (UnappliedAdmission::Report, _) => (NOT_READ, ""),
+    };
+    let matching = matching.iter().map(|Matching { group, resource, objects }| {
+        format!("not applied to {resource}.{group}{consequence}: {objects}")
+    });
+    let consequence = match handling {
+        UnappliedAdmission::Report => "",
+        UnappliedAdmission::Refuse => ", so all requests are refused",
+    };
+    let unreadable = observed
+        .unreadable
+        .iter()
+        .map(|(plugin, why)| format!("cannot read {}{consequence}: {why}", plugin.kind()));
+    let parts: Vec<String> = matching.chain(unreadable).collect();
+    let message = truncated(&parts.join("; "), MAX_MESSAGE_LENGTH);
+    DesiredCondition::new(ADMISSION_APPLIED, status, reason, message)
+}
+
+fn refusals(observed: &ObservedAdmission, matching: &[Matching]) -> Refusals {
+    let mut refusals = BTreeMap::new();
+    if !observed.unreadable.is_empty() {
+        // The reason can contain names of the cluster's accounts, which clients do not need.
+        let kinds: BTreeSet<&str> = observed.unreadable.iter().map(|(plugin, _)| plugin.kind()).collect();
+        let kinds = kinds.into_iter().collect::<Vec<_>>().join(", ");
+        refusals.extend(RESOURCES.map(|(_, resource)| (resource, CreateRefusal::Unread(kinds.clone()))));
+    }
+    for Matching { resource, objects, .. } in matching {
+        refusals.insert(*resource, CreateRefusal::Unapplied(truncated(objects, MAX_REFUSAL_LENGTH)));
+    }
+    Refusals(refusals)
+}
+
+#[cfg(test)]
+mod tests;

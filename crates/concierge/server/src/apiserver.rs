@@ -9,8 +9,9 @@
 //! permits of logins fairly between authenticators.
 //!
 //! Admission is not implemented: a cluster's admission webhooks and policies do not apply to these
-//! objects. A controller reports those that match (`admission_report.rs` of the controllers). Only
-//! OpenAPI documents are compressed; they are static, so this is done at start.
+//! objects. A controller reports those that match (`admission_report.rs` of the controllers), and
+//! `resources.rs` refuses the requests that the controller selects. Only OpenAPI documents are
+//! compressed; they are static, so this is done at start.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -31,6 +32,7 @@ use pinniped_apiserver::response_headers;
 use pinniped_apiserver::statusz::Statusz;
 use pinniped_concierge_api::names::VERSION;
 use pinniped_concierge_authentication::registry::Registry;
+use pinniped_concierge_controllers::admission_report::AdmissionGate;
 use pinniped_delegated_auth::client_key::ClientKey;
 use pinniped_delegated_auth::cluster_auth_config::ClusterAuthConfigWatch;
 use pinniped_delegated_auth::request::{RequestAuthenticator, RequestAuthenticatorParams};
@@ -96,6 +98,8 @@ pub struct Params {
     pub log_usernames_and_groups: bool,
     /// The lifetime of issued credentials, which may change.
     pub credential_lifetime: watch::Receiver<Duration>,
+    /// The resources that no client can create.
+    pub admission: AdmissionGate,
     /// The checks of the health endpoints.
     pub health: Health,
     /// The metrics of `/metrics`; the server adds those of its own connections.
@@ -157,6 +161,7 @@ pub fn serve(listener: Listener, params: Params) -> ApiServer {
         health: params.health,
         metrics: params.metrics,
         credential_lifetime: params.credential_lifetime,
+        admission: params.admission,
         clock: Timestamp::now,
     });
     let draining = Draining::default();
@@ -215,6 +220,7 @@ struct HandlerParams {
     health: Health,
     metrics: Metrics,
     credential_lifetime: watch::Receiver<Duration>,
+    admission: AdmissionGate,
     /// Returns the current time.
     clock: fn() -> Timestamp,
 }
@@ -230,6 +236,7 @@ struct ApiHandler {
     clock: fn() -> Timestamp,
     started: Timestamp,
     bodies: Bodies,
+    admission: AdmissionGate,
 }
 
 impl<B> Handler<B> for ApiHandler
@@ -288,6 +295,7 @@ impl ApiHandler {
             health,
             metrics,
             credential_lifetime,
+            admission,
             clock,
         } = params;
         let started = clock();
@@ -311,6 +319,7 @@ impl ApiHandler {
             clock,
             started,
             bodies: Bodies::new(),
+            admission,
         }
     }
 
@@ -379,6 +388,7 @@ impl ApiHandler {
                     audit_id: request.audit_id,
                     now: request.now,
                     bodies: &self.bodies,
+                    admission: &self.admission,
                 };
                 call.respond(request.method, body, &self.exchange).await
             }

@@ -20,6 +20,7 @@ use base64::engine::general_purpose::STANDARD;
 use pinniped_apiserver::health::CheckFailure;
 use pinniped_concierge_api::names;
 use pinniped_concierge_authentication::registry::Registry;
+use pinniped_concierge_controllers::admission_report::{AdmissionGate, AdmissionParams};
 use pinniped_concierge_controllers::api_server_address::{AddressParams, DiscoveryUrl};
 use pinniped_concierge_controllers::authenticators::jwt::metrics::KeyMetrics;
 use pinniped_concierge_controllers::certificate_signing_requests::{
@@ -235,6 +236,7 @@ pub(crate) async fn run(
         format!("could not configure aggregated API server: failed to create listener: failed to listen on {address}")
     })?;
 
+    let admission = AdmissionGate::new(config.unapplied_admission);
     let controllers = Controllers::spawn(ControllersParams {
         client: client.clone(),
         namespace: pod.namespace.clone(),
@@ -273,10 +275,14 @@ pub(crate) async fn run(
             account: tokens_account.clone(),
             name_users: config.log_usernames_and_groups,
         },
-        admission_plugins: AdmissionPlugin::ALL
-            .into_iter()
-            .filter(|plugin| !config.disabled_admission_plugins.iter().any(|name| name == plugin.name()))
-            .collect(),
+        admission: AdmissionParams {
+            plugins: AdmissionPlugin::ALL
+                .into_iter()
+                .filter(|plugin| !config.disabled_admission_plugins.iter().any(|name| name == plugin.name()))
+                .collect(),
+            handling: config.unapplied_admission,
+            gate: admission.clone(),
+        },
         registry: registry.clone(),
         proxies,
         ciphers: config.ciphers.clone(),
@@ -325,6 +331,7 @@ pub(crate) async fn run(
             authorizer,
             log_usernames_and_groups: config.log_usernames_and_groups,
             credential_lifetime,
+            admission,
             health,
             metrics,
             limits,

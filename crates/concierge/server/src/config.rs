@@ -16,6 +16,7 @@ use std::num::NonZero;
 use std::path::Path;
 use std::time::Duration;
 
+use pinniped_concierge_domain::admission_report::UnappliedAdmission;
 use pinniped_concierge_domain::renewal::{API_SERVING_LIFETIME_SECONDS, API_SERVING_RENEW_BEFORE_SECONDS};
 use pinniped_kube_client::UpstreamLimits;
 use pinniped_kube_types::suffix::GroupSuffix;
@@ -66,6 +67,9 @@ pub struct Config {
     pub aggregated_api_server_port: u16,
     /// The admission plug-ins that are disabled.
     pub disabled_admission_plugins: Vec<String>,
+    /// The handling of requests that an object may match which an admission plug-in would apply.
+    /// Not in upstream, which applies them.
+    pub unapplied_admission: UnappliedAdmission,
     /// Port of the impersonation proxy.
     pub impersonation_proxy_server_port: u16,
     /// Names of the objects that belong to this installation.
@@ -292,6 +296,16 @@ fn validate(raw: raw::Config) -> Result<Config, ConfigError> {
         ));
     }
 
+    let unapplied_admission = match raw.unapplied_admission.as_str() {
+        "" => UnappliedAdmission::default(),
+        name => UnappliedAdmission::parse(name).ok_or_else(|| {
+            invalid(
+                "aggregatedAPIServerUnappliedAdmission",
+                "valid choices are 'report', 'refuse', or empty string (equivalent to 'report')",
+            )
+        })?,
+    };
+
     let aggregated_api_server_port =
         port("aggregatedAPIServerPort", raw.aggregated_api_server_port.unwrap_or(10250))?;
     let impersonation_proxy_server_port =
@@ -351,6 +365,7 @@ fn validate(raw: raw::Config) -> Result<Config, ConfigError> {
         api_group_suffix,
         aggregated_api_server_port,
         disabled_admission_plugins: raw.disabled_admission_plugins,
+        unapplied_admission,
         impersonation_proxy_server_port,
         names,
         labels: raw.labels,

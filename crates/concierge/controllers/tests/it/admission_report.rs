@@ -6,6 +6,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use pinniped_concierge_domain::admission_report::CreateRefusal;
 use pinniped_kube_types::condition::Condition;
 use pinniped_test_support::wait;
 use serde_json::{Value, json};
@@ -33,7 +34,8 @@ async fn condition(
 async fn admission_objects_that_match_the_aggregated_api_are_reported() -> anyhow::Result<()> {
     let install = Install::new("admission", json!({"mode": "disabled", "service": {"type": "None"}})).await?;
     // Other tests on the same API server have objects of their own, so only names are compared.
-    let tokens = format!("not applied to tokencredentialrequests.login.concierge.{}: ", install.suffix);
+    let resource = format!("tokencredentialrequests.login.concierge.{}", install.suffix);
+    let tokens = format!("not applied to {resource}, so its creation is refused: ");
     let rule = |group: &str| json!({"apiGroups": [group], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"]});
     let ours = rule(&format!("login.concierge.{}", install.suffix));
     let webhooks = |name: &str, rule: &Value| {
@@ -51,8 +53,15 @@ async fn admission_objects_that_match_the_aggregated_api_are_reported() -> anyho
     let pod = install.pod("pod-1");
     let policy = "ValidatingAdmissionPolicy \"admission-policy\"";
     let reported = condition(&install, "the report at start", |found| found.message.contains(policy)).await?;
-    assert_eq!((reported.status.as_str(), reported.reason.as_str()), ("False", "NotApplied"));
+    assert_eq!((reported.status.as_str(), reported.reason.as_str()), ("False", "Refused"));
     assert!(reported.message.starts_with(&tokens), "{}", reported.message);
+    // The refusals change before the report.
+    let refused = |resource: &str| match pod.gate.refusals().of(resource) {
+        Some(CreateRefusal::Unapplied(objects)) => objects.clone(),
+        refusal => format!("{refusal:?}"),
+    };
+    assert!(refused("tokencredentialrequests").contains(policy), "{}", refused("tokencredentialrequests"));
+    assert!(!refused("whoamirequests").contains(policy), "{}", refused("whoamirequests"));
 
     let validating: Api<ValidatingWebhookConfiguration> = Api::all(install.client.clone());
     let mutating: Api<MutatingWebhookConfiguration> = Api::all(install.client.clone());
@@ -84,6 +93,7 @@ async fn admission_objects_that_match_the_aggregated_api_are_reported() -> anyho
     mutating.delete("admission-m", &delete).await?;
     policies.delete("admission-policy", &delete).await?;
     condition(&install, "no report", |found| !found.message.contains("\"admission-")).await?;
+    assert!(!refused("tokencredentialrequests").contains("\"admission-"));
     pod.controllers.shutdown().await;
     Ok(())
 }

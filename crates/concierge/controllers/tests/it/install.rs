@@ -18,6 +18,7 @@ use pinniped_concierge_api::names::{
     STORE_IMPERSONATION_SERVING, STORE_IMPERSONATION_SIGNER, STORE_KUBE_SIGNER,
 };
 use pinniped_concierge_authentication::registry::Registry;
+use pinniped_concierge_controllers::admission_report::{AdmissionGate, AdmissionParams};
 use pinniped_concierge_controllers::api_certs::ApiServiceUpdater;
 use pinniped_concierge_controllers::api_server_address::{AddressParams, DiscoveryUrl};
 use pinniped_concierge_controllers::certificate_signing_requests::{
@@ -32,7 +33,7 @@ use pinniped_concierge_controllers::impersonator::{ConfigMetrics, ImpersonatorPa
 use pinniped_concierge_controllers::kube_cert_agent::CertAgentParams;
 use pinniped_concierge_controllers::kube_cert_agent::exec::{AgentExec, ApiServerExec};
 use pinniped_concierge_controllers::service_account_tokens::{Account, Switch, TokensParams};
-use pinniped_concierge_domain::admission_report::AdmissionPlugin;
+use pinniped_concierge_domain::admission_report::{AdmissionPlugin, UnappliedAdmission};
 use pinniped_concierge_domain::renewal::GENERATED_LIFETIME;
 use pinniped_concierge_domain::strategy::certificate_signing_requests::request::Maker;
 use pinniped_concierge_domain::strategy::kube_cert_agent::Settings;
@@ -82,6 +83,7 @@ pub(crate) struct Pod {
     pub(crate) signing: SigningSwitch,
     pub(crate) proxy_runs: Arc<AtomicBool>,
     pub(crate) metrics: ConfigMetrics,
+    pub(crate) gate: AdmissionGate,
 }
 
 impl Install {
@@ -198,6 +200,7 @@ impl Install {
         let signing = SigningSwitch::default();
         let proxy_runs = Arc::new(AtomicBool::new(false));
         let metrics = ConfigMetrics::default();
+        let gate = AdmissionGate::new(UnappliedAdmission::Refuse);
         let controllers = Controllers::spawn(ControllersParams {
             client: self.pods_client.clone(),
             namespace: self.namespace.clone(),
@@ -237,7 +240,11 @@ impl Install {
                 switch: signing.clone(),
                 signing: self.signing(),
             },
-            admission_plugins: AdmissionPlugin::ALL.to_vec(),
+            admission: AdmissionParams {
+                plugins: AdmissionPlugin::ALL.to_vec(),
+                handling: UnappliedAdmission::Refuse,
+                gate: gate.clone(),
+            },
             service_account_tokens: TokensParams {
                 switch: Switch::default(),
                 account: Account::new(
@@ -256,7 +263,7 @@ impl Install {
             lease_timing: Timing { retry: Duration::from_millis(300), ..Timing::default() },
             monitor: TaskMonitor::default(),
         });
-        Pod { controllers, api_serving, serving, signer, kube_signer, signing, proxy_runs, metrics }
+        Pod { controllers, api_serving, serving, signer, kube_signer, signing, proxy_runs, metrics, gate }
     }
 
     /// Returns the client with which the pods request certificates.

@@ -10,6 +10,8 @@ use pinniped_concierge_api::identity::{UserInfo, WhoAmIRequest, WhoAmIRequestLis
 use pinniped_concierge_api::login::{
     TokenCredentialRequest, TokenCredentialRequestList, TokenCredentialRequestSpec,
 };
+use pinniped_concierge_controllers::admission_report::AdmissionGate;
+use pinniped_concierge_domain::admission_report::CreateRefusal;
 use pinniped_delegated_auth::client_key::ClientKey;
 use pinniped_go_compat::json::quote;
 use pinniped_http_server::{Body, BoxError};
@@ -51,6 +53,7 @@ pub(super) struct Call<'a> {
     pub(super) audit_id: &'a str,
     pub(super) now: Timestamp,
     pub(super) bodies: &'a Bodies,
+    pub(super) admission: &'a AdmissionGate,
 }
 
 impl Call<'_> {
@@ -151,7 +154,29 @@ impl Call<'_> {
         let options = Options::parse(self.query.unwrap_or_default())?;
         let Decoded { name, spec, warnings } =
             decode::decode(self.kind, suffix, form, body.bytes(), options.validation)?;
+        self.refuse_without_admission(&name, suffix)?;
         Ok(Created { output, name, spec, warnings: warning_values(&warnings), dry_run: options.dry_run })
+    }
+
+    /// Refuses the object if the configuration demands it, because an admission object that is not
+    /// applied may match. API servers run admission at this step, before the validation.
+    fn refuse_without_admission(&self, name: &str, suffix: &GroupSuffix) -> Result<(), Box<Status>> {
+        let refusals = self.admission.refusals();
+        let plural = self.kind.plural();
+        match refusals.of(plural) {
+            None => Ok(()),
+            Some(CreateRefusal::Unapplied(objects)) => {
+                let why = format!("this API does not apply admission, and these may match: {objects}");
+                Err(Box::new(Status::object_forbidden(&self.kind.group(suffix), plural, name, &why)))
+            }
+            Some(CreateRefusal::Unread(kinds)) => {
+                let kinds = if kinds.is_empty() { String::new() } else { format!(": {kinds}") };
+                Err(Box::new(Status::service_unavailable(format!(
+                    "this API does not apply admission, and cannot read yet which policies and webhooks may \
+                     match{kinds}"
+                ))))
+            }
+        }
     }
 
     fn refuse_dry_run(&self, name: &str, dry_run: bool) -> Result<(), Box<Status>> {

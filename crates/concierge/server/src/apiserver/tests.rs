@@ -4,6 +4,9 @@ use std::sync::Mutex;
 
 use http_body_util::{BodyExt as _, Full};
 use pinniped_apiserver::in_flight::{InFlightPermit, RequestClass};
+use pinniped_concierge_domain::admission_report::{
+    AdmissionObject, AdmissionPlugin, ObservedAdmission, PolicySpec, Refusals, UnappliedAdmission, decide,
+};
 use pinniped_delegated_auth::cluster_auth_config::ClusterAuthConfig;
 use pinniped_kube_types::protobuf::{Envelope, Message};
 
@@ -49,6 +52,7 @@ struct World {
     in_flight: InFlight,
     draining: Draining,
     audit: Arc<Mutex<Vec<String>>>,
+    admission: AdmissionGate,
 }
 
 struct ReceivedResponse {
@@ -73,6 +77,7 @@ impl World {
         let audit = Arc::new(Mutex::new(Vec::new()));
         let lines = Arc::clone(&audit);
         let client = reviews();
+        let admission = AdmissionGate::new(UnappliedAdmission::Report);
         let authenticator = RequestAuthenticator::new(RequestAuthenticatorParams {
             cluster: ClusterAuthConfigWatch::fixed(ClusterAuthConfig::default()),
             extra_client_ca: None,
@@ -87,13 +92,14 @@ impl World {
             health: Health::new(),
             metrics: Metrics::new(),
             credential_lifetime: tokio::sync::watch::channel(Duration::from_secs(300)).1,
+            admission: admission.clone(),
             clock: now,
         });
         let in_flight = InFlight::new(&InFlightLimits::AGGREGATED_API, InFlightMetrics::default());
         let draining = Draining::default();
         let authorizer = Authorizer::new(client);
         let chain = chain(authenticator, authorizer, in_flight.clone(), draining.clone(), handler);
-        Self { chain, in_flight, draining, audit }
+        Self { chain, in_flight, draining, audit, admission }
     }
 
     async fn send_request(
@@ -123,6 +129,62 @@ fn now() -> Timestamp {
 
 const TCR: &str =
     r#"{"metadata":{"name":"foo"},"spec":{"token":"t","authenticator":{"kind":"k","name":"n"}}}"#;
+
+/// Returns the refusals while a policy matches everything, or while policies cannot be read.
+fn refusals(can_read: bool) -> Refusals {
+    let plugin = AdmissionPlugin::ValidatingAdmissionPolicy;
+    let policy = AdmissionObject::policy(plugin, "everything", &PolicySpec::default());
+    let observed = ObservedAdmission {
+        objects: can_read.then_some(policy).into_iter().collect(),
+        unreadable: (!can_read).then(|| (plugin, "a secret reason".to_owned())).into_iter().collect(),
+    };
+    decide(&observed, &GroupSuffix::default(), UnappliedAdmission::Refuse).refusals
+}
+
+#[tokio::test]
+async fn creates_are_refused_while_admission_is_required_and_not_applied() {
+    let world = World::new("pinniped.dev");
+    let before =
+        "this API does not apply admission, and cannot read yet which policies and webhooks may match";
+    let matches =
+        "this API does not apply admission, and these may match: ValidatingAdmissionPolicy \"everything\"";
+    for (refusals, code, reason, text) in [
+        (Refusals::at_start(UnappliedAdmission::Refuse), 503, "ServiceUnavailable", before.to_owned()),
+        (refusals(false), 503, "ServiceUnavailable", format!("{before}: ValidatingAdmissionPolicy")),
+        (refusals(true), 403, "Forbidden", matches.to_owned()),
+    ] {
+        world.admission.set(refusals);
+        for (uri, body, object, details) in [
+            (
+                LOGIN,
+                TCR,
+                "tokencredentialrequests.login.concierge.pinniped.dev \"foo\"",
+                json!({"name": "foo", "group": "login.concierge.pinniped.dev", "kind": "tokencredentialrequests"}),
+            ),
+            (
+                WHOAMI,
+                "{}",
+                "whoamirequests.identity.concierge.pinniped.dev",
+                json!({"group": "identity.concierge.pinniped.dev", "kind": "whoamirequests"}),
+            ),
+        ] {
+            let response = world.send_request("POST", uri, &[], body).await;
+            let status = response.json();
+            assert_eq!((response.status, status["reason"].as_str()), (code, Some(reason)), "{status}");
+            let message = if code == 403 { format!("{object} is forbidden: {text}") } else { text.clone() };
+            assert_eq!(status["message"], message);
+            let details = if code == 403 { details } else { Value::Null };
+            assert_eq!(status["details"], details);
+            // Admission applies to creates only, and a request that cannot be decoded has no object.
+            assert_eq!(world.send_request("GET", uri, &[], "").await.status, 200);
+            assert_eq!(world.send_request("POST", uri, &[], "{").await.status, 400);
+        }
+    }
+    assert!(world.audit.lock().expect("lock").is_empty(), "no token was received");
+    world.admission.set(Refusals::default());
+    assert_eq!(world.send_request("POST", LOGIN, &[], TCR).await.status, 201);
+    assert_eq!(world.send_request("POST", WHOAMI, &[], "{}").await.status, 201);
+}
 
 #[tokio::test]
 async fn a_failed_login_is_created_without_details_of_the_request() {

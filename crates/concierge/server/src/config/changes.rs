@@ -86,6 +86,10 @@ mod tests {
                 "aggregatedAPIServerDisableAdmissionPlugins",
                 "aggregatedAPIServerDisableAdmissionPlugins: [NamespaceLifecycle]",
             ),
+            next_start(
+                "aggregatedAPIServerUnappliedAdmission",
+                "aggregatedAPIServerUnappliedAdmission: refuse",
+            ),
             next_start("impersonationProxyServerPort", "impersonationProxyServerPort: 8445"),
             next_start("labels", "labels: {app: other}"),
             next_start("kubeCertAgent.namePrefix", "kubeCertAgent: {namePrefix: a-}"),
@@ -164,6 +168,7 @@ mod tests {
             "
 discovery: {url: ''}
 apiGroupSuffix: pinniped.dev
+aggregatedAPIServerUnappliedAdmission: report
 log: {level: '', format: json}
 credentialLifetimeSeconds: 300
 maxConnections: 16384

@@ -42,7 +42,7 @@ const fn next_start(path: &'static str, kind: Kind, value: fn(&Config) -> Value)
 }
 
 /// All keys, in the order of the reference page.
-pub(super) const KEYS: [Key; 39] = {
+pub(super) const KEYS: [Key; 40] = {
     use Kind::{Flag, Number, Text, TextByKey, Texts};
     [
         at_once("discovery.url", Text, |c| json!(c.discovery_url)),
@@ -57,6 +57,7 @@ pub(super) const KEYS: [Key; 39] = {
         next_start("aggregatedAPIServerDisableAdmissionPlugins", Texts, |c| {
             json!(c.disabled_admission_plugins)
         }),
+        next_start("aggregatedAPIServerUnappliedAdmission", Text, |c| json!(c.unapplied_admission.name())),
         next_start("impersonationProxyServerPort", Number, |c| json!(c.impersonation_proxy_server_port)),
         next_start("names.servingCertificateSecret", Text, |c| json!(c.names.serving_certificate_secret)),
         next_start("names.credentialIssuer", Text, |c| json!(c.names.credential_issuer)),

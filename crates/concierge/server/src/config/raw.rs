@@ -36,6 +36,8 @@ pub(super) struct Config {
     pub(super) aggregated_api_server_port: Option<i64>,
     #[serde(rename = "aggregatedapiserverdisableadmissionplugins")]
     pub(super) disabled_admission_plugins: Vec<String>,
+    #[serde(rename = "aggregatedapiserverunappliedadmission")]
+    pub(super) unapplied_admission: String,
     #[serde(rename = "impersonationproxyserverport")]
     pub(super) impersonation_proxy_server_port: Option<i64>,
     pub(super) names: Names,

@@ -18,6 +18,15 @@ fn only_the_names_are_required() {
     assert_eq!(config.serving_certificate_renew_before, Duration::from_secs(23_328_000));
     assert_eq!(config.api_group_suffix.as_str(), "pinniped.dev");
     assert_eq!(config.aggregated_api_server_port, 10250);
+    assert_eq!(config.unapplied_admission, UnappliedAdmission::Report);
+    for (value, handling) in [
+        ("''", UnappliedAdmission::Report),
+        ("report", UnappliedAdmission::Report),
+        ("refuse", UnappliedAdmission::Refuse),
+    ] {
+        let config = with(&format!("aggregatedAPIServerUnappliedAdmission: {value}")).unwrap();
+        assert_eq!(config.unapplied_admission, handling, "{value}");
+    }
     assert_eq!(config.impersonation_proxy_server_port, 8444);
     assert_eq!(config.kube_cert_agent.name_prefix, "pinniped-kube-cert-agent-");
     assert_eq!(config.kube_cert_agent.image, None);
@@ -99,6 +108,11 @@ fn invalid_values_have_the_error_texts_of_upstream() {
             "validate aggregatedAPIServerDisableAdmissionPlugins: admission plugin names not recognized: \
              [Foo Bar] (each must be one of [NamespaceLifecycle MutatingAdmissionPolicy \
              MutatingAdmissionWebhook ValidatingAdmissionPolicy ValidatingAdmissionWebhook])",
+        ),
+        (
+            "aggregatedAPIServerUnappliedAdmission: apply",
+            "validate aggregatedAPIServerUnappliedAdmission: valid choices are 'report', 'refuse', or empty \
+             string (equivalent to 'report')",
         ),
         (
             "aggregatedAPIServerPort: 1023",

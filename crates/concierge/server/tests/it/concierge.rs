@@ -14,6 +14,8 @@ use pinniped_concierge::apiserver::{self, ApiServer, Health};
 use pinniped_concierge::token_issuer::{IssuedToken, TokenIssuer, TokenIssuerError};
 use pinniped_concierge_api::login::ImpersonatedUser;
 use pinniped_concierge_authentication::registry::Registry;
+use pinniped_concierge_controllers::admission_report::AdmissionGate;
+use pinniped_concierge_domain::admission_report::UnappliedAdmission;
 use pinniped_delegated_auth::cluster_auth_config::{ClusterAuthConfig, ClusterAuthConfigWatch};
 use pinniped_delegated_auth::reviews::{Authorizer, TokenReviewer};
 use pinniped_http_server::metrics::Metrics;
@@ -148,6 +150,7 @@ pub(crate) async fn concierge(
 
 /// Starts a control plane on which the account of the Concierge and [`READER`] have all
 /// permissions.
+            admission: AdmissionGate::new(UnappliedAdmission::Report),
 pub(crate) async fn control_plane() -> anyhow::Result<ControlPlane> {
     let plane = ControlPlane::start(ControlPlaneParams::default()).await?;
     let all = [

@@ -26,6 +26,16 @@ fn bodies_have_the_bytes_of_upstream() {
             r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"User \"a\u0026lt;b\"","reason":"Forbidden","details":{"name":"foo","group":"apps","kind":"deployments"},"code":403}"#,
         ),
         (
+            Status::object_forbidden("g", "rs", "n", "why"),
+            403,
+            r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"rs.g \"n\" is forbidden: why","reason":"Forbidden","details":{"name":"n","group":"g","kind":"rs"},"code":403}"#,
+        ),
+        (
+            Status::object_forbidden("g", "rs", "", "why"),
+            403,
+            r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"rs.g is forbidden: why","reason":"Forbidden","details":{"group":"g","kind":"rs"},"code":403}"#,
+        ),
+        (
             Status::forbidden("m", StatusDetails::default()),
             403,
             r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"m","reason":"Forbidden","details":{},"code":403}"#,

@@ -29,6 +29,19 @@ impl Status {
         Self::failure(403, "Forbidden", message, Some(details))
     }
 
+    /// 403 for an object that admission refuses; `resource` is the plural, and `name` may be empty.
+    pub fn object_forbidden(group: &str, resource: &str, name: &str, why: &str) -> Self {
+        let details = StatusDetails {
+            name: name.to_owned(),
+            group: group.to_owned(),
+            kind: resource.to_owned(),
+            ..StatusDetails::default()
+        };
+        let object = qualified(group, resource);
+        let object = if name.is_empty() { object } else { format!("{object} \"{name}\"") };
+        Self::forbidden(format!("{object} is forbidden: {why}"), details)
+    }
+
     /// 400 Bad Request.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::failure(400, "BadRequest", message, None)

@@ -37,6 +37,7 @@ fn start(ca: &CertificateAuthority, validity: &Validity) -> ApiServer {
             authorizer: Authorizer::new(client),
             log_usernames_and_groups: false,
             credential_lifetime: tokio::sync::watch::channel(Duration::from_secs(300)).1,
+            admission: AdmissionGate::new(UnappliedAdmission::Report),
             health: Health::new(),
             metrics: Metrics::new(),
             limits: pinniped_http_server::Limits::default(),

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The exit status is 0 without problems, 1 with problems, and 2 if the checks could not be made.
-//! Resources that the user may not read are reported and do not count as problems.
+//! Warnings, and resources that the user may not read, are reported and do not count as problems.
 
 mod certificate;
 mod client;

@@ -381,7 +381,7 @@ static COMMANDS: [CommandSpec; 12] = [
     CommandSpec {
         name: "doctor",
         short: "Find out why logins fail, and how to solve it",
-        long: "Find out why logins fail, and how to solve it.\n\nLogs in with the kubeconfig in use, or that of --check-kubeconfig, and checks each step: plugin,\nproxies, DNS, connection, certificate, clock, login, and the user that the cluster authenticates.\nThen reads the Concierge's pods, CredentialIssuer, authenticators, Secrets and Services with the\npermissions of the kubeconfig in use. A check that your permissions do not allow is reported and\nskipped. Root causes are printed first, and problems that follow from them are marked.\n\nExits with 0 without problems, 1 with problems, and 2 if the checks could not be made.",
+        long: "Find out why logins fail, and how to solve it.\n\nLogs in with the kubeconfig in use, or that of --check-kubeconfig, and checks each step: plugin,\nproxies, DNS, connection, certificate, clock, login, and the user that the cluster authenticates.\nThen reads the Concierge's pods, CredentialIssuer, authenticators, Secrets and Services with the\npermissions of the kubeconfig in use. A check that your permissions do not allow is reported and\nskipped. Root causes are printed first, and problems that follow from them are marked.\n\nExits with 0 without problems, 1 with problems, and 2 if the checks could not be made.\nWarnings do not count as problems.",
         examples: &[
             ("Check the cluster and your login", "pinniped doctor"),
             ("Check the kubeconfig of a user", "pinniped doctor --check-kubeconfig team.yaml"),

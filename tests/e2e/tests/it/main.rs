@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed step of a test should end it")]
 
+mod admission;
 mod api_group_suffix;
 mod apis;
 mod authenticators;

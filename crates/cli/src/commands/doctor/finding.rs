@@ -63,6 +63,13 @@ pub(super) enum Finding {
         /// The remedy.
         remedy: String,
     },
+    /// The check found nothing that prevents logins, but an administrator may want to change it.
+    Warning {
+        /// The observation.
+        what: String,
+        /// The remedy.
+        remedy: String,
+    },
     /// The check could not be made.
     Unseen {
         /// The subject of the check.
@@ -75,6 +82,10 @@ pub(super) enum Finding {
 impl Finding {
     pub(super) fn problem(what: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self::Problem { what: what.into(), remedy: remedy.into() }
+    }
+
+    pub(super) fn warning(what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self::Warning { what: what.into(), remedy: remedy.into() }
     }
 
     pub(super) fn unseen(what: impl Into<String>, why: impl Into<String>) -> Self {

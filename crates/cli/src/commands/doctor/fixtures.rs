@@ -61,7 +61,7 @@ pub(super) fn secret(reference: &str, values: &[(&str, &str)]) -> ObservedSecret
 pub(super) fn problems(findings: impl IntoIterator<Item = impl Into<Finding>>) -> Vec<(String, String)> {
     let problem = |finding| match finding {
         Finding::Problem { what, remedy } => Some((what, remedy)),
-        Finding::Fine(_) | Finding::Unseen { .. } => None,
+        Finding::Fine(_) | Finding::Warning { .. } | Finding::Unseen { .. } => None,
     };
     findings.into_iter().map(Into::into).filter_map(problem).collect()
 }

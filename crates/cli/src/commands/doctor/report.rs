@@ -20,7 +20,7 @@ pub(super) struct Entry {
     /// The reason why the check was skipped.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
-    /// The remedy of a problem.
+    /// The remedy of a problem or a warning.
     #[serde(skip_serializing_if = "Option::is_none")]
     remedy: Option<String>,
     /// The problem that explains this one.
@@ -33,6 +33,7 @@ pub(super) struct Entry {
 #[serde(rename_all = "lowercase")]
 enum CheckResult {
     Problem,
+    Warning,
     Skipped,
     Ok,
 }
@@ -121,13 +122,14 @@ impl Relations {
 }
 
 impl Report {
-    /// Sorts the findings: root causes, their consequences, skipped checks, and successful ones.
+    /// Sorts the findings: root causes, their consequences, warnings, skipped checks, and successful
+    /// ones.
     pub(super) fn new(findings: &[Checked], relations: Relations) -> Self {
         let problems: Vec<(Check, &str)> = findings
             .iter()
             .filter_map(|(check, finding)| match finding {
                 Finding::Problem { what, .. } => Some((*check, what.as_str())),
-                Finding::Fine(_) | Finding::Unseen { .. } => None,
+                Finding::Fine(_) | Finding::Warning { .. } | Finding::Unseen { .. } => None,
             })
             .collect();
         let mut entries: Vec<Entry> =
@@ -167,9 +169,11 @@ impl Report {
             match (entry.result, for_people) {
                 (CheckResult::Ok, true) => text.mark(Mark::Fine).plain(" "),
                 (CheckResult::Skipped, true) => text.mark(Mark::Warning).plain(" skipped: "),
+                (CheckResult::Warning, true) => text.mark(Mark::Warning).plain(" warning: "),
                 (CheckResult::Problem, true) => text.mark(Mark::Problem).plain(" "),
                 (CheckResult::Ok, false) => text.plain("ok       "),
                 (CheckResult::Skipped, false) => text.plain("skipped  "),
+                (CheckResult::Warning, false) => text.plain("warning  "),
                 (CheckResult::Problem, false) => text.plain("problem  "),
             };
             text.plain(message);
@@ -209,6 +213,12 @@ fn entry(check: Check, finding: &Finding, relations: Relations, problems: &[(Che
         Finding::Unseen { what, why } => {
             Entry { result: CheckResult::Skipped, message: what.clone(), reason: Some(why.clone()), ..base }
         }
+        Finding::Warning { what, remedy } => Entry {
+            result: CheckResult::Warning,
+            message: what.clone(),
+            remedy: Some(remedy.clone()),
+            ..base
+        },
         Finding::Problem { what, remedy } => Entry {
             result: CheckResult::Problem,
             message: what.clone(),
@@ -234,12 +244,16 @@ mod tests {
             (Check::Api, Finding::Fine("a\nb".into())),
             (Check::Pods, Finding::problem("c\x1b[2J", "d")),
             (Check::Services, Finding::unseen("e", "f")),
+            (Check::Strategies, Finding::warning("g\th", "i")),
         ];
         let report = Report::new(&findings, Relations::default());
-        assert_eq!(plain(&report), "problem  c\u{fffd}[2J\n         -> d\nskipped  e: f\nok       a b\n");
+        assert_eq!(
+            plain(&report),
+            "problem  c\u{fffd}[2J\n         -> d\nwarning  g h\n         -> i\nskipped  e: f\nok       a b\n"
+        );
         assert_eq!(
             report.text(true).render(Style { short: true, color: false }),
-            "✗ c\u{fffd}[2J\n  try: d\n! skipped: e: f\n✓ a b\n"
+            "✗ c\u{fffd}[2J\n  try: d\n! warning: g h\n  try: i\n! skipped: e: f\n✓ a b\n"
         );
         assert_eq!(report.problems(), 1);
     }
@@ -268,6 +282,24 @@ mod tests {
                 assert!(named, "{checks:?}: {entry:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_warning_is_no_problem_and_no_cause_of_one() {
+        let findings = vec![
+            (Check::Pods, Finding::warning("unusual", "change it")),
+            (Check::Api, Finding::problem("down", "start it")),
+        ];
+        let report = Report::new(&findings, Relations::default());
+        let json: serde_json::Value = serde_json::from_str(&report.json()).unwrap();
+        assert_eq!(report.problems(), 1);
+        let results: Vec<_> = [0, 1].map(|index| json["findings"][index]["result"].clone()).into();
+        assert_eq!(results, ["problem", "warning"]);
+        assert_eq!(json["findings"][0]["consequenceOf"], serde_json::Value::Null);
+        let report = Report::new(&findings[..1], Relations::default());
+        let json: serde_json::Value = serde_json::from_str(&report.json()).unwrap();
+        assert_eq!((report.problems(), &json["healthy"]), (0, &true.into()));
+        assert_eq!(json["findings"][0]["remedy"], "change it");
     }
 
     #[test]

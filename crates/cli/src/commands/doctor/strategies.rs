@@ -4,7 +4,7 @@
 use pinniped_concierge_api::config::{
     CredentialIssuerStrategy, StrategyReason, StrategyStatus, StrategyType,
 };
-use pinniped_concierge_domain::admission_report::ADMISSION_APPLIED;
+use pinniped_concierge_domain::admission_report::{ADMISSION_APPLIED, NOT_APPLIED, REFUSED};
 use pinniped_concierge_domain::credential_issuer::conditions;
 use pinniped_concierge_domain::strategy::certificate_signing_requests::mode::Mode;
 use pinniped_kube_types::condition::{Condition, TYPE_READY};
@@ -92,7 +92,7 @@ pub(super) fn check(observed: &Observed, used: Option<&(String, String)>) -> Vec
             ),
         ));
     }
-    findings.extend(issuer_conditions(observed).into_iter().map(|finding| (Check::Strategies, finding)));
+    findings.extend(issuer_conditions(observed));
     findings
 }
 
@@ -238,36 +238,46 @@ fn logs(observed: &Observed) -> String {
     )
 }
 
-fn issuer_conditions(observed: &Observed) -> Vec<Finding> {
+fn issuer_conditions(observed: &Observed) -> Vec<Checked> {
     let conditions = observed.issuer.status.as_ref().map_or(&[][..], |status| &status.conditions);
     // If `Ready` is not true, the findings about the strategies have the reason.
     let is_repetition = |condition: &Condition| condition.type_ == TYPE_READY && condition.status != "True";
-    let findings = conditions.iter().filter(|condition| !is_repetition(condition)).map(|condition| {
-        let Condition { type_, status, message, .. } = condition;
-        match status.as_str() {
-            "True" => Finding::Fine(format!("{type_}: {message}")),
-            "False" => {
-                Finding::problem(format!("{type_} is False: {message}"), condition_remedy(observed, type_))
-            }
-            _ => Finding::unseen(type_.clone(), message.clone()),
-        }
-    });
-    findings.collect()
+    let conditions = conditions.iter().filter(|condition| !is_repetition(condition));
+    conditions.map(|condition| issuer_condition(observed, condition)).collect()
 }
 
-fn condition_remedy(observed: &Observed, type_: &str) -> String {
-    match type_ {
-        conditions::SERVING_CERTIFICATE_VALID => {
+fn issuer_condition(observed: &Observed, condition: &Condition) -> Checked {
+    let Condition { type_, status, reason, message, .. } = condition;
+    let remedy = || condition_remedy(observed, condition);
+    let text = || format!("{type_} is {status}: {message}");
+    match (type_.as_str(), status.as_str(), reason.as_str()) {
+        (_, "True", _) => (Check::Strategies, Finding::Fine(format!("{type_}: {message}"))),
+        // The API refuses requests, so this explains a login that fails.
+        (ADMISSION_APPLIED, _, REFUSED) => (Check::Api, Finding::problem(text(), remedy())),
+        // The API serves the requests.
+        (ADMISSION_APPLIED, "False", NOT_APPLIED) => (Check::Strategies, Finding::warning(text(), remedy())),
+        (_, "False", _) => (Check::Strategies, Finding::problem(text(), remedy())),
+        _ => (Check::Strategies, Finding::unseen(type_.clone(), message.clone())),
+    }
+}
+
+fn condition_remedy(observed: &Observed, condition: &Condition) -> String {
+    match (condition.type_.as_str(), condition.reason.as_str()) {
+        (conditions::SERVING_CERTIFICATE_VALID, _) => {
             "issue a certificate that clients can use; they refuse this one".to_owned()
         }
-        ADMISSION_APPLIED => {
-            "exclude the Concierge's API groups from the rules of these objects, or list the \
-                              plug-in in aggregatedAPIServerDisableAdmissionPlugins"
-                .to_owned()
-        }
+        (ADMISSION_APPLIED, REFUSED) => format!(
+            "{EXCLUDE_FROM_ADMISSION}; or set aggregatedAPIServerUnappliedAdmission to report, so that requests \
+             are served without admission"
+        ),
+        (ADMISSION_APPLIED, _) => EXCLUDE_FROM_ADMISSION.to_owned(),
         _ => format!("see the Concierge's log: {}", logs(observed)),
     }
 }
+
+/// The remedy for admission objects that match the Concierge's API.
+const EXCLUDE_FROM_ADMISSION: &str = "exclude the Concierge's API groups from the rules of these objects, or list the \
+                                      plug-in in aggregatedAPIServerDisableAdmissionPlugins";
 
 fn aggregated_api(observed: &Observed) -> Finding {
     let api = "the API for logins (APIService v1alpha1.login.concierge)";

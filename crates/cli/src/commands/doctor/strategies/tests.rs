@@ -152,6 +152,37 @@ fn the_condition_the_api_and_the_authenticators_are_reported() {
     assert_eq!(problems(condition("True")), []);
     assert_eq!(problems(condition("Unknown")), []);
     assert_eq!(problems(condition("False"))[0].0, "ServingCertificateValid is False: m");
+    let refuse = "set aggregatedAPIServerUnappliedAdmission to report";
+    for (status, reason, is_warning, is_problem) in [
+        ("True", "NothingMatches", false, false),
+        ("False", "NotApplied", true, false),
+        ("Unknown", "NotRead", false, false),
+        ("False", "Refused", false, true),
+        ("Unknown", "Refused", false, true),
+        // A reason of a later version.
+        ("False", "Other", false, true),
+    ] {
+        let mut observed = good.clone();
+        let condition = json!([{"type": "AdmissionApplied", "status": status, "reason": reason, "message": "m",
+            "lastTransitionTime": "2026-11-21T10:00:00Z"}]);
+        let found = observed.issuer.status.as_mut().unwrap();
+        found.conditions = serde_json::from_value(condition).unwrap();
+        let findings = check(&observed);
+        let text = format!("AdmissionApplied is {status}: m");
+        let warning = |(check, finding): &Checked| {
+            *check == Check::Strategies && matches!(finding, Finding::Warning { what, .. } if *what == text)
+        };
+        assert_eq!(findings.iter().any(warning), is_warning, "{findings:?}");
+        let problem = findings.iter().find_map(|(check, finding)| match finding {
+            Finding::Problem { what, remedy } if *what == text => Some((*check, remedy)),
+            _ => None,
+        });
+        assert_eq!(problem.is_some(), is_problem, "{findings:?}");
+        if reason == "Refused" {
+            // A login that fails is a consequence of it.
+            assert!(problem.is_some_and(|(check, remedy)| check == Check::Api && remedy.contains(refuse)));
+        }
+    }
     let mut failing = good.clone();
     let ready = json!([{"type": "Ready", "status": "False", "reason": "NoWorkingStrategy", "message": "m",
         "lastTransitionTime": "2026-11-21T10:00:00Z"}]);

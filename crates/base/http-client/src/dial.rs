@@ -47,6 +47,14 @@ impl ConnectError {
 /// A stream to a server: a TCP connection to it or to its proxy, or a TLS session with its proxy.
 pub type Stream = Either<TcpStream, Box<TlsStream<TcpStream>>>;
 
+/// Returns the TCP connection of a stream.
+pub(crate) fn tcp_of(stream: &Stream) -> &TcpStream {
+    match stream {
+        Stream::Left(tcp) => tcp,
+        Stream::Right(tls) => tls.get_ref().0,
+    }
+}
+
 /// A host and a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {

@@ -77,7 +77,7 @@ impl Proxy {
     ///
     /// # Errors
     /// Returns an error with the text that Go prints, and for a proxy with the scheme `https`,
-    /// which only [`Dialer`](crate::dial::Dialer) supports.
+    /// which needs a TLS configuration: see [`Dial::dial`].
     pub async fn connect(&self, host: &str, port: u16) -> Result<TcpStream, ConnectError> {
         self.connect_to(&Target::new(host, port)).await
     }
@@ -191,8 +191,19 @@ fn failed(reason: &str) -> ConnectError {
 }
 
 impl Dial for Proxy {
-    fn dial<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, Result<TcpStream, ConnectError>> {
-        Box::pin(self.connect(host, port))
+    fn dial<'a>(
+        &'a self,
+        host: &'a str,
+        port: u16,
+        tls: Option<&'a Arc<ClientConfig>>,
+    ) -> BoxFuture<'a, Result<Stream, ConnectError>> {
+        Box::pin(async move {
+            let target = Target::new(host, port);
+            match tls {
+                Some(tls) => self.connect_with_tls(&target, tls).await,
+                None => self.connect_to(&target).await.map(Stream::Left),
+            }
+        })
     }
 }
 

@@ -8,11 +8,13 @@ use std::task::{Context, Poll};
 
 use http::Uri;
 use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
 use tokio::net::TcpStream;
 
-use crate::dial::{ConnectError, Target};
+use crate::dial::{ConnectError, Stream, Target};
 use crate::proxy::{Proxy, ProxyAddressError};
 use crate::proxy_environment::{ProxyEnvironment, ProxyEnvironmentError};
+use crate::upstream::Dial as _;
 
 /// Opens TCP connections; cheap to clone. For one server with TLS, see [`crate::dial::Dialer`].
 #[derive(Clone, Default)]
@@ -52,6 +54,23 @@ impl TcpDialer {
         match self.proxy_for(host, port, https)? {
             Some(proxy) => proxy.connect(host, port).await,
             None => Target::new(host, port).connect().await,
+        }
+    }
+
+    /// Connects in the same way to a server with which the caller speaks TLS. With an `https`
+    /// proxy, `tls` also verifies the proxy.
+    ///
+    /// # Errors
+    /// Returns an error when the proxy or the server cannot be reached.
+    pub async fn dial_with_tls(
+        &self,
+        host: &str,
+        port: u16,
+        tls: Option<&Arc<ClientConfig>>,
+    ) -> Result<Stream, ConnectError> {
+        match self.proxy_for(host, port, true)? {
+            Some(proxy) => proxy.dial(host, port, tls).await,
+            None => Target::new(host, port).connect().await.map(Stream::Left),
         }
     }
 

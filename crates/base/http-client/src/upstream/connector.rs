@@ -26,7 +26,7 @@ use tokio_util::task::TaskTracker;
 use super::dial::Dial;
 use super::http2::Http2;
 use super::keep_alive::{Connection as KeepAlive, Socket};
-use crate::dial::ConnectError;
+use crate::dial::{ConnectError, Stream, tcp_of};
 
 use super::{AddressParams, RequestBody, UpstreamConfigError, UpstreamLimits, UpstreamParams};
 
@@ -186,28 +186,30 @@ impl Connector {
 
     /// Dials an HTTP/2 connection.
     pub(super) async fn h2(&self) -> Result<Http2, DialError> {
-        let tcp = self.tcp().await?;
+        let stream = self.stream().await?;
         match &self.tls {
-            Some(tls) => Http2::handshake(self.secure(&tls.h2, tcp).await?, &self.limits, &self.tasks).await,
-            None => Http2::handshake(tcp, &self.limits, &self.tasks).await,
+            Some(tls) => {
+                Http2::handshake(self.secure(&tls.h2, stream).await?, &self.limits, &self.tasks).await
+            }
+            None => Http2::handshake(stream, &self.limits, &self.tasks).await,
         }
     }
 
     /// Dials an HTTP/1.1 connection that can be upgraded.
     pub(super) async fn http1(&self) -> Result<http1::SendRequest<RequestBody>, DialError> {
-        let tcp = self.tcp().await?;
+        let stream = self.stream().await?;
         match &self.tls {
-            Some(tls) => self.begin_http1(self.secure(&tls.http1, tcp).await?).await,
-            None => self.begin_http1(tcp).await,
+            Some(tls) => self.begin_http1(self.secure(&tls.http1, stream).await?).await,
+            None => self.begin_http1(stream).await,
         }
     }
 
     /// Dials an HTTP/1.1 connection for one request after the other.
     pub(super) async fn keep_alive(&self) -> Result<Box<KeepAlive>, DialError> {
-        let tcp = self.tcp().await?;
+        let stream = self.stream().await?;
         let socket = match &self.tls {
-            Some(tls) => Socket::Tls(Box::new(self.secure(&tls.http1, tcp).await?)),
-            None => Socket::Plain(tcp),
+            Some(tls) => Socket::Tls(Box::new(self.secure(&tls.http1, stream).await?)),
+            None => Socket::Plain(stream),
         };
         Ok(KeepAlive::new(socket, self.limits.header_bytes as usize))
     }
@@ -252,29 +254,34 @@ impl Connector {
         self.tasks.spawn(task);
     }
 
-    async fn tcp(&self) -> Result<PlainWrite<TcpStream>, DialError> {
+    /// Connects to the server, or to its proxy.
+    async fn stream(&self) -> Result<PlainWrite<Stream>, DialError> {
         let (host, port) = &self.address;
         let dialled = async {
             match &self.dial {
                 None => TcpStream::connect((host.as_str(), *port))
                     .await
+                    .map(Stream::Left)
                     .map_err(|source| DialError::Dial { address: format!("{host}:{port}"), source }),
-                Some(dial) => dial.dial(host, *port).await.map_err(DialError::Proxy),
+                Some(dial) => {
+                    let tls = self.tls.as_ref().map(|tls| tls.http1.config());
+                    dial.dial(host, *port, tls).await.map_err(DialError::Proxy)
+                }
             }
         };
-        let tcp = timeout(self.limits.dial_timeout, dialled)
+        let stream = timeout(self.limits.dial_timeout, dialled)
             .await
             .map_err(|_| DialError::DialTimeout(format!("{host}:{port}")))??;
-        tune(&tcp);
-        Ok(PlainWrite(tcp))
+        tune(tcp_of(&stream));
+        Ok(PlainWrite(stream))
     }
 
     async fn secure(
         &self,
         connector: &TlsConnector,
-        tcp: PlainWrite<TcpStream>,
-    ) -> Result<TlsStream<PlainWrite<TcpStream>>, DialError> {
-        timeout(self.limits.handshake_timeout, connector.connect(self.server_name.clone(), tcp))
+        stream: PlainWrite<Stream>,
+    ) -> Result<TlsStream<PlainWrite<Stream>>, DialError> {
+        timeout(self.limits.handshake_timeout, connector.connect(self.server_name.clone(), stream))
             .await
             .map_err(|_| DialError::HandshakeTimeout)?
             .map_err(DialError::Handshake)

@@ -24,7 +24,6 @@ use http_body::Body as _;
 use pinniped_http_core::{BoxError, PlainWrite};
 use pinniped_http_headers::precomputed::PrecomputedHeaders;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf, ReadHalf};
-use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
 mod body;
@@ -40,6 +39,7 @@ use super::connector::Tasks;
 use super::dial_policy::CountedConnection;
 use super::pool::PoolHandle;
 use super::{RequestBody, ResponseBody};
+use crate::dial::{Stream, tcp_of};
 use framing::Decoder;
 use head::{Fields, Head, Length};
 use upload::Uploading;
@@ -102,8 +102,8 @@ impl From<Http1Error> for Failure {
 /// A socket, with or without TLS.
 #[derive(Debug)]
 pub(super) enum Socket {
-    Plain(PlainWrite<TcpStream>),
-    Tls(Box<TlsStream<PlainWrite<TcpStream>>>),
+    Plain(PlainWrite<Stream>),
+    Tls(Box<TlsStream<PlainWrite<Stream>>>),
 }
 
 /// A connection to a server.
@@ -159,12 +159,12 @@ impl Connection {
 
     /// Closes the connection when sent data is not acknowledged for this time (`TCP_USER_TIMEOUT`).
     pub(super) fn set_user_timeout(&self, timeout: Duration) -> io::Result<()> {
-        let tcp = match &self.socket {
-            SocketState::Both(Socket::Plain(tcp)) => &tcp.0,
+        let stream = match &self.socket {
+            SocketState::Both(Socket::Plain(stream)) => &stream.0,
             SocketState::Both(Socket::Tls(tls)) => &tls.get_ref().0.0,
             SocketState::Reading(..) => return Ok(()),
         };
-        socket2::SockRef::from(tcp).set_tcp_user_timeout(Some(timeout))
+        socket2::SockRef::from(tcp_of(stream)).set_tcp_user_timeout(Some(timeout))
     }
 
     /// Returns whether nothing was received since the last response, including end of stream. Call
@@ -390,17 +390,28 @@ impl Socket {
     /// Returns whether a read would be pending; the task is woken when data arrives. A read through
     /// TLS would give the same result at several times the cost.
     fn is_read_pending(&self, cx: &mut Context<'_>) -> bool {
-        let tcp = match self {
-            Self::Plain(tcp) => tcp,
+        let stream = match self {
+            Self::Plain(stream) => stream,
             Self::Tls(tls) => {
-                let (tcp, session) = tls.get_ref();
+                let (stream, session) = tls.get_ref();
+                if !session.wants_read() {
+                    return false;
+                }
+                stream
+            }
+        };
+        let tcp = match &stream.0 {
+            Stream::Left(tcp) => tcp,
+            // A TLS session with the proxy may have data that it has not delivered yet.
+            Stream::Right(proxy) => {
+                let (tcp, session) = proxy.get_ref();
                 if !session.wants_read() {
                     return false;
                 }
                 tcp
             }
         };
-        tcp.0.poll_read_ready(cx).is_pending()
+        tcp.poll_read_ready(cx).is_pending()
     }
 }
 

@@ -7,13 +7,13 @@ use http::Uri;
 use http::uri::Scheme;
 use kube::config::Cluster;
 use pinniped_go_compat::json::quote;
-use pinniped_http_client::dial::ConnectError;
+use pinniped_http_client::dial::{ConnectError, Stream};
 use pinniped_http_client::tcp_dialer::TcpDialer;
 use pinniped_http_client::upstream::{Dial, UpstreamParams};
 use pinniped_pki::tls::Roots;
 use pinniped_pki::{BundleError, CaBundle};
+use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use tokio::net::TcpStream;
 
 use crate::kubeconfig::{self, ClusterCaError, ServerUrlError};
 
@@ -121,8 +121,13 @@ impl Target {
 struct ClusterConnector(TcpDialer);
 
 impl Dial for ClusterConnector {
-    fn dial<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, Result<TcpStream, ConnectError>> {
-        Box::pin(self.0.dial(host, port, true))
+    fn dial<'a>(
+        &'a self,
+        host: &'a str,
+        port: u16,
+        tls: Option<&'a Arc<ClientConfig>>,
+    ) -> BoxFuture<'a, Result<Stream, ConnectError>> {
+        Box::pin(self.0.dial_with_tls(host, port, tls))
     }
 }
 

@@ -23,7 +23,7 @@ use pinniped_http_server::{Limits, Listener};
 use pinniped_impersonation_proxy::proxy::{
     self, ImpersonatorMetrics, ImpersonatorParams, InFlightLimits, PROBE_INTERVAL,
 };
-use pinniped_kube_client::{Upstream, UpstreamLimits, UpstreamParams, kube_client, review_client};
+use pinniped_kube_client::{Dial, Upstream, UpstreamLimits, UpstreamParams, kube_client, review_client};
 use pinniped_kube_types::suffix::GroupSuffix;
 use pinniped_pki::tls::CipherRestriction;
 use pinniped_pki::{CaBundle, CertificateAuthority, CertificateStore, ClientSubject, Validity};
@@ -89,6 +89,16 @@ pub(crate) async fn concierge(
     token: String,
     limits: UpstreamLimits,
 ) -> anyhow::Result<Concierge> {
+    concierge_through(plane, token, limits, None).await
+}
+
+/// Does the same with connections to the API server that `dial` opens.
+pub(crate) async fn concierge_through(
+    plane: &ControlPlane,
+    token: String,
+    limits: UpstreamLimits,
+    dial: Option<Arc<dyn Dial>>,
+) -> anyhow::Result<Concierge> {
     let validity = Validity::starting(jiff::Timestamp::now(), Duration::from_secs(3600));
     let ca = CertificateAuthority::generate("test", &validity)?;
     let subject = ClientSubject { username: READER.to_owned(), ..ClientSubject::default() };
@@ -101,7 +111,7 @@ pub(crate) async fn concierge(
     signer.set(ca.certificate_pem().as_bytes(), ca.private_key_pem().as_bytes())?;
     let cluster_ca = CaBundle::from_pem(plane.ca().certificate_pem.as_bytes())?;
     let mut params = UpstreamParams::new(plane.server().parse()?, cluster_ca);
-    params.limits = limits;
+    (params.limits, params.dial) = (limits, dial);
     let upstream = Upstream::new(params)?;
     let tokens: Arc<dyn TokenSource> = Arc::new(Fixed(Arc::new(Token::new(token))));
     let client = kube_client(&upstream, Arc::clone(&tokens), NAMESPACE);
@@ -140,6 +150,7 @@ pub(crate) async fn concierge(
             authorizer,
             log_usernames_and_groups: false,
             credential_lifetime: tokio::sync::watch::channel(Duration::from_secs(300)).1,
+            admission: AdmissionGate::new(UnappliedAdmission::Report),
             health: Health::new(),
             metrics: Metrics::new(),
             limits: pinniped_http_server::Limits::default(),
@@ -150,7 +161,6 @@ pub(crate) async fn concierge(
 
 /// Starts a control plane on which the account of the Concierge and [`READER`] have all
 /// permissions.
-            admission: AdmissionGate::new(UnappliedAdmission::Report),
 pub(crate) async fn control_plane() -> anyhow::Result<ControlPlane> {
     let plane = ControlPlane::start(ControlPlaneParams::default()).await?;
     let all = [

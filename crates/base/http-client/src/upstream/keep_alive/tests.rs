@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::{Connection, PlainWrite, Socket, SocketState};
+use super::{Connection, PlainWrite, Socket, SocketState, Stream, tcp_of};
 use crate::upstream::{AddressParams, RequestBody, ResponseBody, Upstream, UpstreamError, UpstreamLimits};
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -426,7 +426,8 @@ fn debug_prints_no_credential() {
     let _runtime = runtime.enter();
     let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     stream.set_nonblocking(true).unwrap();
-    let socket = super::Socket::Plain(pinniped_http_core::PlainWrite(TcpStream::from_std(stream).unwrap()));
+    let stream = Stream::Left(TcpStream::from_std(stream).unwrap());
+    let socket = super::Socket::Plain(pinniped_http_core::PlainWrite(stream));
     let mut connection = super::Connection::new(socket, 1 << 10);
     connection.output.extend_from_slice(b"authorization: Bearer secret");
     connection.input.ready = Bytes::from_static(b"set-cookie: secret");
@@ -437,8 +438,9 @@ fn debug_prints_no_credential() {
 async fn a_connection_for_reads_closes_when_data_is_not_acknowledged() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let tcp = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-    let connection = Connection::new(Socket::Plain(PlainWrite(tcp)), 1 << 10);
+    let connection = Connection::new(Socket::Plain(PlainWrite(Stream::Left(tcp))), 1 << 10);
     connection.set_user_timeout(Duration::from_secs(45)).unwrap();
-    let SocketState::Both(Socket::Plain(tcp)) = &connection.socket else { unreachable!("as made above") };
-    assert_eq!(socket2::SockRef::from(&tcp.0).tcp_user_timeout().unwrap(), Some(Duration::from_secs(45)));
+    let SocketState::Both(Socket::Plain(stream)) = &connection.socket else { unreachable!("as made above") };
+    let socket = socket2::SockRef::from(tcp_of(&stream.0));
+    assert_eq!(socket.tcp_user_timeout().unwrap(), Some(Duration::from_secs(45)));
 }

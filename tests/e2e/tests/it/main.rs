@@ -16,6 +16,7 @@ mod configuration;
 mod core_dumps;
 mod crds;
 mod demo;
+mod faulty_webhook;
 mod flood;
 mod gateway;
 mod gateway_delegation;

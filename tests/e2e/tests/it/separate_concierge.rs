@@ -11,6 +11,9 @@ use crate::installed::TIME_LIMIT;
 use crate::service_account_tokens::webhook::{Webhook, token_of};
 use crate::{apis, crds};
 
+/// The authenticator that accepts every user.
+const ANYBODY: &str = "anybody";
+
 /// An installation for one test.
 pub(crate) struct SeparateConcierge {
     pub(crate) world: &'static World,
@@ -88,8 +91,13 @@ impl SeparateConcierge {
 
     /// Creates the WebhookAuthenticator `anybody`, which accepts every user.
     pub(crate) async fn create_authenticator(&self, webhook: &Webhook) {
+        self.create_authenticator_named(ANYBODY, webhook).await;
+    }
+
+    /// Creates a WebhookAuthenticator with this name.
+    pub(crate) async fn create_authenticator_named(&self, name: &str, webhook: &Webhook) {
         let object = json!({"apiVersion": format!("authentication.concierge.{}/v1alpha1", self.suffix),
-            "kind": "WebhookAuthenticator", "metadata": {"name": "anybody"},
+            "kind": "WebhookAuthenticator", "metadata": {"name": name},
             "spec": {"endpoint": format!("https://{}/", webhook.address),
                 "tls": {"certificateAuthorityData": webhook.ca}}});
         self.world.kubectl().apply(&object.to_string()).await.unwrap();
@@ -97,12 +105,21 @@ impl SeparateConcierge {
 
     /// Returns the status of the response to a login of this user.
     pub(crate) async fn log_in(&self, user: &Value) -> anyhow::Result<Value> {
-        let request = json!({"spec": {"token": token_of(user), "authenticator": {
-            "apiGroup": format!("authentication.concierge.{}", self.suffix),
-            "kind": "WebhookAuthenticator", "name": "anybody"}}});
-        let path = format!("/apis/login.concierge.{}/v1alpha1/tokencredentialrequests", self.suffix);
-        let response = apis::post(&apis::anonymous(self.world).await, &path, &request).await?;
+        let client = apis::anonymous(self.world).await;
+        let response = apis::post(&client, &self.login_path(), &self.login_request(ANYBODY, user)).await?;
         Ok(response["status"].clone())
+    }
+
+    /// Returns the path of logins.
+    pub(crate) fn login_path(&self) -> String {
+        format!("/apis/login.concierge.{}/v1alpha1/tokencredentialrequests", self.suffix)
+    }
+
+    /// Returns the request of a login of this user through a WebhookAuthenticator.
+    pub(crate) fn login_request(&self, authenticator: &str, user: &Value) -> Value {
+        json!({"spec": {"token": token_of(user), "authenticator": {
+            "apiGroup": format!("authentication.concierge.{}", self.suffix),
+            "kind": "WebhookAuthenticator", "name": authenticator}}})
     }
 
     pub(crate) async fn await_log(&self, wanted: &str) {

@@ -1,8 +1,10 @@
-//! A webhook that accepts every user: the token is the user, as JSON in base64.
+//! A webhook that accepts every user: the token is the user, as JSON in base64. A test can make it
+//! faulty.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -14,7 +16,9 @@ use hyper_util::rt::TokioIo;
 use pinniped_test_support::certs::Authority;
 use pinniped_test_support::pods::NODE_IP;
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
@@ -27,6 +31,56 @@ pub(crate) struct Webhook {
     pub(crate) address: SocketAddr,
     /// The CA of its certificate: PEM in base64.
     pub(crate) ca: String,
+    state: Arc<State>,
+}
+
+/// A fault of a webhook.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// None: reviews get responses.
+    None,
+    /// Connections are accepted, and nothing is sent.
+    BlackHole,
+    /// Reviews get no response.
+    Silent,
+    /// Bytes that are not HTTP are sent.
+    Garbage,
+}
+
+#[derive(Debug)]
+struct State {
+    fault: watch::Sender<Fault>,
+    /// The number of connections and reviews that wait because of a fault.
+    held: AtomicUsize,
+}
+
+/// Counts a connection or a review that waits.
+struct Held<'a>(&'a State);
+
+impl<'a> Held<'a> {
+    fn new(state: &'a State) -> Self {
+        state.held.fetch_add(1, Ordering::SeqCst);
+        Self(state)
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.held.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl State {
+    fn fault(&self) -> Fault {
+        *self.fault.borrow()
+    }
+
+    /// Waits until the fault is another one.
+    async fn while_fault(&self, fault: Fault) {
+        let _held = Held::new(self);
+        // The sender is part of this state.
+        let _ = self.fault.subscribe().wait_for(|current| *current != fault).await;
+    }
 }
 
 /// Returns the token of this user: `{"username", "uid", "groups", "extra"}`.
@@ -47,26 +101,52 @@ impl Webhook {
         let listener = std::net::TcpListener::bind((NODE_IP, 0))?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
+        let state = Arc::new(State { fault: watch::Sender::new(Fault::None), held: AtomicUsize::new(0) });
+        let shared = Arc::clone(&state);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         std::thread::Builder::new().name("webhook".to_owned()).spawn(move || {
             runtime.block_on(async {
                 match TcpListener::from_std(listener) {
-                    Ok(listener) => serve(listener, TlsAcceptor::from(Arc::new(config))).await,
+                    Ok(listener) => serve(listener, TlsAcceptor::from(Arc::new(config)), shared).await,
                     Err(error) => eprintln!("webhook: {error}"),
                 }
             });
         })?;
-        Ok(Self { address, ca: STANDARD.encode(authority.certificate_pem) })
+        Ok(Self { address, ca: STANDARD.encode(authority.certificate_pem), state })
+    }
+
+    /// Makes the webhook faulty, or ends its fault.
+    pub(crate) fn set_fault(&self, fault: Fault) {
+        self.state.fault.send_replace(fault);
+    }
+
+    /// Returns the number of connections and reviews that wait because of the fault.
+    pub(crate) fn held(&self) -> usize {
+        self.state.held.load(Ordering::SeqCst)
     }
 }
 
-async fn serve(listener: TcpListener, acceptor: TlsAcceptor) {
+async fn serve(listener: TcpListener, acceptor: TlsAcceptor, state: Arc<State>) {
     let mut connections = tokio::task::JoinSet::new();
     while let Ok((tcp, _)) = listener.accept().await {
-        let acceptor = acceptor.clone();
+        let (acceptor, state) = (acceptor.clone(), Arc::clone(&state));
         connections.spawn(async move {
-            let Ok(tls) = acceptor.accept(tcp).await else { return };
-            let service = hyper::service::service_fn(review);
+            if state.fault() == Fault::BlackHole {
+                let (mut tcp, mut nowhere) = (tcp, tokio::io::sink());
+                tokio::select! {
+                    () = state.while_fault(Fault::BlackHole) => {}
+                    // The client closes the connection when it gives up.
+                    _ = tokio::io::copy(&mut tcp, &mut nowhere) => {}
+                }
+                return;
+            }
+            let Ok(mut tls) = acceptor.accept(tcp).await else { return };
+            if state.fault() == Fault::Garbage {
+                let _ = tls.write_all(b"\x16\x00garbage\r\n\r\n").await;
+                let _ = tls.shutdown().await;
+                return;
+            }
+            let service = hyper::service::service_fn(|request| review(request, &state));
             let connection = hyper::server::conn::http1::Builder::new();
             // A connection error concerns only the client.
             drop(connection.serve_connection(TokioIo::new(tls), service).await);
@@ -75,8 +155,13 @@ async fn serve(listener: TcpListener, acceptor: TlsAcceptor) {
     }
 }
 
-async fn review(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+async fn review(request: Request<Incoming>, state: &State) -> Result<Response<Full<Bytes>>, Infallible> {
     let body = request.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+    match state.fault() {
+        Fault::Silent | Fault::BlackHole => state.while_fault(state.fault()).await,
+        Fault::Garbage => return Ok(Response::new(Full::new(Bytes::from_static(b"<html>\x00garbage")))),
+        Fault::None => {}
+    }
     let requested: Value = serde_json::from_slice(&body).unwrap_or_default();
     let token = requested["spec"]["token"].as_str().unwrap_or_default();
     let user = STANDARD.decode(token).ok().and_then(|text| serde_json::from_slice::<Value>(&text).ok());

@@ -49,6 +49,47 @@ pub const LOCAL_USER_AUTHENTICATOR: &str = "local-user-authenticator";
 /// The name of the CredentialIssuer.
 pub const CREDENTIAL_ISSUER: &str = "pinniped-concierge-config";
 
+/// The names of an installation, and of the objects that a walk creates for its user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Names {
+    /// The namespace of the Concierge, with which the names of its objects begin.
+    pub app: &'static str,
+    /// The API group suffix.
+    pub suffix: &'static str,
+    /// The host name under which clients reach the impersonation proxy.
+    pub external_name: &'static str,
+    /// The user.
+    pub user: &'static str,
+    /// The group of the user.
+    pub group: &'static str,
+    /// The binding that grants access to the group.
+    pub binding: &'static str,
+}
+
+impl Names {
+    /// The names of the install files and of the release post.
+    pub const DEFAULT: Self = Self {
+        app: CONCIERGE,
+        suffix: "pinniped.dev",
+        external_name: EXTERNAL_NAME,
+        user: "pinny",
+        group: "group-for-mtls",
+        binding: proxy::BINDING,
+    };
+
+    /// Returns the name of an object of the Concierge.
+    #[must_use]
+    pub fn object(&self, name: &str) -> String {
+        format!("{}-{name}", self.app)
+    }
+
+    /// Returns the name of a group, such as `login`, in this installation.
+    #[must_use]
+    pub fn group_of(&self, group: &str) -> String {
+        format!("{group}.concierge.{}", self.suffix)
+    }
+}
+
 /// Time limit of a step, which takes seconds on an idle machine.
 const TIME_LIMIT: Duration = Duration::from_secs(120);
 /// The same limit as a flag of kubectl.
@@ -66,6 +107,7 @@ pub fn strategy<'v>(issuer: &'v Value, type_: &str) -> &'v Value {
 #[derive(Debug)]
 pub struct Walk<'p> {
     environment: &'p dyn Environment,
+    names: Names,
     narrator: Narrator,
     start: Instant,
     /// HOME of the commands, so that caches and credentials are not written to the user's own home.
@@ -81,7 +123,15 @@ impl<'p> Walk<'p> {
     pub fn new(environment: &'p dyn Environment, narrator: Narrator, start: Instant) -> anyhow::Result<Self> {
         let home = environment.dir().join("home");
         std::fs::create_dir_all(&home).context("could not create a home folder")?;
-        Ok(Self { environment, narrator, start, home, pinniped: tools::binary("pinniped")? })
+        let pinniped = tools::binary("pinniped")?;
+        Ok(Self { environment, names: Names::DEFAULT, narrator, start, home, pinniped })
+    }
+
+    /// Returns the same walk with another installation. Only the steps of a login through the
+    /// impersonation proxy use the names.
+    #[must_use]
+    pub fn with_names(self, names: Names) -> Self {
+        Self { names, ..self }
     }
 
     /// Returns the same walk as another user of the machine, whose home folder is `name`: with
@@ -118,7 +168,7 @@ impl<'p> Walk<'p> {
         let group = if brief == "credentialissuer" { "config" } else { "authentication" };
         match self.narrator {
             Narrator::Loud => brief.to_owned(),
-            Narrator::Silent => format!("{brief}s.{group}.concierge.pinniped.dev"),
+            Narrator::Silent => format!("{brief}s.{}", self.names.group_of(group)),
         }
     }
 
@@ -183,7 +233,11 @@ impl<'p> Walk<'p> {
             "--concierge-authenticator-name",
             "local-user-authenticator",
         ];
-        let step = self.pinniped(&[&args[..], more].concat(), &self.environment.admin_kubeconfig());
+        let suffix = format!("--concierge-api-group-suffix={}", self.names.suffix);
+        // The default is left out, as in the post.
+        let suffix = Some(suffix.as_str()).filter(|_| self.names.suffix != Names::DEFAULT.suffix);
+        let args = [&args[..], more, suffix.as_slice()].concat();
+        let step = self.pinniped(&args, &self.environment.admin_kubeconfig());
         let output = self.narrator.run(step, None, Show::RedirectedTo(name)).await?.success()?;
         std::fs::write(self.home.join(name), &output.stdout)
             .context("could not write the user's kubeconfig")?;

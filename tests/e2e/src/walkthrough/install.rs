@@ -8,7 +8,7 @@ use pinniped_test_support::wait;
 
 use super::gateway::{GATEWAY, GATEWAY_FILE};
 use super::tokens::{SUBJECT, TOKENS_FILE};
-use super::{CONCIERGE, CREDENTIAL_ISSUER, LOCAL_USER_AUTHENTICATOR, TIME_LIMIT, TIMEOUT_FLAG, Walk};
+use super::{CONCIERGE, LOCAL_USER_AUTHENTICATOR, TIME_LIMIT, TIMEOUT_FLAG, Walk};
 use crate::narrator::Show;
 use crate::third_party::MADE_BY_WALK;
 
@@ -90,7 +90,7 @@ impl Walk<'_> {
         self.kubectl(&["get", &self.kind("credentialissuer")], None, Show::Output).await?;
         let path =
             r#"jsonpath={range .status.strategies[*]}{.type}: {.status}/{.reason}: {.message}{"\n"}{end}"#;
-        let args = ["get", &self.kind("credentialissuer"), CREDENTIAL_ISSUER, "-o", path];
+        let args = ["get", &self.kind("credentialissuer"), &self.names.object("config"), "-o", path];
         self.kubectl(&args, None, Show::Output).await?;
         Ok(())
     }
@@ -100,18 +100,18 @@ impl Walk<'_> {
     /// # Errors
     /// Returns an error when it cannot be read.
     pub async fn credential_issuer(&self) -> anyhow::Result<serde_json::Value> {
-        let args = ["get", &self.kind("credentialissuer"), CREDENTIAL_ISSUER, "-o", "json"];
+        let args = ["get", &self.kind("credentialissuer"), &self.names.object("config"), "-o", "json"];
         let output = self.admin_step(&args).run(None).await?.success()?;
         Ok(serde_json::from_str(&output.stdout)?)
     }
 
-    /// Creates the user `pinny` with password `password123` in group `group-for-mtls`.
+    /// Creates the user with password `password123` and one group.
     ///
     /// # Errors
     /// Returns an error when kubectl fails.
     pub async fn create_user(&self) -> anyhow::Result<()> {
         self.heading("Create a user: one Secret");
-        self.create_local_user("pinny", "group-for-mtls").await
+        self.create_local_user(self.names.user, self.names.group).await
     }
 
     /// Creates a user of the local-user-authenticator with password `password123`.
@@ -137,10 +137,11 @@ impl Walk<'_> {
         let ca =
             self.narrator.run_until(TIME_LIMIT, || self.admin_step(&args), Show::Size, filled).await?.stdout;
         let authenticator = format!(
-            "apiVersion: authentication.concierge.pinniped.dev/v1alpha1\nkind: WebhookAuthenticator\n\
+            "apiVersion: {}/v1alpha1\nkind: WebhookAuthenticator\n\
              metadata: {{name: local-user-authenticator}}\nspec:\n  \
              endpoint: https://local-user-authenticator.local-user-authenticator.svc/authenticate\n  \
-             tls: {{certificateAuthorityData: {ca}}}\n"
+             tls: {{certificateAuthorityData: {ca}}}\n",
+            self.names.group_of("authentication")
         );
         self.kubectl(&["apply", "-f", "-"], Some(&authenticator), Show::Output).await?;
         let name = format!("{}/local-user-authenticator", self.kind("webhookauthenticator"));

@@ -7,7 +7,7 @@ use pinniped_test_support::kubectl::CommandOutput;
 use pinniped_test_support::wait;
 use serde_json::{Value, json};
 
-use super::{CONCIERGE, CREDENTIAL_ISSUER, TIME_LIMIT, TIMEOUT_FLAG, Walk, strategy};
+use super::{Names, TIME_LIMIT, TIMEOUT_FLAG, Walk, strategy};
 use crate::narrator::Show;
 
 /// The host name under which clients reach the proxy.
@@ -40,8 +40,9 @@ impl Walk<'_> {
     /// Returns an error when the strategy does not become Success/Listening.
     pub async fn enable_proxy(&self, serving: &Serving) -> anyhow::Result<Value> {
         let ip = self.turn_proxy_on(serving).await?;
-        self.environment.set_host(EXTERNAL_NAME, ip)?;
-        self.narrator.print(&format!("(/etc/hosts in there: {ip} {EXTERNAL_NAME}, in place of an ingress)"));
+        let name = self.names.external_name;
+        self.environment.set_host(name, ip)?;
+        self.narrator.print(&format!("(/etc/hosts in there: {ip} {name}, in place of an ingress)"));
         self.credential_issuer().await
     }
 
@@ -52,18 +53,19 @@ impl Walk<'_> {
     /// Returns an error when the strategy does not become Success/Listening.
     pub async fn turn_proxy_on(&self, serving: &Serving) -> anyhow::Result<IpAddr> {
         self.heading("Enable the impersonation proxy");
-        let mut proxy =
-            json!({"mode": "enabled", "externalEndpoint": EXTERNAL_NAME, "service": {"type": "ClusterIP"}});
+        let mut proxy = json!({"mode": "enabled", "externalEndpoint": self.names.external_name,
+            "service": {"type": "ClusterIP"}});
         if let Serving::Secret { name, authority } = serving {
             proxy["tls"] = json!({"certificateAuthorityData": authority, "secretName": name});
         }
         let patch = json!({"spec": {"impersonationProxy": proxy}}).to_string();
         let kind = self.kind("credentialissuer");
-        let args = ["patch", &kind, CREDENTIAL_ISSUER, "--type=merge", "--patch", &patch];
+        let issuer = self.names.object("config");
+        let args = ["patch", &kind, &issuer, "--type=merge", "--patch", &patch];
         self.kubectl(&args, None, Show::Output).await?;
         let listening =
             "--for=jsonpath={.status.strategies[?(@.type==\"ImpersonationProxy\")].reason}=Listening";
-        let name = format!("{kind}/{CREDENTIAL_ISSUER}");
+        let name = format!("{kind}/{issuer}");
         self.kubectl(&["wait", &name, listening, TIMEOUT_FLAG], None, Show::Output).await?;
         if let Serving::Secret { authority, .. } = serving {
             // The proxy may have been listening before, with another certificate.
@@ -77,8 +79,9 @@ impl Walk<'_> {
         }
         self.show_strategies().await?;
 
-        let service = "pinniped-concierge-impersonation-proxy-cluster-ip";
-        let args = ["get", "service", service, "--namespace", CONCIERGE, "-o", "jsonpath={.spec.clusterIP}"];
+        let service = self.names.object("impersonation-proxy-cluster-ip");
+        let path = "jsonpath={.spec.clusterIP}";
+        let args = ["get", "service", &service, "--namespace", self.names.app, "-o", path];
         let has_ip = |output: &CommandOutput| output.code == 0 && output.stdout.parse::<IpAddr>().is_ok();
         let step = || self.admin_step(&args);
         Ok(self.narrator.run_until(TIME_LIMIT, step, Show::Output, has_ip).await?.stdout.parse()?)
@@ -90,7 +93,8 @@ impl Walk<'_> {
     /// Returns an error when the command line fails.
     pub async fn kubeconfig(&self) -> anyhow::Result<CommandOutput> {
         self.heading("Create a kubeconfig for the user");
-        self.get_kubeconfig("pinny", &["--concierge-mode", "ImpersonationProxy"], KUBECONFIG).await
+        let user = self.names.user;
+        self.get_kubeconfig(user, &["--concierge-mode", "ImpersonationProxy"], KUBECONFIG).await
     }
 
     /// Lists pods as the user, who has no permission yet, and checks the complete output of
@@ -117,13 +121,9 @@ impl Walk<'_> {
     /// Returns an error when the listing does not work in time.
     pub async fn allow_and_list(&self) -> anyhow::Result<CommandOutput> {
         self.heading("An administrator grants permissions to the user's group");
-        let args = [
-            "create",
-            "clusterrolebinding",
-            BINDING,
-            "--clusterrole=cluster-admin",
-            "--group=group-for-mtls",
-        ];
+        let Names { group, binding, .. } = self.names;
+        let group = format!("--group={group}");
+        let args = ["create", "clusterrolebinding", binding, "--clusterrole=cluster-admin", &group];
         self.kubectl(&args, None, Show::Output).await?;
         self.narrator.print("(a denial is cached for up to 10 seconds)");
         let step = || self.user_kubectl(&self.user_kubeconfig(), &["get", "pods", "-A"]);
@@ -136,7 +136,9 @@ impl Walk<'_> {
     /// Returns an error when the command line fails.
     pub async fn whoami(&self) -> anyhow::Result<CommandOutput> {
         self.heading("Who am I?");
-        let step = self.pinniped(&["whoami"], &self.user_kubeconfig());
+        let suffix = ["--api-group-suffix", self.names.suffix];
+        let suffix = if self.names.suffix == Names::DEFAULT.suffix { &[][..] } else { &suffix };
+        let step = self.pinniped(&[&["whoami"], suffix].concat(), &self.user_kubeconfig());
         self.narrator.run(step, None, Show::Output).await?.success()
     }
 }

@@ -1,5 +1,5 @@
-//! An installation with the API group suffix `tuna.io`, which the documentation and tests of
-//! upstream use. Other tests install with suffixes of their own; this test checks the names.
+//! The names in an installation with another API group suffix. The tests of the APIs and of the
+//! walk-through use the same installation, see `sites.rs`.
 
 use http::Request;
 use pinniped_test_support::wait;
@@ -7,30 +7,23 @@ use serde_json::{Value, json};
 
 use crate::apis;
 use crate::cli::Home;
-use crate::installed::TIME_LIMIT;
-use crate::separate_concierge::{SeparateConcierge, with_proxy_service};
+use crate::installed::{self, TIME_LIMIT};
+use crate::separate_concierge::SeparateConcierge;
 use crate::service_account_tokens::webhook::{Webhook, token_of};
+use crate::sites::{TUNA, tuna_concierge};
 
-const APP: &str = "tuna";
-const SUFFIX: &str = "tuna.io";
-
-/// Installs a Concierge whose impersonation proxy has a Service of type `ClusterIP`.
-async fn install() -> Option<SeparateConcierge> {
-    let edit = |text: String| with_proxy_service(&text, "ClusterIP", "");
-    let own = SeparateConcierge::install_with_suffix(APP, SUFFIX.to_owned(), &[], edit).await?;
-    own.await_strategy(["Success", "Listening"], "impersonation proxy is ready").await;
-    own.await_api().await;
-    own.create_authenticator(&Webhook::start().unwrap()).await;
-    Some(own)
-}
+const APP: &str = TUNA.app;
+const SUFFIX: &str = TUNA.suffix;
 
 /// One test, because an installation takes seconds.
 #[tokio::test]
 async fn an_installation_with_another_api_group_suffix_works_in_all_parts() {
-    let Some(own) = install().await else { return };
-    names_have_the_suffix(&own).await;
-    only_requests_with_the_suffix_are_served(&own).await;
-    the_command_line_uses_the_suffix(&own).await;
+    let Some(installed) = installed::shared("another API group suffix").await else { return };
+    let (own, _) = tuna_concierge(&installed).await;
+    own.create_authenticator(&Webhook::start().unwrap()).await;
+    names_have_the_suffix(own).await;
+    only_requests_with_the_suffix_are_served(own).await;
+    the_command_line_uses_the_suffix(own).await;
 }
 
 async fn names_have_the_suffix(own: &SeparateConcierge) {
@@ -115,6 +108,10 @@ async fn the_command_line_uses_the_suffix(own: &SeparateConcierge) {
         SUFFIX,
         "--concierge-mode",
         "ImpersonationProxy",
+        "--concierge-authenticator-type",
+        "webhook",
+        "--concierge-authenticator-name",
+        "anybody",
         "--static-token",
         &token,
     ];

@@ -7,31 +7,46 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
-use pinniped_e2e::walkthrough::CONCIERGE;
+use pinniped_e2e::walkthrough::Names;
 use pinniped_test_support::certs::Authority;
 use pinniped_test_support::world::World;
 use pinniped_test_support::{wait, wire};
 use serde_json::{Value, json};
 use x509_parser::prelude::*;
 
-use crate::installed::{self, TIME_LIMIT};
+use crate::installed::{self, Installed, TIME_LIMIT};
+use crate::sites::{self, Site};
 
 const LOGIN: &str = "/apis/login.concierge.pinniped.dev/v1alpha1";
-const IDENTITY: &str = "/apis/identity.concierge.pinniped.dev/v1alpha1";
-const API_SERVICES: [&str; 2] =
-    ["v1alpha1.login.concierge.pinniped.dev", "v1alpha1.identity.concierge.pinniped.dev"];
-const SERVING_SECRET: &str = "pinniped-concierge-api-tls-serving-certificate";
+const LOCAL_USERS: &str = "local-user-authenticator";
 
 /// Returns a TokenCredentialRequest for the WebhookAuthenticator with this name.
 pub(crate) fn token_credential_request(token: &str, authenticator: &str) -> Value {
-    request_for("WebhookAuthenticator", token, authenticator)
+    request_for(&Names::DEFAULT, "WebhookAuthenticator", token, authenticator)
 }
 
-fn request_for(kind: &str, token: &str, authenticator: &str) -> Value {
-    json!({"apiVersion": "login.concierge.pinniped.dev/v1alpha1", "kind": "TokenCredentialRequest",
+fn request_for(names: &Names, kind: &str, token: &str, authenticator: &str) -> Value {
+    json!({"apiVersion": format!("{}/v1alpha1", names.group_of("login")), "kind": "TokenCredentialRequest",
         "metadata": {"name": "foo"},
-        "spec": {"token": token, "authenticator": {"apiGroup": "authentication.concierge.pinniped.dev",
+        "spec": {"token": token, "authenticator": {"apiGroup": names.group_of("authentication"),
             "kind": kind, "name": authenticator}}})
+}
+
+impl Site<'_> {
+    /// Sends a TokenCredentialRequest of this installation through the aggregator.
+    async fn log_in(
+        &self,
+        client: &kube::Client,
+        token: &str,
+        authenticator: &str,
+    ) -> Result<Value, kube::Error> {
+        let body = request_for(&self.names(), "WebhookAuthenticator", token, authenticator);
+        post(client, &format!("{}/tokencredentialrequests", self.path("login")), &body).await
+    }
+
+    fn api_services(&self) -> [String; 2] {
+        ["login", "identity"].map(|group| format!("v1alpha1.{}", self.names().group_of(group)))
+    }
 }
 
 /// Sends a TokenCredentialRequest for a JWTAuthenticator through the aggregator.
@@ -40,7 +55,7 @@ pub(crate) async fn log_in_with_jwt(
     token: &str,
     authenticator: &str,
 ) -> Result<Value, kube::Error> {
-    let body = request_for("JWTAuthenticator", token, authenticator);
+    let body = request_for(&Names::DEFAULT, "JWTAuthenticator", token, authenticator);
     post(client, &format!("{LOGIN}/tokencredentialrequests"), &body).await
 }
 
@@ -82,7 +97,14 @@ pub(crate) async fn client_with(world: &World, credentials: AuthInfo) -> kube::C
 #[tokio::test]
 async fn discovery_lists_every_resource_in_both_forms() {
     let Some(installed) = installed::shared("discovery").await else { return };
-    let kubectl = installed.world().kubectl();
+    for site in sites::all(&installed).await {
+        assert_discovery(&site).await;
+    }
+}
+
+async fn assert_discovery(site: &Site<'_>) {
+    let kubectl = site.world.kubectl();
+    let suffix = site.names().suffix;
     // kubectl requests the aggregated document, which the API server creates from ours.
     let wanted = [
         "authentication.concierge.pinniped.dev/v1alpha1 false JWTAuthenticator \
@@ -96,14 +118,16 @@ async fn discovery_lists_every_resource_in_both_forms() {
         "identity.concierge.pinniped.dev/v1alpha1 false WhoAmIRequest create,list pinniped whoamirequests",
         "login.concierge.pinniped.dev/v1alpha1 false TokenCredentialRequest create,list pinniped \
          tokencredentialrequests",
-    ];
+    ]
+    .map(|row| row.replace("concierge.pinniped.dev", &format!("concierge.{suffix}")));
+    let version = format!(".concierge.{suffix}/v1alpha1");
     wait::until_ok(TIME_LIMIT, "kubectl api-resources", async || {
         let args = ["api-resources", "--categories=pinniped", "-o", "wide", "--no-headers", "--cached=false"];
         let text = kubectl.output(&args).await?;
         let mut rows: Vec<String> = text
             .lines()
             .map(|line| line.split_whitespace().collect::<Vec<_>>())
-            .filter(|cells| cells[1].ends_with("concierge.pinniped.dev/v1alpha1"))
+            .filter(|cells| cells[1].ends_with(&version))
             .map(|cells| [&cells[1..], &cells[..1]].concat().join(" "))
             .collect();
         rows.sort();
@@ -116,11 +140,12 @@ async fn discovery_lists_every_resource_in_both_forms() {
     let raw = async |path: &str| -> Value {
         serde_json::from_str(&kubectl.output(&["get", "--raw", path]).await.unwrap()).unwrap()
     };
-    for (path, name, kind) in [
-        (LOGIN, "tokencredentialrequest", "TokenCredentialRequest"),
-        (IDENTITY, "whoamirequest", "WhoAmIRequest"),
+    for (group, name, kind) in [
+        ("login", "tokencredentialrequest", "TokenCredentialRequest"),
+        ("identity", "whoamirequest", "WhoAmIRequest"),
     ] {
-        let list = raw(path).await;
+        let path = site.path(group);
+        let list = raw(&path).await;
         assert_eq!(list["groupVersion"], path.trim_start_matches("/apis/"));
         assert_eq!(
             list["resources"],
@@ -136,18 +161,26 @@ async fn discovery_lists_every_resource_in_both_forms() {
 #[tokio::test]
 async fn a_list_of_requests_is_empty() {
     let Some(installed) = installed::shared("listing requests").await else { return };
-    let kubectl = installed.world().kubectl();
-    for resource in ["tokencredentialrequests", "whoamirequests"] {
-        let output = kubectl.run(&["get", resource]).await.unwrap().success().unwrap();
-        assert_eq!(
-            (output.stdout.as_str(), output.stderr.as_str()),
-            ("", "No resources found\n"),
-            "{resource}"
+    for site in sites::all(&installed).await {
+        let kubectl = site.world.kubectl();
+        let resources = [("tokencredentialrequests", "login"), ("whoamirequests", "identity")]
+            .map(|(plural, group)| format!("{plural}.v1alpha1.{}", site.names().group_of(group)));
+        for resource in &resources {
+            let output = kubectl.run(&["get", resource]).await.unwrap().success().unwrap();
+            assert_eq!(
+                (output.stdout.as_str(), output.stderr.as_str()),
+                ("", "No resources found\n"),
+                "{resource}"
+            );
+        }
+        let output = kubectl.run(&["get", &resources[0], "x"]).await.unwrap();
+        assert_eq!(output.code, 1);
+        assert!(
+            output.stderr.contains("the server could not find the requested resource"),
+            "{}",
+            output.stderr
         );
     }
-    let output = kubectl.run(&["get", "tokencredentialrequest", "x"]).await.unwrap();
-    assert_eq!(output.code, 1);
-    assert!(output.stderr.contains("the server could not find the requested resource"), "{}", output.stderr);
 }
 
 /// Runs `kubectl explain` for one path, and checks what holds for every path.
@@ -171,40 +204,51 @@ async fn explain(world: &World, path: &str, group: &str, more: &[&str]) -> Strin
 #[tokio::test]
 async fn kubectl_explains_every_resource_and_every_field_of_the_requests() {
     let Some(installed) = installed::shared("kubectl explain").await else { return };
-    let world = installed.world();
+    for site in sites::all(&installed).await {
+        assert_explanations(&site).await;
+    }
+}
+
+async fn assert_explanations(site: &Site<'_>) {
+    let world = site.world;
     const V2: [&str; 2] = ["--output", "plaintext-openapiv2"];
     let resources = [
-        ("tokencredentialrequests", "login.concierge.pinniped.dev"),
-        ("whoamirequests", "identity.concierge.pinniped.dev"),
-        ("credentialissuers", "config.concierge.pinniped.dev"),
-        ("webhookauthenticators", "authentication.concierge.pinniped.dev"),
-        ("jwtauthenticators", "authentication.concierge.pinniped.dev"),
-    ];
-    for (resource, group) in resources {
+        ("tokencredentialrequests", "login"),
+        ("whoamirequests", "identity"),
+        ("credentialissuers", "config"),
+        ("webhookauthenticators", "authentication"),
+        ("jwtauthenticators", "authentication"),
+    ]
+    .map(|(resource, group)| (resource, site.names().group_of(group)));
+    for (resource, group) in &resources {
         // Definitions with other suffixes may exist at the same time.
         let qualified = format!("--api-version={group}/v1alpha1");
         let text = explain(world, resource, group, &["--recursive", &qualified]).await;
         assert!(text.contains("FIELDS:") && text.contains("spec\t<"), "{text}");
         explain(world, resource, group, &[&V2[..], &[&qualified]].concat()).await;
     }
-    for (path, group) in [
-        ("tokencredentialrequests.spec", resources[0].1),
-        ("tokencredentialrequests.spec.token", resources[0].1),
-        ("tokencredentialrequests.spec.authenticator", resources[0].1),
-        ("tokencredentialrequests.spec.authenticator.apiGroup", resources[0].1),
-        ("tokencredentialrequests.status.credential.clientKeyData", resources[0].1),
-        ("tokencredentialrequests.status.credential.expirationTimestamp", resources[0].1),
-        ("tokencredentialrequests.status.message", resources[0].1),
-        ("whoamirequests.spec", resources[1].1),
-        ("whoamirequests.status.kubernetesUserInfo.user", resources[1].1),
-        ("whoamirequests.status.kubernetesUserInfo.user.extra", resources[1].1),
-        ("whoamirequests.status.kubernetesUserInfo.audiences", resources[1].1),
+    let (login, identity) = (&resources[0].1, &resources[1].1);
+    let versions = [login, identity].map(|group| format!("--api-version={group}/v1alpha1"));
+    let [of_login, of_identity] = versions.each_ref().map(String::as_str);
+    for (path, group, version) in [
+        ("tokencredentialrequests.spec", login, of_login),
+        ("tokencredentialrequests.spec.token", login, of_login),
+        ("tokencredentialrequests.spec.authenticator", login, of_login),
+        ("tokencredentialrequests.spec.authenticator.apiGroup", login, of_login),
+        ("tokencredentialrequests.status.credential.clientKeyData", login, of_login),
+        ("tokencredentialrequests.status.credential.expirationTimestamp", login, of_login),
+        ("tokencredentialrequests.status.message", login, of_login),
+        ("whoamirequests.spec", identity, of_identity),
+        ("whoamirequests.status.kubernetesUserInfo.user", identity, of_identity),
+        ("whoamirequests.status.kubernetesUserInfo.user.extra", identity, of_identity),
+        ("whoamirequests.status.kubernetesUserInfo.audiences", identity, of_identity),
     ] {
-        explain(world, path, group, &[]).await;
+        explain(world, path, group, &[version]).await;
     }
-    let spec = explain(world, "whoamirequests.spec", resources[1].1, &V2).await;
+    let spec = explain(world, "whoamirequests.spec", identity, &[&V2[..], &[of_identity]].concat()).await;
     assert!(!spec.contains("FIELDS:") && !spec.contains("FIELD:"), "{spec}");
-    explain(world, "tokencredentialrequests.spec.token", resources[0].1, &V2).await;
+    let options = [&V2[..], &[of_login]].concat();
+    explain(world, "tokencredentialrequests.spec.token", login, &options).await;
 }
 
 /// Requests OpenAPI v2 as protobuf. Returns content type, content encoding and the bytes.
@@ -231,31 +275,37 @@ async fn openapi_v2(client: &kube::Client, encoding: &str) -> anyhow::Result<(St
 #[tokio::test]
 async fn kubectl_reads_openapi_v2_as_protobuf_directly_and_through_the_api_server() {
     let Some(installed) = installed::shared("OpenAPI v2 as protobuf").await else { return };
-    let world = installed.world();
-    let ip = installed.running().into_iter().find_map(|(_, pod)| pod.ip).unwrap();
-    let ca = serving_secret(world).await.unwrap()["data"]["caCertificate"].as_str().unwrap().to_owned();
+    for site in sites::all(&installed).await {
+        assert_openapi_v2(&site, &installed.admin().await).await;
+    }
+}
+
+async fn assert_openapi_v2(site: &Site<'_>, admin: &kube::Client) {
+    let (world, names) = (site.world, site.names());
+    let ip = site.running().into_iter().find_map(|(_, pod)| pod.ip).unwrap();
+    let ca = serving_secret(site).await.unwrap()["data"]["caCertificate"].as_str().unwrap().to_owned();
     let mut kubeconfig = Kubeconfig::read_from(world.admin_kubeconfig()).unwrap();
     for cluster in kubeconfig.clusters.iter_mut().filter_map(|cluster| cluster.cluster.as_mut()) {
         cluster.server = Some(format!("https://{ip}:10250"));
-        cluster.tls_server_name = Some(format!("pinniped-concierge-api.{CONCIERGE}.svc"));
+        cluster.tls_server_name = Some(format!("{}.{}.svc", names.object("api"), names.app));
         cluster.certificate_authority = None;
         cluster.certificate_authority_data = Some(ca.clone());
     }
-    let file = world.dir().join("aggregated-api.kubeconfig");
+    let file = world.dir().join(format!("{}-api.kubeconfig", names.app));
     std::fs::write(&file, serde_json::to_string(&kubeconfig).unwrap()).unwrap();
     let directly = world.kubectl().with_kubeconfig(&file);
 
     // This output of kubectl requires the document as protobuf.
-    const LOGIN_GROUP: &str = "login.concierge.pinniped.dev";
     for (path, group) in [
-        ("tokencredentialrequests.spec", LOGIN_GROUP),
-        ("tokencredentialrequests.spec.token", LOGIN_GROUP),
-        ("tokencredentialrequests.status.credential", LOGIN_GROUP),
-        ("whoamirequests.spec", "identity.concierge.pinniped.dev"),
+        ("tokencredentialrequests.spec", "login"),
+        ("tokencredentialrequests.spec.token", "login"),
+        ("tokencredentialrequests.status.credential", "login"),
+        ("whoamirequests.spec", "identity"),
     ] {
+        let group = names.group_of(group);
         let version = format!("--api-version={group}/v1alpha1");
         let options = ["--output", "plaintext-openapiv2", &version];
-        let through_api_server = explain(world, path, group, &options).await;
+        let through_api_server = explain(world, path, &group, &options).await;
         let ours = directly.output(&[&["explain", path], &options[..]].concat()).await.unwrap();
         assert_eq!(ours, through_api_server, "{path}");
     }
@@ -263,8 +313,7 @@ async fn kubectl_reads_openapi_v2_as_protobuf_directly_and_through_the_api_serve
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
     let ours = kube::Client::try_from(config.unwrap()).unwrap();
     let (media_type, encoding, document) = openapi_v2(&ours, "identity").await.unwrap();
-    let (media_type_of_api_server, _, merged) =
-        openapi_v2(&installed.admin().await, "identity").await.unwrap();
+    let (media_type_of_api_server, _, merged) = openapi_v2(admin, "identity").await.unwrap();
     assert_eq!((media_type.as_str(), encoding.as_str()), (media_type_of_api_server.as_str(), ""));
     let model = b"dev.pinniped.apis.concierge.login.v1alpha1.TokenCredentialRequestSpec";
     for (document, origin) in [(&document, "the Concierge"), (&merged, "the API server")] {
@@ -278,12 +327,18 @@ async fn kubectl_reads_openapi_v2_as_protobuf_directly_and_through_the_api_serve
 #[tokio::test]
 async fn a_token_is_exchanged_for_a_certificate_through_the_aggregator() {
     let Some(installed) = installed::shared("a token is exchanged").await else { return };
-    let client = anonymous(installed.world()).await;
+    for site in sites::all(&installed).await {
+        assert_exchange(&site).await;
+    }
+}
+
+async fn assert_exchange(site: &Site<'_>) {
+    let client = anonymous(site.world).await;
     let before = jiff::Timestamp::now().as_second();
-    let response = log_in(&client, "pinny:password123", "local-user-authenticator").await.unwrap();
+    let response = site.log_in(&client, "pinny:password123", LOCAL_USERS).await.unwrap();
     let after = jiff::Timestamp::now().as_second();
     assert_eq!(response["kind"], "TokenCredentialRequest");
-    assert_eq!(response["apiVersion"], "login.concierge.pinniped.dev/v1alpha1");
+    assert_eq!(response["apiVersion"], site.path("login").trim_start_matches("/apis/"));
     assert!(
         response["metadata"].get("name").is_none(),
         "the answer is a fresh object: {}",
@@ -325,27 +380,37 @@ async fn a_token_is_exchanged_for_a_certificate_through_the_aggregator() {
 async fn a_failed_login_returns_the_failure_and_nothing_else() {
     let Some(installed) = installed::shared("a login that fails").await else { return };
     let client = anonymous(installed.world()).await;
-    for (token, authenticator) in [
-        ("pinny:wrong", "local-user-authenticator"),
-        ("nobody:password123", "local-user-authenticator"),
-        ("no colon", "local-user-authenticator"),
-        ("pinny:password123", "no-such-authenticator"),
-    ] {
-        let response = log_in(&client, token, authenticator).await.unwrap();
-        assert_eq!(
-            response["status"],
-            json!({"message": "authentication failed"}),
-            "{token} {authenticator}"
-        );
-        assert_eq!(response["spec"], json!({"authenticator": {"apiGroup": null, "kind": "", "name": ""}}));
+    for site in sites::all(&installed).await {
+        for (token, authenticator) in [
+            ("pinny:wrong", LOCAL_USERS),
+            ("nobody:password123", LOCAL_USERS),
+            ("no colon", LOCAL_USERS),
+            ("pinny:password123", "no-such-authenticator"),
+        ] {
+            let response = site.log_in(&client, token, authenticator).await.unwrap();
+            assert_eq!(
+                response["status"],
+                json!({"message": "authentication failed"}),
+                "{token} {authenticator}"
+            );
+            let spec = json!({"authenticator": {"apiGroup": null, "kind": "", "name": ""}});
+            assert_eq!(response["spec"], spec);
+        }
     }
 }
 
 #[tokio::test]
 async fn a_request_without_a_token_is_invalid_with_one_cause() {
     let Some(installed) = installed::shared("a request without a token").await else { return };
-    let client = anonymous(installed.world()).await;
-    let error = log_in(&client, "", "local-user-authenticator").await.unwrap_err();
+    for site in sites::all(&installed).await {
+        assert_one_cause(&site).await;
+    }
+}
+
+/// The group in the message does not depend on the suffix, as in upstream.
+async fn assert_one_cause(site: &Site<'_>) {
+    let client = anonymous(site.world).await;
+    let error = site.log_in(&client, "", LOCAL_USERS).await.unwrap_err();
     let kube::Error::Api(status) = error else { panic!("{error}") };
     assert_eq!((status.code, status.reason.as_str()), (422, "Invalid"));
     assert_eq!(
@@ -363,8 +428,15 @@ async fn a_request_without_a_token_is_invalid_with_one_cause() {
 #[tokio::test]
 async fn who_am_i_returns_the_user_that_the_api_server_authenticated() {
     let Some(installed) = installed::shared("who am I").await else { return };
-    let body = json!({"apiVersion": "identity.concierge.pinniped.dev/v1alpha1", "kind": "WhoAmIRequest"});
-    let path = format!("{IDENTITY}/whoamirequests");
+    for site in sites::all(&installed).await {
+        assert_who_am_i(&installed, &site).await;
+    }
+}
+
+async fn assert_who_am_i(installed: &Installed, site: &Site<'_>) {
+    let group = site.names().group_of("identity");
+    let body = json!({"apiVersion": format!("{group}/v1alpha1"), "kind": "WhoAmIRequest"});
+    let path = format!("{}/whoamirequests", site.path("identity"));
     let who = async |client: &kube::Client| post(client, &path, &body).await.unwrap();
 
     let pair = installed.certificate("olive", Some("cooks"));
@@ -405,10 +477,10 @@ async fn ca_bundle(world: &World, name: &str) -> anyhow::Result<String> {
 }
 
 /// Waits until both APIServices trust `wanted` (base64).
-async fn await_ca_bundles(world: &World, wanted: &str) {
-    for name in API_SERVICES {
+async fn await_ca_bundles(site: &Site<'_>, wanted: &str) {
+    for name in site.api_services() {
         wait::until_ok(TIME_LIMIT, format!("the CA bundle of {name}"), async || {
-            let found = ca_bundle(world, name).await?;
+            let found = ca_bundle(site.world, &name).await?;
             anyhow::ensure!(found == wanted, "it is {found}");
             Ok(())
         })
@@ -417,16 +489,22 @@ async fn await_ca_bundles(world: &World, wanted: &str) {
     }
 }
 
-async fn serving_secret(world: &World) -> anyhow::Result<Value> {
-    object(world, &["get", "secret", SERVING_SECRET, "-n", CONCIERGE]).await
+/// Returns the name of the Secret with the serving certificate.
+fn serving_secret_name(names: &Names) -> String {
+    names.object("api-tls-serving-certificate")
 }
 
-async fn ten_logins_in_a_row_work(world: &World) {
-    let client = anonymous(world).await;
+async fn serving_secret(site: &Site<'_>) -> anyhow::Result<Value> {
+    let names = site.names();
+    object(site.world, &["get", "secret", &serving_secret_name(&names), "-n", names.app]).await
+}
+
+async fn ten_logins_in_a_row_work(site: &Site<'_>) {
+    let client = anonymous(site.world).await;
     let mut row = 0;
     wait::until_ok(Duration::from_secs(60), "ten logins in a row", async || {
         while row < 10 {
-            let response = log_in(&client, "pinny:password123", "local-user-authenticator").await;
+            let response = site.log_in(&client, "pinny:password123", LOCAL_USERS).await;
             let worked = response.as_ref().is_ok_and(|response| response["status"]["credential"].is_object());
             row = if worked { row + 1 } else { 0 };
             anyhow::ensure!(worked, "{response:?}");
@@ -440,25 +518,28 @@ async fn ten_logins_in_a_row_work(world: &World) {
 #[tokio::test]
 async fn a_changed_ca_bundle_is_restored() {
     let Some(installed) = installed::alone("a CA bundle is put back").await else { return };
-    let world = installed.world();
-    let wanted = serving_secret(world).await.unwrap()["data"]["caCertificate"].as_str().unwrap().to_owned();
-    await_ca_bundles(world, &wanted).await;
-    let other = STANDARD.encode(Authority::new("somebody else").unwrap().certificate_pem);
-    for (name, patch) in [
-        (API_SERVICES[0], json!({"spec": {"caBundle": other}})),
-        (API_SERVICES[1], json!({"spec": {"caBundle": null}})),
-    ] {
-        let args = ["patch", "apiservice", name, "--type=merge", "-p", &patch.to_string()];
-        world.kubectl().output(&args).await.unwrap();
+    for site in sites::all(&installed).await {
+        assert_ca_bundle_is_restored(&site).await;
     }
-    await_ca_bundles(world, &wanted).await;
-    ten_logins_in_a_row_work(world).await;
+}
+
+async fn assert_ca_bundle_is_restored(site: &Site<'_>) {
+    let wanted = serving_secret(site).await.unwrap()["data"]["caCertificate"].as_str().unwrap().to_owned();
+    await_ca_bundles(site, &wanted).await;
+    let other = STANDARD.encode(Authority::new("somebody else").unwrap().certificate_pem);
+    let patches = [json!({"spec": {"caBundle": other}}), json!({"spec": {"caBundle": null}})];
+    for (name, patch) in site.api_services().iter().zip(patches) {
+        let args = ["patch", "apiservice", name, "--type=merge", "-p", &patch.to_string()];
+        site.world.kubectl().output(&args).await.unwrap();
+    }
+    await_ca_bundles(site, &wanted).await;
+    ten_logins_in_a_row_work(site).await;
 }
 
 /// Returns the certificate that a replica serves on its API port, PEM.
-async fn served_by(ip: IpAddr) -> anyhow::Result<Vec<u8>> {
+async fn served_by(names: &Names, ip: IpAddr) -> anyhow::Result<Vec<u8>> {
     let tcp = tokio::net::TcpStream::connect((ip, 10250)).await?;
-    let name = format!("pinniped-concierge-api.{CONCIERGE}.svc");
+    let name = format!("{}.{}.svc", names.object("api"), names.app);
     let tls = wire::connect_unverified(tcp, &name, &[b"http/1.1"], None).await?;
     let chain = tls.get_ref().1.peer_certificates().unwrap_or_default();
     Ok(chain.first().map(|leaf| leaf.to_vec()).unwrap_or_default())
@@ -467,11 +548,18 @@ async fn served_by(ip: IpAddr) -> anyhow::Result<Vec<u8>> {
 #[tokio::test]
 async fn a_deleted_serving_certificate_is_created_again_and_trusted_within_seconds() {
     let Some(installed) = installed::alone("a deleted serving certificate").await else { return };
-    let world = installed.world();
-    let old = serving_secret(world).await.unwrap();
-    world.kubectl().output(&["delete", "secret", SERVING_SECRET, "-n", CONCIERGE]).await.unwrap();
+    for site in sites::all(&installed).await {
+        assert_deleted_certificate_is_created(&site).await;
+    }
+}
+
+async fn assert_deleted_certificate_is_created(site: &Site<'_>) {
+    let names = site.names();
+    let old = serving_secret(site).await.unwrap();
+    let secret = serving_secret_name(&names);
+    site.world.kubectl().output(&["delete", "secret", &secret, "-n", names.app]).await.unwrap();
     let new = wait::until_ok(TIME_LIMIT, "a new serving certificate", async || {
-        let new = serving_secret(world).await?;
+        let new = serving_secret(site).await?;
         anyhow::ensure!(new["metadata"]["uid"] != old["metadata"]["uid"], "still the old one");
         Ok(new)
     })
@@ -480,21 +568,20 @@ async fn a_deleted_serving_certificate_is_created_again_and_trusted_within_secon
     for key in ["caCertificate", "caCertificatePrivateKey", "tlsCertificateChain", "tlsPrivateKey"] {
         assert!(new["data"][key].is_string() && new["data"][key] != old["data"][key], "{key}");
     }
-    assert_eq!(new["metadata"]["labels"]["app"], "pinniped-concierge");
-    await_ca_bundles(world, new["data"]["caCertificate"].as_str().unwrap()).await;
+    assert_eq!(new["metadata"]["labels"]["app"], names.app);
+    await_ca_bundles(site, new["data"]["caCertificate"].as_str().unwrap()).await;
 
     let chain = STANDARD.decode(new["data"]["tlsCertificateChain"].as_str().unwrap()).unwrap();
     let (_, leaf) = parse_x509_pem(&chain).unwrap();
-    let replicas: Vec<_> =
-        installed.pods().list(CONCIERGE).into_iter().filter_map(|(_, pod)| pod.pid.and(pod.ip)).collect();
-    assert_eq!(replicas.len(), 2);
+    let replicas: Vec<_> = site.running().into_iter().filter_map(|(_, pod)| pod.ip).collect();
+    assert_eq!(replicas.len(), site.replicas);
     for ip in replicas {
         wait::until_ok(TIME_LIMIT, format!("the replica {ip} to serve the new certificate"), async || {
-            anyhow::ensure!(served_by(ip.into()).await? == leaf.contents, "another one");
+            anyhow::ensure!(served_by(&names, ip.into()).await? == leaf.contents, "another one");
             Ok(())
         })
         .await
         .unwrap();
     }
-    ten_logins_in_a_row_work(world).await;
+    ten_logins_in_a_row_work(site).await;
 }

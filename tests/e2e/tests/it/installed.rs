@@ -21,7 +21,7 @@ use kube::api::PostParams;
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use pinniped_e2e::narrator::Narrator;
 use pinniped_e2e::walkthrough::{
-    CONCIERGE, EXTERNAL_NAME, LOCAL_USER_AUTHENTICATOR, Serving, Walk, strategy,
+    CONCIERGE, EXTERNAL_NAME, LOCAL_USER_AUTHENTICATOR, Names, Serving, Walk, strategy,
 };
 use pinniped_test_support::certs::Pair;
 use pinniped_test_support::kubectl::Kubectl;
@@ -44,6 +44,16 @@ static TAKEN: RwLock<()> = RwLock::const_new(());
 /// The results of the installation. No field belongs to a test's runtime.
 pub(crate) struct Installed {
     world: &'static World,
+    pub(crate) walked: Walked,
+    /// The CA bundle that the CredentialIssuer advertises, PEM.
+    pub(crate) ca_pem: String,
+    /// The address to which the proxy's name resolves.
+    pub(crate) address: IpAddr,
+}
+
+/// The results of the first steps of the walk-through.
+pub(crate) struct Walked {
+    pub(crate) names: Names,
     /// The CredentialIssuer after the install, with the proxy still off (mode `auto`, visible
     /// control plane node).
     pub(crate) issuer_at_first: Value,
@@ -51,10 +61,20 @@ pub(crate) struct Installed {
     pub(crate) secrets_at_first: String,
     /// The CredentialIssuer after the proxy started to listen.
     pub(crate) issuer: Value,
-    /// The CA bundle that the CredentialIssuer advertises, PEM.
-    pub(crate) ca_pem: String,
-    /// The address to which the proxy's name resolves.
-    pub(crate) address: IpAddr,
+}
+
+impl Walked {
+    /// Walks from an installation to a proxy that listens.
+    pub(crate) async fn new(world: &World, walk: &Walk<'_>, names: Names) -> anyhow::Result<Self> {
+        walk.create_user().await?;
+        let issuer_at_first = walk.show_credential_issuer().await?;
+        let secrets = ["get", "secrets", "-n", names.app, "-o", "name"];
+        let secrets_at_first = world.kubectl().output(&secrets).await?;
+        walk.create_authenticator().await?;
+        walk.create_workload().await?;
+        let issuer = walk.enable_proxy(&Serving::Generated).await?;
+        Ok(Self { names, issuer_at_first, secrets_at_first, issuer })
+    }
 }
 
 /// Access of a test to the installation, with the lock `G`. If the test fails, the pods' logs are
@@ -108,14 +128,9 @@ async fn installed(test: &str) -> Option<&'static Installed> {
 async fn install(world: &'static World) -> anyhow::Result<Installed> {
     let walk = Walk::new(world, Narrator::Silent, Instant::now())?;
     walk.install().await?;
-    walk.create_user().await?;
-    let issuer_at_first = walk.show_credential_issuer().await?;
-    let secrets_at_first = world.kubectl().output(&["get", "secrets", "-n", CONCIERGE, "-o", "name"]).await?;
-    walk.create_authenticator().await?;
-    walk.create_workload().await?;
-    let issuer = walk.enable_proxy(&Serving::Generated).await?;
+    let walked = Walked::new(world, &walk, Names::DEFAULT).await?;
 
-    let info = &strategy(&issuer, "ImpersonationProxy")["frontend"]["impersonationProxyInfo"];
+    let info = &strategy(&walked.issuer, "ImpersonationProxy")["frontend"]["impersonationProxyInfo"];
     let ca = info["certificateAuthorityData"].as_str().context("no CA bundle is advertised")?;
     let ca_pem = String::from_utf8(STANDARD.decode(ca)?)?;
     let address = wait::until_ok(TIME_LIMIT, "the proxy to respond at its name", async || {
@@ -124,7 +139,7 @@ async fn install(world: &'static World) -> anyhow::Result<Installed> {
         Ok(address.ip())
     })
     .await?;
-    Ok(Installed { world, issuer_at_first, secrets_at_first, issuer, ca_pem, address })
+    Ok(Installed { world, walked, ca_pem, address })
 }
 
 impl<G> Deref for InstallationGuard<G> {
@@ -147,6 +162,15 @@ impl<G> Drop for InstallationGuard<G> {
             assert!(panics.is_empty(), "{panics:#?}");
         }
     }
+}
+
+/// Returns the pods of the Concierge in the namespace `app` whose process is running.
+pub(crate) fn running(pods: &Pods, app: &str) -> Vec<(String, RunningPod)> {
+    // The kube-cert-agent is a separate Deployment whose name starts with ours.
+    let (ours, agent) = (format!("{app}-"), format!("{app}-kube-cert-agent"));
+    let is_ours = |name: &str| name.starts_with(&ours) && !name.starts_with(&agent);
+    let pods = pods.list(app);
+    pods.into_iter().filter(|(name, pod)| is_ours(name) && pod.pid.is_some()).collect()
 }
 
 /// The credentials of a client of the proxy.
@@ -189,12 +213,7 @@ impl Installed {
 
     /// Returns the Concierge's pods whose process is running.
     pub(crate) fn running(&self) -> Vec<(String, RunningPod)> {
-        // The kube-cert-agent is a separate Deployment whose name starts with ours.
-        let ours = |name: &str| {
-            name.starts_with("pinniped-concierge-") && !name.starts_with("pinniped-concierge-kube-cert-agent")
-        };
-        let pods = self.pods().list(CONCIERGE);
-        pods.into_iter().filter(|(name, pod)| ours(name) && pod.pid.is_some()).collect()
+        running(self.pods(), CONCIERGE)
     }
 
     /// Creates a client with all permissions, directly to the API server.

@@ -33,4 +33,5 @@ mod reviews;
 mod separate_concierge;
 mod service_account_tokens;
 mod shutdown;
+mod sites;
 mod walkthrough;

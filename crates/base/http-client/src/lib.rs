@@ -42,6 +42,7 @@
 pub mod dial;
 pub mod https;
 pub mod lingering;
+mod platform;
 pub mod proxy;
 pub mod proxy_environment;
 pub mod tcp_dialer;

@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use pinniped_http_core::client_network;
 use tokio::task::AbortHandle;
 
-pub mod system;
+use crate::platform;
 
 /// Memory of a connection in bytes: TLS, HTTP, its task, and [`FREE_BYTES`]. Measured: 33 to 43 KiB
 /// with nothing in transit, and a partial TLS record of 16 KiB at most.
@@ -72,8 +72,8 @@ impl CapacityParams {
         Self {
             connections,
             connections_per_address,
-            memory: system::memory_limit(),
-            files: system::raise_open_files(),
+            memory: platform::memory_limit(),
+            files: platform::raise_open_files(),
             files_per_connection: 1,
         }
     }

@@ -77,7 +77,7 @@ pub mod layers;
 pub mod limits;
 pub mod listener;
 pub mod metrics;
-pub mod process;
+pub mod platform;
 mod read_limit;
 mod request_id;
 pub mod server;

@@ -2,16 +2,17 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
+
+use crate::platform::{BAD_DESCRIPTOR, NOT_A_SOCKET};
 
 /// A port that is bound and listens as soon as this value exists, so that "address in use" is
 /// reported before anything else is built. Dropping it releases the port at once.
 #[derive(Debug)]
 pub struct Listener {
-    inner: std::net::TcpListener,
+    pub(crate) inner: std::net::TcpListener,
     local_addr: SocketAddr,
 }
 
@@ -36,13 +37,6 @@ impl Listener {
 
     pub(crate) fn into_tokio(self) -> io::Result<tokio::net::TcpListener> {
         tokio::net::TcpListener::from_std(self.inner)
-    }
-}
-
-/// Gives access to the socket, for options that this type does not offer.
-impl AsFd for Listener {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.inner.as_fd()
     }
 }
 
@@ -83,8 +77,8 @@ pub(crate) fn classify(error: &io::Error) -> AcceptFailure {
         | io::ErrorKind::PermissionDenied => AcceptFailure::Connection,
         io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported => AcceptFailure::Listener,
         _ => match error.raw_os_error() {
-            // EBADF, ENOTSOCK: the descriptor is not our socket, or is closed.
-            Some(9 | 88) => AcceptFailure::Listener,
+            // The descriptor is not our socket, or is closed.
+            Some(BAD_DESCRIPTOR | NOT_A_SOCKET) => AcceptFailure::Listener,
             _ => AcceptFailure::Exhausted,
         },
     }
@@ -94,6 +88,7 @@ pub(crate) fn classify(error: &io::Error) -> AcceptFailure {
 mod tests {
     use super::*;
 
+    #[cfg(target_os = "linux")]
     #[test]
     fn accept_errors_are_classified_by_their_number() {
         let cases = [
@@ -105,6 +100,7 @@ mod tests {
             (113, AcceptFailure::Connection), // EHOSTUNREACH
             (1, AcceptFailure::Connection),   // EPERM: a firewall rule
             (9, AcceptFailure::Listener),     // EBADF
+            (88, AcceptFailure::Listener),    // ENOTSOCK
             (22, AcceptFailure::Listener),    // EINVAL: not listening
         ];
         for (errno, wanted) in cases {

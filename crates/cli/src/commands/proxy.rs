@@ -136,7 +136,7 @@ pub enum ProxyError {
 
 /// Serves until a signal stops it.
 pub(crate) fn run(parsed: &Parsed, environment: &Environment, printer: Printer) -> Result<(), ProxyError> {
-    pinniped_http_server::process::disable_core_dumps().map_err(ProxyError::Start)?;
+    pinniped_http_server::platform::disable_core_dumps().map_err(ProxyError::Start)?;
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ProxyError::Start)?;
     let result = runtime.block_on(proxy(parsed, environment, printer));

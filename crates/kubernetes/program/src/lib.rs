@@ -16,7 +16,7 @@ pub use flag_error::flag_error;
 /// Disables core dumps, so that secrets in memory are never written to a file. A server that cannot
 /// disable them logs a warning and continues.
 pub fn disable_core_dumps() {
-    if let Err(error) = pinniped_http_server::process::disable_core_dumps() {
+    if let Err(error) = pinniped_http_server::platform::disable_core_dumps() {
         tracing::warn!(%error, "could not disable core dumps");
     }
 }

@@ -40,6 +40,7 @@ use super::dial_policy::CountedConnection;
 use super::pool::PoolHandle;
 use super::{RequestBody, ResponseBody};
 use crate::dial::{Stream, tcp_of};
+use crate::platform;
 use framing::Decoder;
 use head::{Fields, Head, Length};
 use upload::Uploading;
@@ -157,14 +158,14 @@ impl Connection {
         self
     }
 
-    /// Closes the connection when sent data is not acknowledged for this time (`TCP_USER_TIMEOUT`).
+    /// Closes the connection when sent data is not acknowledged for this time, on Linux.
     pub(super) fn set_user_timeout(&self, timeout: Duration) -> io::Result<()> {
         let stream = match &self.socket {
             SocketState::Both(Socket::Plain(stream)) => &stream.0,
             SocketState::Both(Socket::Tls(tls)) => &tls.get_ref().0.0,
             SocketState::Reading(..) => return Ok(()),
         };
-        socket2::SockRef::from(tcp_of(stream)).set_tcp_user_timeout(Some(timeout))
+        platform::set_user_timeout(tcp_of(stream), timeout)
     }
 
     /// Returns whether nothing was received since the last response, including end of stream. Call

@@ -434,6 +434,7 @@ fn debug_prints_no_credential() {
     assert!(!format!("{connection:?}").contains("secret"));
 }
 
+#[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_connection_for_reads_closes_when_data_is_not_acknowledged() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

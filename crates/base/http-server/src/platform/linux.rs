@@ -1,9 +1,13 @@
-//! The limits that the system sets for this process: memory and open files.
+//! Linux: the memory limit of the cgroup, the dumpable attribute, the numbers of errors.
 
 use std::fs;
+use std::io;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+
+/// `ENOTSOCK`.
+pub(crate) const NOT_A_SOCKET: i32 = 88;
 
 /// A version 1 limit of at least this size means "none": the kernel writes the largest multiple of
 /// a page.
@@ -11,7 +15,7 @@ const NO_LIMIT: u64 = 1 << 60;
 
 /// Returns the lowest memory limit of this process's cgroup and of its ancestors, in bytes. Returns
 /// `None` when there is no limit or none can be read.
-pub fn memory_limit() -> Option<u64> {
+pub(crate) fn memory_limit() -> Option<u64> {
     let cgroups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
     let limits = directories(&cgroups, &mounts).into_iter().flat_map(|(own, top, file)| {
@@ -69,14 +73,10 @@ fn limit(file: &Path) -> Option<u64> {
     (limit < NO_LIMIT).then_some(limit)
 }
 
-/// Raises the soft limit on open files to the hard limit. Returns the limit that then applies,
-/// `None` for no limit.
-pub fn raise_open_files() -> Option<u64> {
-    let limit = getrlimit(Resource::Nofile);
-    match setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }) {
-        Ok(()) => limit.maximum,
-        Err(_) => limit.current,
-    }
+/// Prevents core dumps, which the limit does not prevent where the kernel pipes them to a program,
+/// and access by other processes of the same user.
+pub(super) fn deny_dumps() -> io::Result<()> {
+    Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }
 
 #[cfg(test)]
@@ -115,15 +115,5 @@ mod tests {
             fs::write(file.path(), text).unwrap();
             assert_eq!(limit(file.path()), wanted, "{text:?}");
         }
-    }
-
-    #[test]
-    fn the_limit_on_open_files_is_raised() {
-        let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-        let lower = current.map_or(1 << 20, |current| current - 1);
-        setrlimit(Resource::Nofile, Rlimit { current: Some(lower), maximum }).unwrap();
-        let raised = raise_open_files();
-        assert_eq!(raised, maximum);
-        assert_eq!(getrlimit(Resource::Nofile).current, raised);
     }
 }

@@ -8,6 +8,8 @@ use std::path::PathBuf;
 
 use pinniped_http_client::proxy_environment::ProxyEnvironment;
 
+use crate::platform;
+
 /// The default of `--kubeconfig`; a list of paths as in kubectl.
 pub const KUBECONFIG: &str = "KUBECONFIG";
 /// The parent of the cache directory.
@@ -66,29 +68,29 @@ impl Environment {
     /// Reads the inputs of the process. Invalid Unicode in variables and arguments is replaced.
     pub fn of_this_process() -> Self {
         let variables: HashMap<String, String> = std::env::vars_os()
-            .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()))
+            .map(|(name, value)| {
+                let name = platform::variable_name(name.to_string_lossy()).into_owned();
+                (name, value.to_string_lossy().into_owned())
+            })
             .collect();
         let args = std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();
-        #[cfg(unix)]
-        let parent = Some(std::os::unix::process::parent_id());
-        #[cfg(not(unix))]
-        let parent = None;
+        let parent = platform::parent_process();
         Self { executable: std::env::current_exe().ok(), parent, ..Self::new(args, variables) }
     }
 
     /// Creates an environment from values.
     pub fn new(args: Vec<String>, variables: HashMap<String, String>) -> Self {
         let set = |name: &str| variables.get(name).filter(|value| !value.is_empty()).cloned();
-        let home = if cfg!(windows) { set("USERPROFILE") } else { set("HOME") };
-        let home = home.map(PathBuf::from);
-        Self { args, kubeconfig: set(KUBECONFIG), home, executable: None, parent: None, variables }
+        let home = set(platform::HOME).map(PathBuf::from);
+        Self { args, kubeconfig: set(KUBECONFIG), home, variables, ..Self::default() }
     }
 
     /// Returns a copy with these variables set, as for a child process.
     #[must_use]
     pub fn with_variables(&self, more: HashMap<String, String>) -> Self {
         let mut variables = self.variables.clone();
-        variables.extend(more);
+        let name = |name: String| platform::variable_name(name.into()).into_owned();
+        variables.extend(more.into_iter().map(|(key, value)| (name(key), value)));
         Self {
             executable: self.executable.clone(),
             parent: self.parent,
@@ -98,7 +100,7 @@ impl Environment {
 
     /// Returns the value of a variable, which may be empty, or `None`.
     pub fn variable(&self, name: &str) -> Option<&str> {
-        self.variables.get(name).map(String::as_str)
+        self.variables.get(&*platform::variable_name(name.into())).map(String::as_str)
     }
 
     /// Returns the value of a variable that is set and not empty.
@@ -120,13 +122,7 @@ impl Environment {
     /// environment variables to plugins, but not its `--kubeconfig` flag. Only a hint, and only on
     /// Linux.
     pub fn kubeconfig_of_parent(&self) -> Option<PathBuf> {
-        #[cfg(target_os = "linux")]
-        {
-            let line = std::fs::read(format!("/proc/{}/cmdline", self.parent?)).ok()?;
-            kubeconfig_flag(line.split(|byte| *byte == 0).map(String::from_utf8_lossy))
-        }
-        #[cfg(not(target_os = "linux"))]
-        None
+        kubeconfig_flag(platform::command_line(self.parent?)?)
     }
 
     /// Returns the identity of the program that called this one as its credential plugin; `None`
@@ -134,14 +130,7 @@ impl Environment {
     /// identity.
     pub fn plugin_caller(&self) -> Option<String> {
         self.non_empty(KUBERNETES_EXEC_INFO)?;
-        let id = self.parent?;
-        #[cfg(target_os = "linux")]
-        {
-            let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-            Some(format!("{id} {}", start_time(&stat)?))
-        }
-        #[cfg(not(target_os = "linux"))]
-        Some(id.to_string())
+        platform::process_identity(self.parent?)
     }
 
     /// Returns the path of a file in the cache directory; `None` without a home directory.
@@ -154,16 +143,7 @@ impl Environment {
     }
 }
 
-/// Returns the start time of a process from the content of `/proc/ID/stat` (proc_pid_stat(5)).
-#[cfg(any(target_os = "linux", test))]
-fn start_time(stat: &str) -> Option<&str> {
-    // The name of the program is in parentheses, and may contain any of them, and spaces.
-    let (_, after_name) = stat.rsplit_once(')')?;
-    after_name.split_whitespace().nth(19)
-}
-
 /// Returns the last `--kubeconfig` before a `--`.
-#[cfg(any(target_os = "linux", test))]
 fn kubeconfig_flag<S: AsRef<str>>(args: impl IntoIterator<Item = S>) -> Option<PathBuf> {
     let mut found = None;
     let mut args = args.into_iter();
@@ -224,9 +204,6 @@ mod tests {
         assert_eq!(called.split(' ').next(), Some(std::process::id().to_string().as_str()));
         assert_eq!(called.split(' ').count(), if cfg!(target_os = "linux") { 2 } else { 1 });
         assert_eq!(with(&[(KUBERNETES_EXEC_INFO, "{}")]).plugin_caller(), None);
-        let stat = "7 (a ) b) S 1 7 7 0 -1 4194560 108 0 0 0 0 0 0 0 20 0 1 0 4711 2658304 233";
-        assert_eq!(start_time(stat), Some("4711"));
-        assert_eq!(start_time("7 (a"), None);
     }
 
     #[test]

@@ -12,6 +12,7 @@
 //! | [`concierge`] | the exchange of a token for a credential |
 //! | [`login`] | login sessions, the OIDC login, and the caches |
 //! | [`supervisor`] | the discovery of a Pinniped Supervisor |
+//! | `platform` | everything that differs between operating systems |
 //! | `default_scopes` | the default scopes that another issuer has |
 //! | [`printer`] | all output to stdout and stderr |
 //!
@@ -31,6 +32,7 @@ pub mod flags;
 pub mod https;
 pub mod kubeconfig;
 pub mod login;
+mod platform;
 pub mod printer;
 mod private_file;
 pub mod supervisor;

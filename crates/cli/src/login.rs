@@ -16,7 +16,7 @@ pub mod delivery;
 pub mod exec_cache;
 pub mod exec_info;
 pub mod oidc;
-mod private_files;
+pub(crate) mod private_files;
 pub mod session;
 pub mod session_cache;
 pub mod workload;

@@ -6,12 +6,13 @@ use std::path::Path;
 
 use data_encoding::HEXLOWER;
 
+use crate::platform;
+
 /// Creates a file that must not exist yet, with private permissions.
 pub(crate) fn create(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.create_new(true).write(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    platform::private_options(&mut options);
     options.open(path)
 }
 

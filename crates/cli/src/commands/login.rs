@@ -15,6 +15,7 @@ use crate::environment::{Environment, PINNIPED_RENEW_IN_BACKGROUND};
 use crate::flags::Parsed;
 use crate::login::exec_cache::ExecCache;
 use crate::login::session::{Session, SessionError};
+use crate::platform::own_process_group;
 use crate::printer::Printer;
 
 /// No `ExecCredential` was printed.
@@ -66,8 +67,7 @@ fn renew_in_background(environment: &Environment) {
         .stdout(Stdio::null())
         .stderr(Stdio::null());
     // Ctrl-C in kubectl must not interrupt the renewal.
-    #[cfg(unix)]
-    std::os::unix::process::CommandExt::process_group(&mut command, 0);
+    own_process_group(&mut command);
     // The child intentionally outlives this process: the timeouts of its requests limit its
     // lifetime. If it cannot be started, the next run after the expiration fetches the credential.
     drop(command.spawn());

@@ -36,6 +36,7 @@ use crate::environment::Environment;
 use crate::flags::{Parsed, Value};
 use crate::kubeconfig::{LoadError, ResolveError};
 use crate::login::session::{Session, SessionError};
+use crate::platform::StopSignals;
 use crate::printer::Printer;
 use crate::{kubeconfig as kubeconfigs, kubeconfig::Resolved};
 
@@ -262,42 +263,6 @@ fn certificates() -> Result<(String, CertificateStore), ProxyError> {
     let serving = CertificateStore::serving("pinniped-proxy");
     serving.set(pair.certificate_pem.as_bytes(), pair.private_key_pem.as_bytes())?;
     Ok((authority.certificate_pem().to_owned(), serving))
-}
-
-/// Ctrl-C, or another termination signal.
-struct StopSignals {
-    #[cfg(unix)]
-    terminate: tokio::signal::unix::Signal,
-    #[cfg(unix)]
-    interrupt: tokio::signal::unix::Signal,
-}
-
-impl StopSignals {
-    #[cfg(unix)]
-    fn install() -> std::io::Result<Self> {
-        use tokio::signal::unix::{SignalKind, signal};
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
-    }
-
-    #[cfg(unix)]
-    async fn requested(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
-
-    #[cfg(not(unix))]
-    fn install() -> std::io::Result<Self> {
-        Ok(Self {})
-    }
-
-    #[cfg(not(unix))]
-    async fn requested(&mut self) {
-        if tokio::signal::ctrl_c().await.is_err() {
-            std::future::pending().await
-        }
-    }
 }
 
 /// Returns a path below the server's own path.

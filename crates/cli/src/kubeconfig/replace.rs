@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::private_file;
+use crate::{platform, private_file};
 
 /// The maximum time to wait for another program that changes the file.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -118,14 +118,7 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
 
 fn write_new(path: &Path, text: &str, like: &std::fs::Metadata) -> io::Result<()> {
     let mut file = private_file::create(path)?;
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::MetadataExt as _;
-        let mine = file.metadata()?;
-        if (mine.uid(), mine.gid()) != (like.uid(), like.gid()) {
-            std::os::unix::fs::fchown(&file, Some(like.uid()), Some(like.gid()))?;
-        }
-    }
+    platform::copy_owner(&file, like)?;
     file.set_permissions(like.permissions())?;
     file.write_all(text.as_bytes())?;
     File::sync_all(&file)

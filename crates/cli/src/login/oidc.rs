@@ -42,7 +42,7 @@ mod password_flow;
 mod provider;
 mod qr_code;
 mod secrets;
-mod terminal;
+pub(crate) mod terminal;
 mod token_endpoint;
 mod tokens;
 

@@ -4,12 +4,13 @@
 use std::io::{self, ErrorKind};
 use std::process::ExitStatus;
 
-use tokio::process::{Child, Command};
+use tokio::process::Command;
 
 use pinniped_go_compat::io::GoIoError;
 
 use crate::commands::StartError;
 use crate::environment::PINNIPED_EXPECTED_IDENTITY;
+use crate::platform::{ForwardedSignals, exit_signal};
 
 /// The child process failed.
 #[derive(Debug, thiserror::Error)]
@@ -49,7 +50,7 @@ pub(super) async fn run(
     words: &[String],
     variables: &[(&str, &str)],
 ) -> Result<u8, ChildError> {
-    let mut signals = Signals::watch().map_err(ChildError::Signals)?;
+    let mut signals = ForwardedSignals::watch().map_err(ChildError::Signals)?;
     let mut command = Command::new(program);
     command.args(words).envs(variables.iter().copied());
     if !variables.is_empty() {
@@ -63,7 +64,7 @@ pub(super) async fn run(
     let status = loop {
         tokio::select! {
             status = child.wait() => break status,
-            signal = signals.next() => pass_on(signal, &child),
+            signal = signals.next() => ForwardedSignals::pass_on(signal, &child),
         }
     };
     let status = status.map_err(|source| ChildError::Wait { program: program.to_owned(), source })?;
@@ -73,93 +74,10 @@ pub(super) async fn run(
 /// Returns the exit code as shells do: 128 plus the number of the signal that terminated the
 /// process.
 fn code(status: ExitStatus) -> u8 {
-    #[cfg(unix)]
-    let by_signal = std::os::unix::process::ExitStatusExt::signal(&status);
-    #[cfg(not(unix))]
-    let by_signal: Option<i32> = None;
-    let code = status.code().or(by_signal.map(|signal| 128 + signal)).unwrap_or(1);
+    let code = status.code().or(exit_signal(status).map(|signal| 128 + signal)).unwrap_or(1);
     // On systems with signals, exit codes are bytes.
     u8::try_from(code & 0xff).unwrap_or(1)
 }
-
-#[cfg(unix)]
-use self::unix::{Signals, pass_on};
-
-#[cfg(unix)]
-mod unix {
-    use std::io;
-
-    use rustix::process::{Pid, Signal, getpgrp, kill_process};
-    use rustix::termios::tcgetpgrp;
-    use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
-
-    use super::Child;
-
-    /// The signals that request termination.
-    pub(super) struct Signals {
-        hangup: Stream,
-        interrupt: Stream,
-        quit: Stream,
-        terminate: Stream,
-    }
-
-    impl Signals {
-        pub(super) fn watch() -> io::Result<Self> {
-            Ok(Self {
-                hangup: signal(SignalKind::hangup())?,
-                interrupt: signal(SignalKind::interrupt())?,
-                quit: signal(SignalKind::quit())?,
-                terminate: signal(SignalKind::terminate())?,
-            })
-        }
-
-        pub(super) async fn next(&mut self) -> Signal {
-            tokio::select! {
-                _ = self.hangup.recv() => Signal::HUP,
-                _ = self.interrupt.recv() => Signal::INT,
-                _ = self.quit.recv() => Signal::QUIT,
-                _ = self.terminate.recv() => Signal::TERM,
-            }
-        }
-    }
-
-    pub(super) fn pass_on(signal: Signal, child: &Child) {
-        // The terminal sends its signals to the child as well, and many programs interpret a second
-        // signal as immediate termination.
-        if [Signal::INT, Signal::QUIT].contains(&signal) && in_foreground() {
-            return;
-        }
-        let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-        if let Some(pid) = pid {
-            // The process may have exited in the meantime.
-            let _ = kill_process(pid, signal);
-        }
-    }
-
-    fn in_foreground() -> bool {
-        let terminal = std::fs::File::open("/dev/tty");
-        terminal.is_ok_and(|terminal| tcgetpgrp(terminal).is_ok_and(|group| group == getpgrp()))
-    }
-}
-
-#[cfg(not(unix))]
-struct Signals;
-
-#[cfg(not(unix))]
-impl Signals {
-    fn watch() -> std::io::Result<Self> {
-        Ok(Self)
-    }
-
-    async fn next(&mut self) {
-        // The console sends its events to the child as well; this process must only not exit before
-        // the child.
-        let _ = tokio::signal::ctrl_c().await;
-    }
-}
-
-#[cfg(not(unix))]
-fn pass_on((): (), _: &Child) {}
 
 #[cfg(test)]
 mod tests {

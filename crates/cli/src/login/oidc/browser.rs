@@ -12,21 +12,7 @@ use std::time::Duration;
 use tokio::process::Command;
 
 use crate::environment::Environment;
-
-/// The programs that open an address, in order, and their arguments before it.
-#[cfg(target_os = "macos")]
-const OPENERS: [(&str, &[&str]); 1] = [("open", &[])];
-#[cfg(windows)]
-const OPENERS: [(&str, &[&str]); 1] = [("rundll32.exe", &["url.dll,FileProtocolHandler"])];
-#[cfg(not(any(target_os = "macos", windows)))]
-const OPENERS: [(&str, &[&str]); 3] = [("xdg-open", &[]), ("x-www-browser", &[]), ("www-browser", &[])];
-
-/// Directories that are searched after those of `PATH`: desktop programs such as Lens start kubectl
-/// with a short one.
-#[cfg(not(windows))]
-const MORE_DIRECTORIES: [&str; 3] = ["/usr/local/bin", "/usr/bin", "/bin"];
-#[cfg(windows)]
-const MORE_DIRECTORIES: [&str; 1] = [r"C:\Windows\System32"];
+use crate::platform::{MORE_DIRECTORIES, NEEDS_DISPLAY, OPENERS, is_program_file, own_process_group};
 
 /// The time for which the end of the program is awaited. A program that still runs after it counts
 /// as successful, because some programs run for as long as the browser does.
@@ -67,11 +53,10 @@ impl Browser {
     /// Creates the browser of a session with this environment.
     pub(super) fn new(environment: &Environment) -> Self {
         let set = |name| environment.non_empty(name).is_some();
-        let needs_display = cfg!(not(any(target_os = "macos", windows)));
         Self {
             path: environment.variable("PATH").map(str::to_owned),
             ssh: set("SSH_CONNECTION"),
-            display: !needs_display || ["DISPLAY", "WAYLAND_DISPLAY", "BROWSER"].into_iter().any(set),
+            display: !NEEDS_DISPLAY || ["DISPLAY", "WAYLAND_DISPLAY", "BROWSER"].into_iter().any(set),
         }
     }
 
@@ -89,8 +74,7 @@ impl Browser {
         let failed = |source| BrowserError::Run { program: program.clone(), source };
         let mut command = Command::new(&program);
         command.args(arguments).arg(url).stdin(Stdio::null()).stdout(io::stderr());
-        #[cfg(unix)]
-        command.process_group(0);
+        own_process_group(command.as_std_mut());
         let mut child = command.spawn().map_err(failed)?;
         match tokio::time::timeout(EXIT_TIMEOUT, child.wait()).await {
             Err(_runs) => Ok(()),
@@ -114,13 +98,7 @@ impl Browser {
 /// Returns whether a file can be run. A relative path is not: it depends on the directory in which
 /// kubectl was started.
 fn is_program(path: &Path) -> bool {
-    #[cfg(unix)]
-    let may_run = |found: &std::fs::Metadata| {
-        std::os::unix::fs::PermissionsExt::mode(&found.permissions()) & 0o111 != 0
-    };
-    #[cfg(not(unix))]
-    let may_run = |_: &std::fs::Metadata| true;
-    path.is_absolute() && path.metadata().is_ok_and(|found| found.is_file() && may_run(&found))
+    path.is_absolute() && path.metadata().is_ok_and(|found| found.is_file() && is_program_file(&found))
 }
 
 #[cfg(all(test, unix, not(target_os = "macos")))]

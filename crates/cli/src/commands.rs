@@ -3,6 +3,7 @@
 //! `login` and `kubectl`.
 
 pub mod doctor;
+pub mod generate_man;
 pub mod get_kubeconfig;
 pub mod interruptible_login;
 pub mod kubectl;
@@ -16,6 +17,7 @@ pub mod whoami;
 use std::io;
 
 use self::doctor::DoctorError;
+use self::generate_man::GenerateManError;
 use self::get_kubeconfig::GetKubeconfigError;
 use self::kubectl::KubectlError;
 use self::login::LoginCommandError;
@@ -50,6 +52,9 @@ pub enum CommandError {
     /// `pinniped kubectl`.
     #[error(transparent)]
     Kubectl(#[from] KubectlError),
+    /// `pinniped generate-man`.
+    #[error(transparent)]
+    GenerateMan(#[from] GenerateManError),
     /// `pinniped version`.
     #[error(transparent)]
     Version(#[from] VersionError),
@@ -91,6 +96,7 @@ pub fn run(parsed: &Parsed, environment: &Environment, printer: Printer) -> Resu
             write(printer, text.as_bytes())?;
             printer.line("Completion ended with directive: ShellCompDirectiveNoFileComp");
         }
+        Action::Man => generate_man::run(&parsed.words)?,
         Action::MarkdownHelp => write(printer, markdown::reference().as_bytes())?,
         Action::Help => match find(&ROOT, &parsed.words) {
             Ok((path, rest)) if rest.is_empty() || path.len() > 1 => {

@@ -7,6 +7,7 @@
 
 pub mod completion;
 pub mod help;
+pub mod man;
 pub mod markdown;
 pub mod parse;
 pub mod tree;

@@ -62,6 +62,7 @@ impl CommandError {
             Self::Kubectl(KubectlError::Login(error)) => of_login(error),
             Self::Login(LoginCommandError::Response(_))
             | Self::Doctor(_)
+            | Self::GenerateMan(_)
             | Self::Proxy(_)
             | Self::Kubectl(_)
             | Self::Version(_)

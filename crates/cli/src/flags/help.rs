@@ -1,8 +1,8 @@
 //! Help texts in the layout of cobra: description, usage lines, examples, commands or flags in
 //! aligned columns. Unlike cobra's, the texts are wrapped, and flags are in groups.
 
-mod groups;
-mod wrap;
+pub(super) mod groups;
+pub(super) mod wrap;
 
 use std::fmt::Write as _;
 
@@ -88,12 +88,7 @@ pub fn usage(path: &[&'static CommandSpec], environment: &Environment) -> String
 }
 
 fn flag_lines(command: &'static CommandSpec, group: Group, environment: &Environment) -> String {
-    let help_usage = format!("help for {}", command.name);
-    let mut flags: Vec<&FlagSpec> = command.flags.iter().filter(|flag| !flag.hidden).collect();
-    flags.extend([&HELP_FLAG, &COLOR_FLAG]);
-    flags.retain(|flag| Group::of(flag.name) == group);
-    flags.sort_by_key(|flag| flag.name);
-    let rows: Vec<(String, String)> = flags
+    let rows: Vec<(String, String)> = visible_flags(command, group)
         .into_iter()
         .map(|flag| {
             let mut left = match flag.short {
@@ -104,8 +99,7 @@ fn flag_lines(command: &'static CommandSpec, group: Group, environment: &Environ
             if !type_name.is_empty() {
                 let _ = write!(left, " {type_name}");
             }
-            let usage = if flag.name == HELP_FLAG.name { help_usage.as_str() } else { flag.usage };
-            (left, format!("{usage}{}", default_note(flag, environment)))
+            (left, usage_of(flag, command, environment))
         })
         .collect();
     let width = rows.iter().map(|(left, _)| left.len()).max().unwrap_or(0).min(WIDEST_FLAG);
@@ -122,6 +116,24 @@ fn flag_lines(command: &'static CommandSpec, group: Group, environment: &Environ
         }
     }
     out
+}
+
+/// Returns the visible flags of a command that belong to a group, including those of every command.
+pub(super) fn visible_flags(command: &CommandSpec, group: Group) -> Vec<&FlagSpec> {
+    let mut flags: Vec<&FlagSpec> = command.flags.iter().filter(|flag| !flag.hidden).collect();
+    flags.extend([&HELP_FLAG, &COLOR_FLAG]);
+    flags.retain(|flag| Group::of(flag.name) == group);
+    flags.sort_by_key(|flag| flag.name);
+    flags
+}
+
+/// Returns the description of a flag with its default.
+pub(super) fn usage_of(flag: &FlagSpec, command: &CommandSpec, environment: &Environment) -> String {
+    let note = default_note(flag, environment);
+    match flag.usage {
+        _ if flag.name == HELP_FLAG.name => format!("help for {}{note}", command.name),
+        usage => format!("{usage}{note}"),
+    }
 }
 
 /// Returns ` (default …)` if there is a default to print.

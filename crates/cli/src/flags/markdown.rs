@@ -1,7 +1,6 @@
 //! The reference page of this program in Markdown, with front matter for site generators.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
 
 use super::help;
 use super::parse::command_path;
@@ -16,14 +15,8 @@ description: Reference for the `pinniped` command-line tool
 
 /// Returns the page with every visible command and its flags.
 pub fn reference() -> String {
-    // Defaults that depend on the user are printed as the variables that they come from.
-    let environment = Environment {
-        kubeconfig: Some("$KUBECONFIG".into()),
-        home: Some(PathBuf::from("$HOME")),
-        ..Environment::default()
-    };
     let mut out = String::from(HEAD);
-    command(&mut vec![&ROOT], &environment, &mut out);
+    command(&mut vec![&ROOT], &Environment::for_documents(), &mut out);
     out
 }
 
@@ -76,7 +69,7 @@ mod tests {
             ]
         );
         assert!(text.contains("\"$HOME/.config/pinniped/credentials.yaml\")"), "{text}");
-        for hidden in ["generate-markdown-help", "concierge-namespace", "skip-listen"] {
+        for hidden in ["generate-markdown-help", "generate-man", "concierge-namespace", "skip-listen"] {
             assert!(!text.contains(hidden), "{hidden}");
         }
     }

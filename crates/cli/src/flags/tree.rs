@@ -35,6 +35,8 @@ pub enum Action {
         /// Whether a tab and a description follow each candidate.
         descriptions: bool,
     },
+    /// Writes the manual pages of all commands.
+    Man,
     /// Prints the reference page of all commands.
     MarkdownHelp,
     /// Prints the help of the command in the arguments.
@@ -354,7 +356,7 @@ static LOGIN: [CommandSpec; 3] = [
     },
 ];
 
-static COMMANDS: [CommandSpec; 12] = [
+static COMMANDS: [CommandSpec; 13] = [
     CommandSpec {
         name: "__complete",
         hidden: true,
@@ -389,6 +391,14 @@ static COMMANDS: [CommandSpec; 12] = [
         ],
         action: Some(Action::Doctor),
         flags: &DOCTOR,
+        ..CommandSpec::EMPTY
+    },
+    CommandSpec {
+        name: "generate-man",
+        short: "Write the manual pages of this CLI into a directory",
+        hidden: true,
+        action: Some(Action::Man),
+        takes_words: true,
         ..CommandSpec::EMPTY
     },
     CommandSpec {

@@ -15,5 +15,7 @@ mod oidc_issuer;
 mod proxy;
 mod server_texts;
 mod service_account_tokens;
+#[cfg(target_os = "linux")]
+mod shells;
 mod support;
 mod whoami;

@@ -308,9 +308,15 @@ impl Home {
 
     /// Returns the command of such a run.
     pub(crate) fn program<S: AsRef<str>>(&self, words: &[&str], args: &[S]) -> Command {
+        let mut command = self.any_program(words);
+        command.arg(env!("CARGO_BIN_EXE_pinniped")).args(args.iter().map(AsRef::as_ref));
+        command
+    }
+
+    /// Returns the command of another program, with only `HOME` and the variables set here.
+    pub(crate) fn any_program(&self, words: &[&str]) -> Command {
         let mut command = Command::new(words[0]);
-        command.env_clear().current_dir(self.dir.path()).stdin(Stdio::null());
-        command.args(&words[1..]).arg(env!("CARGO_BIN_EXE_pinniped")).args(args.iter().map(AsRef::as_ref));
+        command.env_clear().current_dir(self.dir.path()).stdin(Stdio::null()).args(&words[1..]);
         command.env("HOME", self.dir.path());
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command

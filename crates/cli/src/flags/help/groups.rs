@@ -2,7 +2,7 @@
 
 /// A group of flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Group {
+pub(in super::super) enum Group {
     /// Flags of the command itself.
     Command,
     /// The cluster and its kubeconfig.
@@ -19,11 +19,11 @@ pub(super) enum Group {
 
 impl Group {
     /// All groups, in the order of the help.
-    pub(super) const ALL: [Self; 6] =
+    pub(in super::super) const ALL: [Self; 6] =
         [Self::Command, Self::Kubeconfig, Self::Concierge, Self::Oidc, Self::Token, Self::Global];
 
     /// Returns the title.
-    pub(super) fn title(self) -> &'static str {
+    pub(in super::super) fn title(self) -> &'static str {
         match self {
             Self::Command => "Flags",
             Self::Kubeconfig => "Kubeconfig Flags",
@@ -35,7 +35,7 @@ impl Group {
     }
 
     /// Returns the group of a flag.
-    pub(super) fn of(flag: &str) -> Self {
+    pub(in super::super) fn of(flag: &str) -> Self {
         let starts_with = |prefixes: &[&str]| prefixes.iter().any(|prefix| flag.starts_with(prefix));
         match flag {
             "color" => Self::Global,

@@ -20,43 +20,69 @@ pub(super) fn words(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Returns a description with at most [`WIDTH`] columns. Paragraphs are separated by empty lines. A
-/// line that starts with a tab is a command, or, if two spaces are in it, a term and its
-/// explanation; further lines of the explanation start with a tab and spaces.
-pub(super) fn description(text: &str) -> String {
-    let mut out: Vec<String> = Vec::new();
-    let mut prose = String::new();
-    // The term, the column of its explanation, and the explanation.
-    let mut term: Option<(String, usize, String)> = None;
-    for line in text.lines().chain([""]) {
-        let continued = line.strip_prefix('\t').filter(|rest| rest.starts_with(' '));
-        if let (Some(rest), Some((_, _, explanation))) = (continued, &mut term) {
-            explanation.push(' ');
-            explanation.push_str(rest);
-            continue;
-        }
-        if let Some((term, column, explanation)) = term.take() {
-            let indent = INDENT.len() + column;
-            let lines = words(&explanation, WIDTH - indent);
-            for (at, line) in lines.iter().enumerate() {
-                let left = if at == 0 { term.as_str() } else { "" };
-                out.push(format!("{INDENT}{left:column$}{line}"));
+/// A part of a description.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in super::super) enum Block {
+    /// Lines of prose.
+    Prose(String),
+    /// An empty line, which separates paragraphs.
+    Empty,
+    /// A line for a shell.
+    Command(String),
+    /// A term with its explanation.
+    Term {
+        /// The term.
+        term: String,
+        /// The column of the explanation.
+        column: usize,
+        /// The explanation.
+        explanation: String,
+    },
+}
+
+/// Returns the parts of a description. Paragraphs are separated by empty lines. A line that starts
+/// with a tab is a command, or, if two spaces are in it, a term and its explanation; further lines
+/// of the explanation start with a tab and spaces.
+pub(in super::super) fn blocks(text: &str) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    for line in text.lines() {
+        match (line.strip_prefix('\t'), blocks.last_mut()) {
+            (Some(rest), Some(Block::Term { explanation, .. })) if rest.starts_with(' ') => {
+                explanation.push(' ');
+                explanation.push_str(rest);
             }
-        }
-        match line.strip_prefix('\t') {
-            None if !line.is_empty() => {
+            (Some(rest), _) => blocks.push(match rest.split_once("  ") {
+                None => Block::Command(rest.to_owned()),
+                Some((term, explanation)) => Block::Term {
+                    term: term.to_owned(),
+                    column: rest.len() - explanation.trim_start().len(),
+                    explanation: explanation.to_owned(),
+                },
+            }),
+            (None, _) if line.is_empty() => blocks.push(Block::Empty),
+            (None, Some(Block::Prose(prose))) => {
                 prose.push(' ');
                 prose.push_str(line);
             }
-            other => {
-                out.extend(words(&std::mem::take(&mut prose), WIDTH));
-                match other.map(|rest| (rest, rest.split_once("  "))) {
-                    None => out.push(String::new()),
-                    Some((rest, None)) => out.push(format!("{INDENT}{rest}")),
-                    Some((rest, Some((name, explanation)))) => {
-                        let column = rest.len() - explanation.trim_start().len();
-                        term = Some((name.to_owned(), column, explanation.to_owned()));
-                    }
+            (None, _) => blocks.push(Block::Prose(line.to_owned())),
+        }
+    }
+    blocks
+}
+
+/// Returns a description with at most [`WIDTH`] columns.
+pub(super) fn description(text: &str) -> String {
+    let mut out: Vec<String> = Vec::new();
+    for block in blocks(text) {
+        match block {
+            Block::Prose(prose) => out.extend(words(&prose, WIDTH)),
+            Block::Empty => out.push(String::new()),
+            Block::Command(line) => out.push(format!("{INDENT}{line}")),
+            Block::Term { term, column, explanation } => {
+                let lines = words(&explanation, WIDTH - INDENT.len() - column);
+                for (at, line) in lines.iter().enumerate() {
+                    let left = if at == 0 { term.as_str() } else { "" };
+                    out.push(format!("{INDENT}{left:column$}{line}"));
                 }
             }
         }

@@ -85,12 +85,6 @@ impl Environment {
         Self { args, kubeconfig: set(KUBECONFIG), home, variables, ..Self::default() }
     }
 
-    /// Returns the environment for documents: defaults that depend on the user are printed as the
-    /// variables that they come from.
-    pub fn for_documents() -> Self {
-        Self { kubeconfig: Some("$KUBECONFIG".into()), home: Some("$HOME".into()), ..Self::default() }
-    }
-
     /// Returns a copy with these variables set, as for a child process.
     #[must_use]
     pub fn with_variables(&self, more: HashMap<String, String>) -> Self {

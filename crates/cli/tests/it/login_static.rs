@@ -19,7 +19,7 @@ fn in_seconds(seconds: i64) -> String {
 
 /// Returns a Concierge whose credentials have this lifetime in seconds; each credential has a
 /// different key.
-fn concierge(lifetime: i64) -> Server {
+pub(crate) fn concierge(lifetime: i64) -> Server {
     let count = std::sync::atomic::AtomicUsize::new(0);
     Server::start(move |_| {
         let number = count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
@@ -39,7 +39,7 @@ fn concierge(lifetime: i64) -> Server {
     })
 }
 
-fn args(server: &Server, token: &str) -> Vec<String> {
+pub(crate) fn args(server: &Server, token: &str) -> Vec<String> {
     vec![
         "login".into(),
         "static".into(),

@@ -1,5 +1,7 @@
 //! The plugin: it returns a token only to callers that send its headers.
 
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -156,6 +158,39 @@ fn two_concurrent_first_runs_record_one_identity() {
     assert_eq!(args.iter().filter(|arg| arg.starts_with("--expected-identity=")).count(), 1);
     assert_eq!(token(&home.run(&args)), Ok("sa-token".into()));
     assert!(!home.path().join("config.lock").exists());
+}
+
+#[test]
+fn a_program_that_watches_the_kubeconfig_never_reads_an_incomplete_one() {
+    let world = World::start();
+    let (home, path) = world.home(&["--impersonation-delivery=kubeconfig"]);
+    let stop = AtomicBool::new(false);
+    let seen = std::thread::scope(|scope| {
+        let watcher = scope.spawn(|| {
+            let mut seen = BTreeSet::new();
+            let deadline = Instant::now() + Duration::from_secs(60);
+            while !stop.load(Ordering::SeqCst) && Instant::now() < deadline {
+                let entry = user_entry(&path);
+                assert!(entry["exec"]["command"].is_string(), "{entry}");
+                seen.insert(entry["as-groups"].to_string());
+            }
+            seen
+        });
+        for group in ["a", "b", "c", "d", "e"] {
+            world.responds_with(token_for(&pinny(&[group])));
+            let _ = std::fs::remove_file(home.path().join(".config/pinniped/credentials.yaml"));
+            std::thread::scope(|scope| {
+                for _ in 0..8 {
+                    scope.spawn(|| home.run(&plugin_args(&path)));
+                }
+            });
+            assert_eq!(user_entry(&path)["as-groups"], json!([group]));
+            assert_eq!(token(&home.run(&plugin_args(&path))), Ok("sa-token".into()));
+        }
+        stop.store(true, Ordering::SeqCst);
+        watcher.join().unwrap()
+    });
+    assert!(seen.len() > 1, "{seen:?}");
 }
 
 #[test]

@@ -26,7 +26,7 @@ use self::version::VersionError;
 use self::whoami::WhoAmIError;
 use crate::environment::Environment;
 use crate::flags::parse::{ParseResult, Parsed, find};
-use crate::flags::tree::{Action, ROOT};
+use crate::flags::tree::{Action, root_of};
 use crate::flags::{completion, help, markdown};
 use crate::printer::{Level, Printer};
 use crate::{OutputError, write};
@@ -74,6 +74,7 @@ pub struct StartError(#[source] io::Error);
 ///
 /// Returns the error to print after `Error: `.
 pub fn run(parsed: &Parsed, environment: &Environment, printer: Printer) -> Result<u8, CommandError> {
+    let root = root_of(environment);
     match parsed.action {
         Action::Kubectl => return Ok(kubectl::run(parsed, environment, printer)?),
         Action::GetKubeconfig => get_kubeconfig::run(parsed, environment, printer.at(Level::Info))?,
@@ -98,13 +99,13 @@ pub fn run(parsed: &Parsed, environment: &Environment, printer: Printer) -> Resu
         }
         Action::Man => generate_man::run(&parsed.words)?,
         Action::MarkdownHelp => write(printer, markdown::reference().as_bytes())?,
-        Action::Help => match find(&ROOT, &parsed.words) {
+        Action::Help => match find(root, &parsed.words) {
             Ok((path, rest)) if rest.is_empty() || path.len() > 1 => {
                 write(printer, help::help(&path, environment).as_bytes())?;
             }
             Ok(_) | Err(ParseResult::Wrong { .. } | ParseResult::Help(_) | ParseResult::Run(_)) => {
                 printer.line(&format!("Unknown help topic [`{}`]", parsed.words.join("` `")));
-                printer.line(help::usage(&[&ROOT], environment).trim_end());
+                printer.line(help::usage(&[root], environment).trim_end());
             }
         },
     }

@@ -4,7 +4,8 @@
 //! Only `main` accesses the process, so that all other code can be tested with values.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 
 use pinniped_http_client::proxy_environment::ProxyEnvironment;
 
@@ -34,6 +35,11 @@ pub const PINNIPED_PASSWORD: &str = "PINNIPED_PASSWORD";
 /// Set by this program for the child that renews a credential in the background.
 pub const PINNIPED_RENEW_IN_BACKGROUND: &str = "PINNIPED_RENEW_IN_BACKGROUND";
 
+/// The file name by which kubectl finds its plugin `pinniped`.
+const KUBECTL_PLUGIN: &str = "kubectl-pinniped";
+/// The file name by which kubectl finds the completion of its plugin `pinniped`.
+const KUBECTL_COMPLETION: &str = "kubectl_complete-pinniped";
+
 /// The inputs of the process.
 #[derive(Clone, Default)]
 pub struct Environment {
@@ -45,6 +51,8 @@ pub struct Environment {
     pub home: Option<PathBuf>,
     /// The absolute path of the running program; `None` if unknown.
     pub executable: Option<PathBuf>,
+    /// Whether kubectl started the program as its plugin: `kubectl pinniped`.
+    pub kubectl_plugin: bool,
     /// The process ID of the parent.
     pub parent: Option<u32>,
     pub(crate) variables: HashMap<String, String>,
@@ -73,9 +81,16 @@ impl Environment {
                 (name, value.to_string_lossy().into_owned())
             })
             .collect();
-        let args = std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();
-        let parent = platform::parent_process();
-        Self { executable: std::env::current_exe().ok(), parent, ..Self::new(args, variables) }
+        let mut args = std::env::args_os();
+        let called = Called::of(args.next().map(PathBuf::from));
+        let args = args.map(|arg| arg.to_string_lossy().into_owned());
+        let args = called.first_argument.iter().map(|word| (*word).to_owned()).chain(args).collect();
+        Self {
+            executable: called.executable.or_else(|| std::env::current_exe().ok()),
+            kubectl_plugin: called.kubectl_plugin,
+            parent: platform::parent_process(),
+            ..Self::new(args, variables)
+        }
     }
 
     /// Creates an environment from values.
@@ -83,6 +98,12 @@ impl Environment {
         let set = |name: &str| variables.get(name).filter(|value| !value.is_empty()).cloned();
         let home = set(platform::HOME).map(PathBuf::from);
         Self { args, kubeconfig: set(KUBECONFIG), home, variables, ..Self::default() }
+    }
+
+    /// Returns the environment for documents: defaults that depend on the user are printed as the
+    /// variables that they come from.
+    pub fn for_documents() -> Self {
+        Self { kubeconfig: Some("$KUBECONFIG".into()), home: Some("$HOME".into()), ..Self::default() }
     }
 
     /// Returns a copy with these variables set, as for a child process.
@@ -93,6 +114,7 @@ impl Environment {
         variables.extend(more.into_iter().map(|(key, value)| (name(key), value)));
         Self {
             executable: self.executable.clone(),
+            kubectl_plugin: self.kubectl_plugin,
             parent: self.parent,
             ..Self::new(self.args.clone(), variables)
         }
@@ -140,6 +162,33 @@ impl Environment {
             None => self.home.as_ref()?.join(".config"),
         };
         Some(parent.join("pinniped").join(name).to_string_lossy().into_owned())
+    }
+}
+
+/// The consequences of the name by which the program was called.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Called {
+    kubectl_plugin: bool,
+    /// The path to use for later calls, if it is not that of the running program.
+    executable: Option<PathBuf>,
+    /// An argument before those of the caller.
+    first_argument: Option<&'static str>,
+}
+
+impl Called {
+    fn of(program: Option<PathBuf>) -> Self {
+        let name = program.as_deref().and_then(Path::file_stem).and_then(OsStr::to_str);
+        match name {
+            // The program that runs may be in a directory of this version only, as with krew. The
+            // path in a kubeconfig must be that of the link, which stays.
+            Some(KUBECTL_PLUGIN) => Self {
+                kubectl_plugin: true,
+                executable: program.filter(|path| path.is_absolute()),
+                first_argument: None,
+            },
+            Some(KUBECTL_COMPLETION) => Self { first_argument: Some("__complete"), ..Self::default() },
+            _ => Self::default(),
+        }
     }
 }
 
@@ -204,6 +253,20 @@ mod tests {
         assert_eq!(called.split(' ').next(), Some(std::process::id().to_string().as_str()));
         assert_eq!(called.split(' ').count(), if cfg!(target_os = "linux") { 2 } else { 1 });
         assert_eq!(with(&[(KUBERNETES_EXEC_INFO, "{}")]).plugin_caller(), None);
+    }
+
+    #[test]
+    fn the_name_of_the_program_selects_its_role() {
+        let of = |path: &str| Called::of(Some(PathBuf::from(path)));
+        assert_eq!(Called::of(None), Called::default());
+        for path in ["pinniped", "/opt/pinniped", "/opt/kubectl-pinniped/pinniped"] {
+            assert_eq!(of(path), Called::default(), "{path}");
+        }
+        let here = std::env::current_dir().unwrap().join("kubectl-pinniped");
+        let plugin = Called { kubectl_plugin: true, ..Called::default() };
+        assert_eq!(of("kubectl-pinniped.exe"), plugin);
+        assert_eq!(of(here.to_str().unwrap()), Called { executable: Some(here), ..plugin });
+        assert_eq!(of("/opt/kubectl_complete-pinniped").first_argument, Some("__complete"));
     }
 
     #[test]

@@ -44,7 +44,7 @@ use pinniped_go_compat::io::GoIoError;
 use crate::commands::CommandError;
 use crate::environment::Environment;
 use crate::flags::parse::ParseResult;
-use crate::flags::tree::ROOT;
+use crate::flags::tree::root_of;
 use crate::flags::{help, parse};
 use crate::printer::style::ColorChoice;
 use crate::printer::{Level, Printer};
@@ -52,8 +52,9 @@ use crate::printer::{Level, Printer};
 /// Runs the program and returns its exit code: 0, or 1 after an error, or the exit code of kubectl
 /// if it ran, or 2 if `doctor` could not check the installation.
 pub fn run(environment: &Environment) -> u8 {
+    let root = root_of(environment);
     let printer = |choice| Printer::for_terminal(Level::Warning, choice, environment);
-    let (result, printer) = match parse(&ROOT, &environment.args) {
+    let (result, printer) = match parse(root, &environment.args) {
         ParseResult::Help(path) => {
             let printer = printer(ColorChoice::default());
             let written = write(printer, help::help(&path, environment).as_bytes());
@@ -79,7 +80,8 @@ pub fn run(environment: &Environment) -> u8 {
         Ok(code) => code,
         Err(error) => {
             let remedy = error.remedy().filter(|remedy| remedy.is_for(printer));
-            printer.error(&chain(&error).to_string(), remedy.map(|remedy| remedy.text));
+            let remedy = remedy.map(|remedy| help::with_name_of_program(remedy.text, root));
+            printer.error(&chain(&error).to_string(), remedy.as_deref());
             error.exit_code()
         }
     }

@@ -4,6 +4,7 @@
 pub(super) mod groups;
 pub(super) mod wrap;
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use pinniped_go_compat::json::quote;
@@ -11,7 +12,7 @@ use pinniped_go_compat::json::quote;
 use self::groups::Group;
 use self::wrap::WIDTH;
 use super::parse::command_path;
-use super::tree::{COLOR_FLAG, CommandSpec, Default, FlagSpec, HELP_FLAG};
+use super::tree::{COLOR_FLAG, CommandSpec, Default, FlagSpec, HELP_FLAG, ROOT};
 use super::value::Kind;
 use crate::environment::Environment;
 
@@ -27,11 +28,32 @@ pub fn help(path: &[&'static CommandSpec], environment: &Environment) -> String 
     let description = if command.long.is_empty() { command.short } else { command.long };
     let mut out = String::new();
     if !description.is_empty() {
-        out.push_str(&wrap::description(description));
+        out.push_str(&wrap::description(&with_name_of_program(description, path[0])));
         out.push_str("\n\n");
     }
     out.push_str(&usage(path, environment));
     out
+}
+
+/// Returns a text in which the commands of this program have the name by which users call it.
+pub fn with_name_of_program<'a>(text: &'a str, root: &CommandSpec) -> Cow<'a, str> {
+    if root.name == ROOT.name {
+        return text.into();
+    }
+    let prefix = format!("{} ", ROOT.name);
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once(&prefix) {
+        out.push_str(before);
+        let end = after.find(|letter: char| !letter.is_ascii_lowercase()).unwrap_or(after.len());
+        let ours = root.child(&after[..end]).is_some()
+            && !out.ends_with(|letter: char| letter.is_alphanumeric() || letter == '-');
+        out.push_str(if ours { root.name } else { ROOT.name });
+        out.push(' ');
+        rest = after;
+    }
+    out.push_str(rest);
+    out.into()
 }
 
 /// Returns the part of the help that starts with `Usage:`.
@@ -57,7 +79,7 @@ pub fn usage(path: &[&'static CommandSpec], environment: &Environment) -> String
                 for part in wrap::words(purpose, WIDTH - 4) {
                     let _ = writeln!(text, "  # {part}");
                 }
-                text + &format!("  {line}\n")
+                text + &format!("  {}\n", with_name_of_program(line, path[0]))
             })
             .collect();
         out.push_str(&texts.join("\n"));
@@ -155,7 +177,7 @@ fn default_note(flag: &FlagSpec, environment: &Environment) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tree::ROOT;
+    use super::super::tree::root_of;
     use super::*;
 
     #[test]
@@ -172,6 +194,24 @@ mod tests {
             "{text}"
         );
         assert!(!text.contains("__complete"), "{text}");
+    }
+
+    #[test]
+    fn the_help_of_the_plugin_names_it_as_users_call_it() {
+        let environment = Environment { kubectl_plugin: true, ..Environment::default() };
+        let root = root_of(&environment);
+        let text = help(&[root], &environment);
+        assert!(text.contains("\nUsage:\n  kubectl pinniped [command]\n"), "{text}");
+        let text = help(&[root, root.child("kubectl").unwrap()], &environment);
+        assert!(text.contains("\n    kubectl pinniped kubectl -- get pods --all-namespaces\n"), "{text}");
+        assert!(text.contains("\n  kubectl pinniped kubectl [flags]\n"), "{text}");
+        for (line, expected) in [
+            ("source <(pinniped completion bash)", "source <(kubectl pinniped completion bash)"),
+            ("/bin/kubectl-pinniped version, pinniped is", "/bin/kubectl-pinniped version, pinniped is"),
+        ] {
+            assert_eq!(with_name_of_program(line, root), expected);
+            assert_eq!(with_name_of_program(line, &ROOT), line);
+        }
     }
 
     #[test]

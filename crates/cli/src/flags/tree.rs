@@ -2,6 +2,7 @@
 
 use super::value::Kind;
 use crate::commands::get_kubeconfig::options;
+use crate::environment::Environment;
 
 pub(crate) mod flags;
 
@@ -475,15 +476,27 @@ static COMMANDS: [CommandSpec; 13] = [
     },
 ];
 
+const fn root(name: &'static str) -> CommandSpec {
+    CommandSpec {
+        name,
+        short: "Log in to Kubernetes clusters with one identity",
+        long: "The Pinniped CLI is a kubectl exec plugin and a helper for it: it writes kubeconfigs that\nlog in to Kubernetes clusters through the Pinniped Concierge.",
+        flags: &ROOT_FLAGS,
+        children: &COMMANDS,
+        ..CommandSpec::EMPTY
+    }
+}
+
 /// The program.
-pub static ROOT: CommandSpec = CommandSpec {
-    name: "pinniped",
-    short: "Log in to Kubernetes clusters with one identity",
-    long: "The Pinniped CLI is a kubectl exec plugin and a helper for it: it writes kubeconfigs that\nlog in to Kubernetes clusters through the Pinniped Concierge.",
-    flags: &ROOT_FLAGS,
-    children: &COMMANDS,
-    ..CommandSpec::EMPTY
-};
+pub static ROOT: CommandSpec = root("pinniped");
+
+/// The program as a plugin of kubectl.
+static PLUGIN_ROOT: CommandSpec = root("kubectl pinniped");
+
+/// Returns the program with the name by which users call it.
+pub fn root_of(environment: &Environment) -> &'static CommandSpec {
+    if environment.kubectl_plugin { &PLUGIN_ROOT } else { &ROOT }
+}
 
 #[cfg(test)]
 mod tests {

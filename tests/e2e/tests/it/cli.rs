@@ -77,7 +77,7 @@ impl Home {
     }
 
     /// Replaces text of the kubeconfig.
-    fn edit(&self, from: &str, to: &str) {
+    pub(crate) fn edit(&self, from: &str, to: &str) {
         let text = std::fs::read_to_string(self.kubeconfig()).unwrap();
         assert!(text.contains(from), "{text}");
         std::fs::write(self.kubeconfig(), text.replace(from, to)).unwrap();
@@ -85,7 +85,7 @@ impl Home {
 }
 
 /// The flags that select the installation's authenticator.
-const AUTHENTICATOR: [&str; 4] = [
+pub(crate) const AUTHENTICATOR: [&str; 4] = [
     "--concierge-authenticator-type",
     "webhook",
     "--concierge-authenticator-name",
@@ -93,7 +93,7 @@ const AUTHENTICATOR: [&str; 4] = [
 ];
 
 /// Creates a user of the local-user-authenticator with the password `password123`.
-async fn create_user(installed: &Installed, name: &str) {
+pub(crate) async fn create_user(installed: &Installed, name: &str) {
     let secret = json!({"apiVersion": "v1", "kind": "Secret",
         "metadata": {"name": name, "namespace": LOCAL_USER_AUTHENTICATOR},
         "stringData": {"groups": "testers", "passwordHash": bcrypt::hash("password123", 4).unwrap()}});
@@ -109,7 +109,7 @@ async fn create_user(installed: &Installed, name: &str) {
     .unwrap();
 }
 
-fn forbidden(user: &str) -> String {
+pub(crate) fn forbidden(user: &str) -> String {
     format!(
         "Error from server (Forbidden): secrets is forbidden: User \"{user}\" cannot list resource \"secrets\" in API \
          group \"\" in the namespace \"default\": {DECISION}\n"

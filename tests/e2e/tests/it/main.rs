@@ -26,6 +26,7 @@ mod impersonation;
 mod informer;
 mod installed;
 mod jwt_authenticators;
+mod kubectl_plugin;
 mod memory_limit;
 mod oidc;
 mod request_info;

@@ -5,12 +5,14 @@
 //! | [`layers`] | the crates use each other as `docs/architecture.md` says, and never against the layers |
 //! | [`words`] | names use the terms of `docs/glossary.md` |
 //! | [`base_words`] | crates below `crates/base` do not mention Kubernetes or Pinniped |
+//! | [`platforms`] | in the crates that the command line links, only the module `platform` depends on the operating system |
 //! | [`prose`] | comments and pages fit into 100 columns; headings and first sentences do not begin with "what" or "who" |
 //! | [`commits`] | subjects of commits have the form `area: what changes` and at most 72 characters |
 
 mod base_words;
 mod commits;
 mod layers;
+mod platforms;
 mod prose;
 mod words;
 
@@ -32,7 +34,9 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let root = cargo::root();
     let files = tracked_files(&root)?;
-    let mut problems = layers::check(&root)?;
+    let packages = layers::of_workspace(&root)?;
+    let mut problems = layers::check(&root, &packages)?;
+    problems.extend(platforms::check(&root, &files, &packages)?);
     problems.extend(words::check(&root, &files)?);
     problems.extend(base_words::check(&root, &files)?);
     problems.extend(prose::check(&root, &files)?);

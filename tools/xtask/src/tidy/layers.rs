@@ -32,26 +32,30 @@ const KUBERNETES: [&str; 4] = ["k8s-openapi", "kube", "kube-core", "kube-client"
 
 /// A package of the workspace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Package {
+pub(super) struct Package {
     /// Its folder, relative to the workspace.
-    folder: String,
+    pub(super) folder: String,
     /// All its normal dependencies by package name.
-    uses: BTreeSet<String>,
+    pub(super) uses: BTreeSet<String>,
 }
 
 /// Packages by name.
-type Packages = BTreeMap<String, Package>;
+pub(super) type Packages = BTreeMap<String, Package>;
 
 /// Compares the dependencies with the layers and with the page.
-pub(super) fn check(root: &Path) -> anyhow::Result<Vec<String>> {
+pub(super) fn check(root: &Path, packages: &Packages) -> anyhow::Result<Vec<String>> {
+    let mut problems = against_layers(packages);
+    problems.extend(against_page(packages, &read(root, Path::new(PAGE))?));
+    Ok(problems)
+}
+
+/// Returns the packages of the workspace.
+pub(super) fn of_workspace(root: &Path) -> anyhow::Result<Packages> {
     let mut metadata = cargo::cargo(true);
     metadata.args(["metadata", "--no-deps", "--format-version", "1"]);
     let output = metadata.output().context("could not start cargo")?;
     anyhow::ensure!(output.status.success(), "cargo metadata failed");
-    let packages = packages(root, &serde_json::from_slice(&output.stdout)?);
-    let mut problems = against_layers(&packages);
-    problems.extend(against_page(&packages, &read(root, Path::new(PAGE))?));
-    Ok(problems)
+    Ok(packages(root, &serde_json::from_slice(&output.stdout)?))
 }
 
 fn packages(root: &Path, metadata: &Value) -> Packages {
@@ -156,7 +160,8 @@ mod tests {
 
     #[test]
     fn the_crates_of_this_repository_keep_to_the_layers_and_to_the_page() {
-        assert_eq!(check(&cargo::root()).unwrap(), [""; 0]);
+        let root = cargo::root();
+        assert_eq!(check(&root, &of_workspace(&root).unwrap()).unwrap(), [""; 0]);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::error::EvaluationError;
-use crate::libraries::regular_expression::{self, Literals, Pattern, SizeLimits};
+use crate::libraries::regular_expression::{self, Limits, Literals, Pattern};
 
 /// The limits of one evaluation.
 #[derive(Clone, Copy, Debug)]
@@ -98,7 +98,7 @@ impl Usage {
         let pattern = self
             .patterns
             .entry(Arc::clone(text))
-            .or_insert_with(|| regular_expression::compile(text, &SizeLimits::COMPUTED).map(Arc::new));
+            .or_insert_with(|| regular_expression::compile(text, &Limits::COMPUTED).map(Arc::new));
         pattern.clone().map_err(EvaluationError::failed)
     }
 }

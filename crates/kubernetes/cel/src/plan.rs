@@ -8,7 +8,7 @@ use crate::ast::{Expr, Id, Literal};
 use crate::budget::{Budget, Usage};
 use crate::checker::{Checked, Name};
 use crate::error::EvaluationError;
-use crate::libraries::regular_expression::{self, Literals, SizeLimits};
+use crate::libraries::regular_expression::{self, Limits, Literals};
 use crate::libraries::{Function, function};
 use crate::value::{Key, Map, OpaqueValue, Value};
 
@@ -112,7 +112,7 @@ impl Plan {
         let Some(pattern) = target.iter().chain(arguments).nth(1) else { return Ok(()) };
         let Some(Value::String(text)) = &self.constants[pattern.index()] else { return Ok(()) };
         if !literals.contains_key(text) {
-            let compiled = regular_expression::compile(text, &SizeLimits::LITERAL);
+            let compiled = regular_expression::compile(text, &Limits::LITERAL);
             literals.insert(text.clone(), Arc::new(compiled.map_err(EvaluationError::failed)?));
         }
         Ok(())

@@ -4,7 +4,7 @@ use super::Checked;
 use crate::ast::{Element, Expr, Id, Literal};
 use crate::error::{Issue, Issues};
 use crate::libraries::interpolation::{self, Clause, Failure, Part};
-use crate::libraries::regular_expression::{self, SizeLimits};
+use crate::libraries::regular_expression::{self, Limits};
 use crate::libraries::{duration, timestamp};
 use crate::source::Source;
 use crate::types::Type;
@@ -60,7 +60,7 @@ impl Validator<'_> {
             ("timestamp", Literal::String(text)) => timestamp::parse(text).is_some(),
             ("timestamp", Literal::Int(seconds)) => timestamp::from_seconds(*seconds).is_some(),
             ("matches", Literal::String(pattern)) => {
-                regular_expression::compile(pattern, &SizeLimits::LITERAL).is_ok()
+                regular_expression::compile(pattern, &Limits::LITERAL).is_ok()
             }
             _ => true,
         };

@@ -5,7 +5,7 @@
 //! finds its errors.
 //!
 //! Literals are compiled with the program (`plan.rs`). Other expressions can come from a claim: an
-//! evaluation compiles a limited number of them, with narrower [`SizeLimits`]. The work of a search
+//! evaluation compiles a limited number of them, with narrower [`Limits`]. The work of a search
 //! depends on the text and on the size of the automaton.
 
 mod translate;
@@ -26,24 +26,25 @@ use crate::value::Value;
 const MAX_CACHE: usize = 1 << 20;
 /// The largest nesting of groups, as in Go.
 const MAX_NESTING: u32 = 250;
-/// The number of steps of the automaton that count as one unit of work.
-const STEPS_PER_WORK: usize = 8;
 
-/// The limits of the size of a regular expression.
-pub(crate) struct SizeLimits {
+/// The limits of a regular expression.
+pub(crate) struct Limits {
     /// The largest number of code points.
     length: usize,
     /// The largest memory of the compiled expression, in bytes.
     program: usize,
+    /// The number of steps of the automaton that count as one unit of work.
+    steps_per_work: usize,
 }
 
-impl SizeLimits {
+impl Limits {
     /// For a literal of an expression. Its author is an administrator, it is compiled once, and the
     /// length of the expression limits its length.
-    pub(crate) const LITERAL: Self = Self { length: usize::MAX, program: 1 << 20 };
+    pub(crate) const LITERAL: Self = Self { length: usize::MAX, program: 1 << 20, steps_per_work: 8 };
     /// For a text that an evaluation computes, for example from a claim: its author can be any
-    /// user, and it is compiled in each evaluation.
-    pub(crate) const COMPUTED: Self = Self { length: 1_000, program: 1 << 17 };
+    /// user, and it is compiled in each evaluation. Such a user can select the expression whose
+    /// steps take the longest time.
+    pub(crate) const COMPUTED: Self = Self { length: 1_000, program: 1 << 17, steps_per_work: 1 };
 }
 
 /// The compiled regular expressions that are literals, by their texts.
@@ -54,10 +55,12 @@ pub(crate) struct Pattern {
     regex: meta::Regex,
     /// The number of states of the automaton: a search makes at most that many steps for each byte.
     states: usize,
+    /// See [`Limits`].
+    steps_per_work: usize,
 }
 
 /// Compiles a regular expression. The error has the text of Go.
-pub(crate) fn compile(pattern: &str, limits: &SizeLimits) -> Result<Pattern, String> {
+pub(crate) fn compile(pattern: &str, limits: &Limits) -> Result<Pattern, String> {
     let failed = |reason: &str, pattern: &str| format!("error parsing regexp: {reason}: `{pattern}`");
     let too_large = "expression too large";
     if let Some((end, _)) = pattern.char_indices().nth(limits.length) {
@@ -81,7 +84,7 @@ pub(crate) fn compile(pattern: &str, limits: &SizeLimits) -> Result<Pattern, Str
         .hybrid_cache_capacity(MAX_CACHE);
     let regex = meta::Builder::new().configure(config).build_from_hir(&parsed);
     let regex = regex.map_err(|error| size_or_syntax(error.size_limit()))?;
-    Ok(Pattern { regex, states: automaton.states().len() })
+    Ok(Pattern { regex, states: automaton.states().len(), steps_per_work: limits.steps_per_work })
 }
 
 impl Pattern {
@@ -89,7 +92,7 @@ impl Pattern {
     /// the expression alone, which does not limit the size of its automaton: `.{1000}` has 7 code
     /// points.
     fn charge(&self, usage: &mut Usage, length: usize) -> Result<(), EvaluationError> {
-        usage.work(1 + length.saturating_mul(self.states) / STEPS_PER_WORK)
+        usage.work(1 + length.saturating_mul(self.states) / self.steps_per_work)
     }
 
     fn is_match(&self, usage: &mut Usage, text: &str) -> Result<bool, EvaluationError> {

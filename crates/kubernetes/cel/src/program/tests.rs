@@ -215,6 +215,15 @@ fn regular_expressions_that_are_computed_have_narrower_limits() {
 }
 
 #[test]
+fn a_search_for_a_computed_regular_expression_counts_more_work() {
+    let text = long_text(50_000);
+    let literal = evaluated(&format!("{text}.matches('.{{99}}b')"));
+    assert!(matches!(literal, Ok(Value::Bool(false))));
+    let computed = evaluated(&format!("{text}.matches('.{{9' + '9}}b')"));
+    assert!(matches!(computed, Err(EvaluationError::CostLimit)));
+}
+
+#[test]
 fn searches_whose_work_grows_faster_than_their_cost_exceed_a_limit() {
     let text = long_text(50_000);
     for call in [

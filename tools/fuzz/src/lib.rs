@@ -17,6 +17,7 @@ pub mod input;
 pub mod jwks;
 pub mod jwt;
 pub mod login_callback;
+pub mod request_body;
 pub mod request_info;
 pub mod spdy;
 pub mod status;

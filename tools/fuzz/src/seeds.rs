@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 /// The targets and their checks.
-const TARGETS: [(&str, fn(&[u8])); 14] = [
+const TARGETS: [(&str, fn(&[u8])); 15] = [
     ("authorization", crate::authorization::check),
     ("cel", crate::cel::check),
     ("certificate", crate::certificate::check),
@@ -15,6 +15,7 @@ const TARGETS: [(&str, fn(&[u8])); 14] = [
     ("jwks", crate::jwks::check),
     ("jwt", crate::jwt::check),
     ("login_callback", crate::login_callback::check),
+    ("request_body", crate::request_body::check),
     ("request_info", crate::request_info::check),
     ("spdy", crate::spdy::check),
     ("status", crate::status::check),

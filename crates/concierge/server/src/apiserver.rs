@@ -65,6 +65,7 @@ mod decode;
 mod discovery;
 mod encode;
 pub mod exchange;
+pub mod fuzz_bridge;
 mod openapi;
 mod resources;
 

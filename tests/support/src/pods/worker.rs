@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::process::ExitStatus;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
@@ -22,6 +22,9 @@ use crate::guardian::{Ending, signal_group};
 const PROBE_EVERY: Duration = Duration::from_millis(200);
 /// First and longest pause before the restart of a crashed container.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));
+/// Time after which a container counts as running, so that the pause before its next restart is the
+/// first one again. A kubelet waits ten minutes.
+const BACKOFF_RESET: Duration = Duration::from_secs(5);
 
 /// Interval at which the volumes are written again, well before a token expires after one hour.
 const REFRESH_EVERY: Duration = Duration::from_secs(20 * 60);
@@ -38,10 +41,14 @@ pub(super) async fn run(shared: Arc<Shared>, pod: Pod, stop: CancellationToken) 
     let mut restarts = 0;
     let mut pause = BACKOFF.0;
     while !stop.is_cancelled() {
+        let started = Instant::now();
         match run_once(&shared, &pod, &key, ip, restarts, &stop).await {
             Ok(Some(status)) => note(&log, &format!("container ended: {status}")),
             Ok(None) => break,
             Err(error) => note(&log, &format!("container could not be started: {error:#}")),
+        }
+        if started.elapsed() >= BACKOFF_RESET {
+            pause = BACKOFF.0;
         }
         restarts += 1;
         shared.update(&key, |entry| entry.restarts = restarts);

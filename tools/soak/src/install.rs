@@ -22,6 +22,8 @@ use tokio::runtime::Runtime;
 
 /// Time limit of any step on a busy machine.
 pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(60);
+/// The Deployment of the Concierge.
+pub(crate) const DEPLOYMENT: &str = "deployment/pinniped-concierge";
 /// The account whose token the proxy uses to authenticate to the API server.
 pub(crate) const PROXY_ACCOUNT: &str =
     "system:serviceaccount:pinniped-concierge:pinniped-concierge-impersonation-proxy";
@@ -30,7 +32,13 @@ pub(crate) const PROXY_ACCOUNT: &str =
 pub(crate) struct Installed {
     pub(crate) world: World,
     /// The CA of the proxy's certificate.
-    ca_pem: String,
+    pub(crate) ca_pem: String,
+}
+
+/// A pod of the Concierge that is restarted in place.
+pub(crate) struct Replica {
+    pub(crate) name: String,
+    pub(crate) ip: Ipv4Addr,
 }
 
 /// Starts a world and installs the Concierge in it.
@@ -72,6 +80,21 @@ impl Installed {
     pub(crate) fn one(&self) -> anyhow::Result<(u32, Ipv4Addr)> {
         let found = self.running()?.into_iter().find_map(|(_, pod)| Some((pod.pid?, pod.ip?)));
         found.context("no pod of the Concierge runs")
+    }
+
+    /// Changes the number of pods of the Concierge, and returns them when all of them are ready.
+    pub(crate) async fn scale(&self, replicas: usize) -> anyhow::Result<Vec<Replica>> {
+        let kubectl = self.world.kubectl();
+        let count = format!("--replicas={replicas}");
+        kubectl.output(&["scale", DEPLOYMENT, "-n", CONCIERGE, &count]).await?;
+        wait::until_ok(TIME_LIMIT, "all replicas to be ready", async || {
+            let running = self.running()?.into_iter().filter(|(_, pod)| pod.ready);
+            let ready: Vec<Replica> =
+                running.filter_map(|(name, pod)| Some(Replica { name, ip: pod.ip? })).collect();
+            ensure!(ready.len() == replicas, "{} are ready", ready.len());
+            Ok(ready)
+        })
+        .await
     }
 
     /// Issues a client certificate that the proxy trusts.

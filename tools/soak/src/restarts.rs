@@ -8,9 +8,7 @@ use pinniped_test_support::wait;
 use rustix::process::Signal;
 use tokio_util::sync::CancellationToken;
 
-use crate::install::{Installed, TIME_LIMIT};
-
-const DEPLOYMENT: &str = "deployment/pinniped-concierge";
+use crate::install::{DEPLOYMENT, Installed, TIME_LIMIT};
 
 /// The number of restarts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

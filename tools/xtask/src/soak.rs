@@ -16,10 +16,17 @@ pub(crate) struct Args {
     #[arg(long, value_name = "COUNT", conflicts_with_all = ["mixed", "minutes"])]
     rotations: Option<u32>,
     /// Run attacks beside watches of another user instead; none of the watches may be closed.
-    #[arg(long, conflicts_with_all = ["mixed", "rotations"])]
+    #[arg(long, conflicts_with_all = ["mixed", "rotations"], group = "seeded")]
     bystanders: bool,
-    /// The seed of the first round of `--bystanders`, to repeat a run.
-    #[arg(long, requires = "bystanders")]
+    /// Send logins to three replicas of the Concierge instead, of which one is killed every ten
+    /// seconds; no credential may have a wrong identity.
+    #[arg(long, conflicts_with_all = ["mixed", "rotations", "minutes"], group = "seeded")]
+    logins: bool,
+    /// Number of logins of `--logins` [default: 20000].
+    #[arg(long, requires = "logins")]
+    count: Option<u32>,
+    /// The seed of `--logins`, or of the first round of `--bystanders`, to repeat a run.
+    #[arg(long, requires = "seeded")]
     seed: Option<u64>,
     /// Duration [default: 10 minutes for the controller, 30 for the mixed load and the bystanders].
     #[arg(long)]
@@ -49,14 +56,20 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         command.arg("rotations").arg("--count").arg(count.to_string());
     } else if args.bystanders {
         command.arg("bystanders");
-        if let Some(seed) = args.seed {
-            command.arg("--seed").arg(seed.to_string());
-        }
+    } else if args.logins {
+        command.arg("logins");
     } else {
         command.arg(if args.mixed { "mixed" } else { "controller" });
     }
-    if let Some(minutes) = args.minutes {
-        command.arg("--minutes").arg(minutes.to_string());
+    let numbers = [
+        ("--minutes", args.minutes.map(u64::from)),
+        ("--count", args.count.map(u64::from)),
+        ("--seed", args.seed),
+    ];
+    for (flag, number) in numbers {
+        if let Some(number) = number {
+            command.arg(flag).arg(number.to_string());
+        }
     }
     command.env("PINNIPED_CONTROL_PLANE", tools).env("PINNIPED_BIN_DIR", bins);
     Err(cargo::become_program(&mut command))

@@ -17,8 +17,9 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::client::{Connection, Protocol, get, tls};
+use super::client::{get, open, status_of, tls};
 use super::{NAMESPACE, OBJECTS, streams};
+use crate::connection::Protocol;
 
 const COLLECTION: &str = "/api/v1/namespaces/soak/configmaps";
 /// Maximum number of recorded problems; the first ones are sufficient.
@@ -147,10 +148,10 @@ impl Load {
 
 /// Sends several requests on one connection; a third of them are for objects that do not exist.
 async fn gets(target: Arc<Target>, protocol: Protocol, turn: usize) -> anyhow::Result<()> {
-    let mut connection = Connection::open(&target, protocol, Some(target.pair(turn))).await?;
+    let mut connection = open(&target, protocol, Some(target.pair(turn))).await?;
     for step in 0..50 {
         let index = (turn * 31 + step * 7) % (OBJECTS * 3 / 2);
-        let status = connection.send_request(get(&format!("{COLLECTION}/{}", name(index)))?).await?;
+        let status = status_of(&mut connection, get(&format!("{COLLECTION}/{}", name(index)))?).await?;
         ensure!(status == if index < OBJECTS { 200 } else { 404 }, "{index} gave {status}");
     }
     Ok(())
@@ -158,7 +159,7 @@ async fn gets(target: Arc<Target>, protocol: Protocol, turn: usize) -> anyhow::R
 
 /// Reads a long response, and sometimes drops it before its end.
 async fn lists(target: Arc<Target>, protocol: Protocol, turn: usize) -> anyhow::Result<()> {
-    let mut connection = Connection::open(&target, protocol, Some(target.pair(turn))).await?;
+    let mut connection = open(&target, protocol, Some(target.pair(turn))).await?;
     let mut response = connection.send(get(COLLECTION)?).await?;
     ensure!(response.status() == 200, "{}", response.status());
     while let Some(frame) = response.body_mut().frame().await {
@@ -172,7 +173,7 @@ async fn lists(target: Arc<Target>, protocol: Protocol, turn: usize) -> anyhow::
 
 /// Creates, changes and deletes an object.
 async fn writes(target: Arc<Target>, protocol: Protocol, turn: usize) -> anyhow::Result<()> {
-    let mut connection = Connection::open(&target, protocol, Some(target.pair(turn))).await?;
+    let mut connection = open(&target, protocol, Some(target.pair(turn))).await?;
     let name = format!("written-{}-{turn}", if protocol == Protocol::Http1 { "1" } else { "2" });
     let one = format!("{COLLECTION}/{name}");
     let object = json!({"metadata": {"name": name}, "data": {"padding": "x".repeat(turn % 20_000)}});
@@ -183,7 +184,7 @@ async fn writes(target: Arc<Target>, protocol: Protocol, turn: usize) -> anyhow:
         (Method::DELETE, &one, "application/json", String::new(), 200),
     ] {
         let request = Request::builder().method(&method).uri(path).header("content-type", kind);
-        let status = connection.send_request(request.body(Full::new(Bytes::from(body)))?).await?;
+        let status = status_of(&mut connection, request.body(Full::new(Bytes::from(body)))?).await?;
         ensure!(status == wanted, "{method} gave {status}");
     }
     Ok(())
@@ -191,7 +192,7 @@ async fn writes(target: Arc<Target>, protocol: Protocol, turn: usize) -> anyhow:
 
 /// Opens a new connection for one request, and does not always wait for the response.
 async fn connections(target: Arc<Target>, protocol: Protocol, turn: usize) -> anyhow::Result<()> {
-    let mut connection = Connection::open(&target, protocol, Some(target.pair(turn))).await?;
+    let mut connection = open(&target, protocol, Some(target.pair(turn))).await?;
     let request = get(&format!("{COLLECTION}/{}", name(turn % OBJECTS)))?;
     match turn % 4 {
         0 => {}
@@ -201,7 +202,7 @@ async fn connections(target: Arc<Target>, protocol: Protocol, turn: usize) -> an
             let sent = tokio::time::timeout(Duration::from_millis(1), connection.send(request)).await;
             drop(sent);
         }
-        _ => ensure!(connection.send_request(request).await? == 200, "not found"),
+        _ => ensure!(status_of(&mut connection, request).await? == 200, "not found"),
     }
     Ok(())
 }
@@ -215,12 +216,12 @@ async fn refusals(target: Arc<Target>, protocol: Protocol, turn: usize) -> anyho
         3 => (Some(target.pair(turn)), COLLECTION, Some(("impersonate-user", "other")), 403),
         _ => (Some(target.pair(turn)), "/api/v1/watch", None, 500),
     };
-    let mut connection = Connection::open(&target, protocol, pair).await?;
+    let mut connection = open(&target, protocol, pair).await?;
     let mut request = get(path)?;
     if let Some((name, value)) = header {
         request.headers_mut().insert(name, value.parse()?);
     }
-    let status = connection.send_request(request).await?;
+    let status = status_of(&mut connection, request).await?;
     ensure!(status == wanted, "{path} {header:?} gave {status}");
     Ok(())
 }

@@ -9,8 +9,9 @@ use http_body_util::BodyExt as _;
 use pinniped_test_support::wire;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use super::client::{Connection, Protocol, get, tls};
+use super::client::{get, open, tls};
 use super::load::Target;
+use crate::connection::Protocol;
 
 const WATCH: &str = "/api/v1/namespaces/soak/configmaps?watch=true&resourceVersion=0";
 
@@ -23,7 +24,7 @@ pub(super) struct Ended;
 /// Watches the objects for some seconds, and then disconnects without notice.
 pub(super) async fn watch(target: Arc<Target>, turn: usize) -> anyhow::Result<()> {
     let protocol = if turn.is_multiple_of(2) { Protocol::Http1 } else { Protocol::Http2 };
-    let mut connection = Connection::open(&target, protocol, Some(target.pair(turn))).await?;
+    let mut connection = open(&target, protocol, Some(target.pair(turn))).await?;
     let mut response = connection.send(get(WATCH)?).await?;
     ensure!(response.status() == 200, "{}", response.status());
     let follow = async {

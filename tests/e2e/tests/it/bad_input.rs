@@ -160,12 +160,18 @@ async fn a_port_in_use_is_reported_and_the_pod_keeps_running_but_is_not_ready() 
     // If the proxy should serve but cannot, the pod leaves the Services; its process continues.
     let pod = own.pods.list(own.app).into_iter().find_map(|(_, pod)| pod.pid.and(Some(pod))).unwrap();
     let address = (pod.ip.unwrap(), 8444);
+    // The strategy may be reported before the last part of the program has started.
     for (path, status) in [("/healthz", 200), ("/readyz", 500)] {
-        let tcp = tokio::net::TcpStream::connect(address).await.unwrap();
-        let tls = wire::connect_unverified(tcp, "taken-port-api.taken-port.svc", &[b"http/1.1"], None);
-        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
-        let response = wire::raw_request(tls.await.unwrap(), request.as_bytes()).await.unwrap();
-        assert_eq!(response.status, status, "{path}: {}", response.head);
+        let waited = wait::until_ok(TIME_LIMIT, format!("{path} to be {status}"), async || {
+            let tcp = tokio::net::TcpStream::connect(address).await?;
+            let name = "taken-port-api.taken-port.svc";
+            let tls = wire::connect_unverified(tcp, name, &[b"http/1.1"], None).await?;
+            let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
+            let response = wire::raw_request(tls, request.as_bytes()).await?;
+            anyhow::ensure!(response.status == status, "{}", response.head);
+            Ok(())
+        });
+        own.check(waited.await);
     }
     assert_eq!(pod.restarts, 0);
 }

@@ -323,6 +323,31 @@ impl ControlPlane {
         kube::Client::try_from(config).context("could not create a client")
     }
 
+    /// Returns whether a feature gate of the API server is on, according to its metrics. False if
+    /// the release does not have the gate: it does not have the feature yet, or has it always.
+    ///
+    /// # Errors
+    /// Returns an error when the metrics cannot be read.
+    pub async fn has_feature(&self, name: &str) -> anyhow::Result<bool> {
+        let metrics = self.kubectl().output(&["get", "--raw", "/metrics"]).await?;
+        let gate = format!("kubernetes_feature_enabled{{name=\"{name}\"");
+        Ok(metrics.lines().any(|line| line.starts_with(&gate) && line.ends_with(" 1")))
+    }
+
+    /// Returns whether the API server is Kubernetes 1.`minor` or newer. If not, records a skip of
+    /// `test` that is permitted also where everything is required.
+    ///
+    /// # Errors
+    /// Returns an error when the version cannot be read.
+    pub async fn is_since(&self, minor: u32, test: &str, why: &str) -> anyhow::Result<bool> {
+        let version = self.client().await?.apiserver_version().await?;
+        let found: u32 = version.minor.trim_end_matches('+').parse().context("no minor version")?;
+        if found < minor {
+            tools::permitted_skip(test, &format!("this API server is older than 1.{minor}: {why}"));
+        }
+        Ok(found >= minor)
+    }
+
     /// The path of an administrator's kubeconfig with embedded certificate and key.
     #[must_use]
     pub fn admin_kubeconfig(&self) -> PathBuf {

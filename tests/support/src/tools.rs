@@ -16,6 +16,11 @@ pub const BIN_DIR_ENV: &str = "PINNIPED_BIN_DIR";
 pub const REQUIRE_ALL_ENV: &str = "PINNIPED_REQUIRE_ALL";
 /// Environment variable with a file to which every skip is written, one line each.
 pub const SKIPS_ENV: &str = "PINNIPED_SKIPS";
+/// Environment variable with the minor release of Kubernetes that `cargo xtask test --kube`
+/// selects.
+const RELEASE_ENV: &str = "PINNIPED_KUBERNETES_RELEASE";
+/// The pinned minor release.
+const PINNED_RELEASE: &str = "1.36";
 /// File in the target folder in which `cargo xtask control-plane` stores the folder that it found.
 const POINTER: &str = "control-plane.path";
 /// The programs that the folder must contain.
@@ -45,6 +50,12 @@ pub fn control_plane() -> anyhow::Result<PathBuf> {
         );
     }
     Ok(dir)
+}
+
+/// Returns the minor release of Kubernetes that the tests should run with, such as `1.36`.
+#[must_use]
+pub fn kubernetes_release() -> String {
+    std::env::var(RELEASE_ENV).unwrap_or_else(|_| PINNED_RELEASE.to_owned())
 }
 
 /// Returns the path of a program of the product, such as `pinniped` or `pinniped-concierge`.

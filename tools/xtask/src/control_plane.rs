@@ -180,6 +180,7 @@ mod tests {
     fn each_release_has_a_module_file_with_its_version() {
         for release in KubernetesRelease::value_variants() {
             let name = release.to_possible_value().unwrap().get_name().to_owned();
+            assert_eq!(name, release.name());
             assert_eq!(minor_prefix(&Module::kubernetes(*release).unwrap().version), format!("{name}."));
         }
         let default = KubernetesRelease::default().to_possible_value().unwrap();

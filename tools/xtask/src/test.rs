@@ -142,7 +142,8 @@ fn programs(args: &Args, packages: &[String], target: &Path) -> anyhow::Result<V
         |some: &[&str]| packages.is_empty() || some.iter().any(|one| packages.iter().any(|p| p == one));
     let node_tools = if wants(&NODE_PACKAGES) { node_tools(args, target)? } else { None };
     let debian_tools = if node_tools.is_some() || wants(&[E2E_PACKAGE]) { debian_tools(args)? } else { None };
-    let mut environment = vec![("PINNIPED_CONTROL_PLANE", tools)];
+    let mut environment =
+        vec![("PINNIPED_CONTROL_PLANE", tools), ("PINNIPED_KUBERNETES_RELEASE", args.kube.name().into())];
     environment.extend(node_tools.map(|dir| ("PINNIPED_NODE_TOOLS", dir)));
     environment.extend(debian_tools.map(|dir| (debian::ENV, dir)));
     if wants(&[E2E_PACKAGE]) {

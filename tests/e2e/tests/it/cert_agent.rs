@@ -17,6 +17,8 @@ use crate::installed::{self, Installed, TIME_LIMIT};
 
 const ACCOUNT: &str = "system:serviceaccount:pinniped-concierge:pinniped-concierge";
 const DEPLOYMENT: &str = "pinniped-concierge-kube-cert-agent";
+/// The feature gate of an API server that requires `create` for exec over a WebSocket.
+const WEB_SOCKET_NEEDS_CREATE: &str = "AuthorizePodWebsocketUpgradeCreatePermission";
 const ROLE: &str = "pinniped-concierge-aggregated-api-server";
 
 #[tokio::test]
@@ -74,12 +76,14 @@ async fn scenario(installed: &Installed) -> anyhow::Result<()> {
     assert!(dialled.ends_with("dial tcp 10.123.0.1:10250: connect: connection refused"), "{dialled}");
 
     // The shipped verb is `create`. With `get` alone a WebSocket is refused, and so is SPDY, whose
-    // refusal names the verb.
+    // refusal names the verb. Before 1.35, `get` was sufficient for a WebSocket.
+    let needs_create = installed.world().control_plane().has_feature(WEB_SOCKET_NEEDS_CREATE).await?;
+    let insufficient = if needs_create { "get" } else { "delete" };
     let wanted = format!(
         "could not exec into agent pod {CONCIERGE}/{agent}: pods \"{agent}\" is forbidden: \
          User \"{ACCOUNT}\" cannot create resource \"pods/exec\" in API group \"\" in the namespace \"{CONCIERGE}\""
     );
-    allow_exec(installed, &json!(["get"])).await?;
+    allow_exec(installed, &json!([insufficient])).await?;
     wait::until_ok(TIME_LIMIT, &wanted, async || {
         // An event triggers a sync without the delay after a failure.
         wake(installed, 1).await?;

@@ -26,6 +26,16 @@ pub(crate) enum KubernetesRelease {
 }
 
 impl KubernetesRelease {
+    /// Returns the major and the minor number, such as `1.36`.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::V1_33 => "1.33",
+            Self::V1_34 => "1.34",
+            Self::V1_35 => "1.35",
+            Self::V1_36 => "1.36",
+        }
+    }
+
     fn folder(self) -> &'static str {
         match self {
             Self::V1_33 => "tools/third-party/control-plane-1.33",

@@ -14,7 +14,6 @@ use kube::Api;
 use kube::api::PostParams;
 use pinniped_e2e::walkthrough::DECISION;
 use pinniped_test_support::rng::Rng;
-use pinniped_test_support::tools;
 use serde_json::{Value, json};
 
 use super::{Connection, ORIGINAL_USER, Protocol, ReceivedResponse, post, service_account, token_of, with};
@@ -205,12 +204,8 @@ async fn compare_all(
 
 /// Returns whether the API server has the modes of the proxy. If not, records a skip of `test`.
 async fn is_constrained(installed: &Installed, test: &str) -> bool {
-    let version = installed.admin().await.apiserver_version().await.unwrap();
-    let minor: u32 = version.minor.trim_end_matches('+').parse().unwrap();
-    if minor < 36 {
-        tools::skip(test, "this API server is older than 1.36, so it has no constrained impersonation");
-    }
-    minor >= 36
+    let why = "it has no constrained impersonation";
+    installed.world().control_plane().is_since(36, test, why).await.unwrap()
 }
 
 #[tokio::test]

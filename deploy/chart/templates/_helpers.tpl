@@ -1,7 +1,7 @@
-{{/* The reference of the image: REPOSITORY[:TAG][@DIGEST]. */}}
+{{/* The reference of the image: REPOSITORY:TAG[@DIGEST]. */}}
 {{- define "pinniped.image" -}}
 {{- with .Values.image -}}
-{{ .repository }}{{ with .tag }}:{{ . }}{{ end }}{{ with .digest }}@{{ . }}{{ end }}
+{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}{{ with .digest }}@{{ . }}{{ end }}
 {{- end -}}
 {{- end }}
 

@@ -5,8 +5,9 @@ use std::path::Path;
 use crate::error::Error;
 use crate::image::{Built, File, Image, build};
 
-/// The image's name in the manifests in `deploy/`.
-pub const REFERENCE: &str = "ghcr.io/pinniped-rs/pinniped-server:latest";
+/// The image's name in the manifests in `deploy/`: the chart's `appVersion` is the version of the
+/// workspace.
+pub const REFERENCE: &str = concat!("ghcr.io/pinniped-rs/pinniped-server:", env!("CARGO_PKG_VERSION"));
 /// The Concierge.
 pub const CONCIERGE: &str = "pinniped-concierge";
 /// The program of the pods that fetch the cluster's signing key.

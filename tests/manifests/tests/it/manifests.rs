@@ -16,8 +16,11 @@ const UPSTREAM_LOCAL_USER_AUTHENTICATOR: &str =
 /// The single image of upstream's program.
 const UPSTREAM_IMAGE: &str = "\"ghcr.io/vmware/pinniped/pinniped-server:latest\"";
 /// The same, and ours.
-const IMAGES: &str =
-    "\"ghcr.io/vmware/pinniped/pinniped-server:latest\" -> \"ghcr.io/pinniped-rs/pinniped-server:latest\"";
+const IMAGES: &str = concat!(
+    "\"ghcr.io/vmware/pinniped/pinniped-server:latest\" -> \"ghcr.io/pinniped-rs/pinniped-server:",
+    env!("CARGO_PKG_VERSION"),
+    "\""
+);
 
 /// The objects that upstream reads to apply admission to its own API.
 const ADMISSION: &str = "[\"validatingwebhookconfigurations\",\"mutatingwebhookconfigurations\",\

@@ -48,6 +48,12 @@ pub enum Error {
         /// The processor of the programs before it.
         wanted: &'static str,
     },
+    /// Two images of an index for the same processor.
+    #[error("two images of the index are for {processor}")]
+    ProcessorTwice {
+        /// The processor.
+        processor: &'static str,
+    },
     /// The loader did not list the libraries of a program.
     #[error(
         "{loader} could not list the shared libraries of {program}: {message}; build on a machine that can run the \

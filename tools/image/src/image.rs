@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::archive::{self, Config};
+use crate::archive::{self, Config, Packed};
 use crate::error::Error;
 use crate::layer::Layer;
 use crate::libraries::{Libraries, Library};
@@ -115,12 +115,92 @@ impl File {
     }
 }
 
-/// Builds an image and writes its archive to `out` atomically.
+/// The result of a build for several processors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BuiltIndex {
+    /// The archive.
+    pub path: PathBuf,
+    /// The name of the images in the archive.
+    pub reference: String,
+    /// `sha256:..` of the index, as shown by registries and nodes.
+    pub digest: String,
+    /// The archive's size in bytes.
+    pub size: u64,
+    /// The images, in the order of their descriptions.
+    pub images: Vec<Part>,
+}
+
+/// One image of an index, or an image before it is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Its processor in the notation of images, such as `arm64`.
+    pub processor: &'static str,
+    /// `sha256:..` of the image's manifest.
+    pub digest: String,
+    /// The size of all layers without compression, in bytes: about the space on a node.
+    pub unpacked: u64,
+    /// The size of all blobs as a registry stores them, in bytes.
+    pub stored: u64,
+    /// `sha256:..` of each layer without compression: first the libraries and system files, then
+    /// the image's own files.
+    pub layers: Vec<String>,
+    /// The shared libraries in the image, including the loader.
+    pub libraries: Vec<Library>,
+    /// The bundle of certificate authorities, and their number.
+    pub roots: Option<(PathBuf, usize)>,
+    /// Programs with debug symbols, because this machine has no `strip`.
+    pub unstripped: Vec<PathBuf>,
+}
+
+/// Builds an image and writes its archive to `out` atomically. Its layers are not compressed.
 ///
 /// # Errors
 /// Returns an error when a file or library is missing or cannot be read, or when the archive cannot
 /// be written.
 pub fn build(image: &Image, out: &Path) -> Result<Built, Error> {
+    let (part, packed) = pack(image, false)?;
+    let written = archive::write_image(&image.reference, packed, out)?;
+    Ok(Built {
+        path: out.to_owned(),
+        reference: image.reference.clone(),
+        digest: written.digest,
+        size: written.size,
+        layers: part.layers,
+        libraries: part.libraries,
+        roots: part.roots,
+        unstripped: part.unstripped,
+    })
+}
+
+/// Builds images of the same programs for different processors, with compressed layers, and writes
+/// them as one index to `out` atomically. The index has the name of the first image.
+///
+/// # Errors
+/// Returns an error as [`build`] does, when there is no image, and when two images are for the same
+/// processor.
+pub fn build_index(images: &[Image], out: &Path) -> Result<BuiltIndex, Error> {
+    let reference = images.first().map(|image| image.reference.clone()).unwrap_or_default();
+    let (mut parts, mut all) = (Vec::<Part>::new(), Vec::new());
+    for image in images {
+        let (part, packed) = pack(image, true)?;
+        if parts.iter().any(|before| before.processor == part.processor) {
+            return Err(Error::ProcessorTwice { processor: part.processor });
+        }
+        parts.push(part);
+        all.push(packed);
+    }
+    let written = archive::write_index(&reference, all, out)?;
+    Ok(BuiltIndex {
+        path: out.to_owned(),
+        reference,
+        digest: written.digest,
+        size: written.size,
+        images: parts,
+    })
+}
+
+/// Collects the files of an image and creates its blobs.
+fn pack(image: &Image, compressed: bool) -> Result<(Part, Packed), Error> {
     let mut programs = Layer::new();
     let mut libraries = Libraries::default();
     let mut processor = None;
@@ -164,24 +244,41 @@ pub fn build(image: &Image, out: &Path) -> Result<Built, Error> {
         base.file(&library.inside, 0o755, read(&library.path)?)?;
     }
 
-    let config = Config {
-        reference: &image.reference,
-        processor: processor.unwrap_or(elf::HOST_PROCESSOR),
-        entrypoint: &image.entrypoint,
-        user: &image.user,
-        ports: &image.ports,
-    };
-    let written = archive::write(&config, &[base.into_tar(), programs.into_tar()], out)?;
-    Ok(Built {
-        path: out.to_owned(),
-        reference: image.reference.clone(),
-        digest: written.digest,
-        size: written.size,
-        layers: written.layers,
+    let processor = processor.unwrap_or(elf::HOST_PROCESSOR);
+    let config = Config { processor, entrypoint: &image.entrypoint, user: &image.user, ports: &image.ports };
+    let packed = archive::pack(&config, vec![base.into_tar(), programs.into_tar()], compressed);
+    let part = Part {
+        processor,
+        digest: packed.digest(),
+        unpacked: packed.unpacked,
+        stored: packed.stored,
+        layers: packed.diff_ids.clone(),
         libraries,
         roots,
         unstripped,
-    })
+    };
+    Ok((part, packed))
+}
+
+/// A program as it is distributed outside of images.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// The file, without debug symbols if it is an ELF file and this machine has `strip`.
+    pub bytes: Vec<u8>,
+    /// Whether it is an ELF file that needs a loader, and thus shared libraries.
+    pub dynamic: bool,
+}
+
+/// Reads a program for any system.
+///
+/// # Errors
+/// Returns an error when the file cannot be read, or when `strip` cannot read it, for example
+/// because it is for another processor and still has debug symbols.
+pub fn program(path: &Path) -> Result<Program, Error> {
+    let bytes = read(path)?;
+    let elf = elf::read(&bytes).map_err(|source| elf_error(path, source))?.unwrap_or_default();
+    let stripped = if elf.has_debug_symbols { strip::strip(path)? } else { None };
+    Ok(Program { bytes: stripped.unwrap_or(bytes), dynamic: elf.interpreter.is_some() })
 }
 
 const PEM_BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";

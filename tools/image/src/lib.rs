@@ -19,8 +19,10 @@
 //! with `RUSTFLAGS=--remap-path-prefix=$CARGO_HOME=/cargo`, which requires a second build of all
 //! crates.
 //!
-//! Layers are not compressed: `skopeo` compresses the layers that it pushes, and no digest depends
-//! on a compressor's version.
+//! The layers of a single image are not compressed, so that no digest depends on a compressor. An
+//! index of images for several processors ([`build_index`]) is for registries, so its layers are
+//! compressed; `Cargo.lock` pins the compressor. The archive of an index has no `manifest.json`,
+//! because Docker's format cannot express it.
 //!
 //! Start with [`Image`] and [`build`]; [`product`] is the product's own image. The module
 //! `libraries` documents the search for libraries.
@@ -37,7 +39,7 @@ mod product;
 mod strip;
 
 pub use error::Error;
-pub use image::{Built, File, Image, Link, Roots, build};
+pub use image::{Built, BuiltIndex, File, Image, Link, Part, Program, Roots, build, build_index, program};
 pub use libraries::Library;
 pub use origin::Origin;
 pub use product::{AUTHENTICATOR, CERT_AGENT, CONCIERGE, GATEWAY, REFERENCE, product, product_image};

@@ -4,5 +4,6 @@
 
 mod archive;
 mod contents;
+mod index;
 mod refusals;
 mod support;

@@ -2,7 +2,7 @@
 
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
+use std::process::{Command, ExitStatus, Stdio};
 
 use anyhow::Context as _;
 
@@ -50,6 +50,39 @@ pub(crate) fn succeed(command: &mut Command, what: &str) -> anyhow::Result<()> {
     let status = status(command)?;
     anyhow::ensure!(status.success(), "{what} failed ({status})");
     Ok(())
+}
+
+/// Runs a command that must succeed and returns its output.
+pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
+    let program = command.get_program().display().to_string();
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.with_context(|| format!("could not start {program}"))?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    anyhow::ensure!(output.status.success(), "{program} failed ({}): {}", output.status, errors.trim());
+    String::from_utf8(output.stdout).with_context(|| format!("{program} printed text that is not UTF-8"))
+}
+
+/// The target of this machine, on the systems where this program runs.
+pub(crate) const HOST_TARGET: &str = match (cfg!(target_os = "macos"), cfg!(target_arch = "aarch64")) {
+    (false, false) => "x86_64-unknown-linux-gnu",
+    (false, true) => "aarch64-unknown-linux-gnu",
+    (true, false) => "x86_64-apple-darwin",
+    (true, true) => "aarch64-apple-darwin",
+};
+
+/// Returns the target with a static C library, if the toolchain has it and this machine has a C
+/// compiler for it.
+pub(crate) fn static_target() -> Option<&'static str> {
+    let target = match HOST_TARGET {
+        "aarch64-unknown-linux-gnu" => "aarch64-unknown-linux-musl",
+        "x86_64-unknown-linux-gnu" => "x86_64-unknown-linux-musl",
+        _ => return None,
+    };
+    let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
+    let folder =
+        output(rustc.current_dir(root()).args(["--print=target-libdir", "--target", target])).ok()?;
+    let compiler = Command::new("musl-gcc").arg("--version").output();
+    (Path::new(folder.trim()).is_dir() && compiler.is_ok()).then_some(target)
 }
 
 /// Replaces this process by another program, so that Ctrl-C and the exit status are the program's.

@@ -11,7 +11,7 @@
 //! tests that compare with them, [`cert_manager`] and [`yq`] for tests and demo of externally
 //! issued certificates, [`contour`] and [`envoy`] for those with another ingress in place of our
 //! gateway, [`keycloak`] and [`oidc_provider`] for logins at an identity provider, [`helm`] for the
-//! chart.
+//! chart, [`crane`] and [`registry`] for pushing images.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -28,6 +28,7 @@ mod build;
 mod cache;
 pub(crate) mod cert_manager;
 pub(crate) mod contour;
+pub(crate) mod crane;
 pub(crate) mod debian;
 pub(crate) mod envoy;
 pub(crate) mod helm;
@@ -36,6 +37,7 @@ pub(crate) mod keycloak;
 mod module;
 pub(crate) mod node_tools;
 pub(crate) mod oidc_provider;
+pub(crate) mod registry;
 pub(crate) mod yq;
 
 /// Flags of `control-plane`.

@@ -12,7 +12,6 @@ use anyhow::Context as _;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 use crate::control_plane::{KubernetesRelease, contour, envoy, keycloak, oidc_provider};
-use crate::image::Profile;
 use crate::test::{CERT_MANAGER_ENV, YQ_ENV};
 use crate::{cargo, control_plane, disk, image, node};
 
@@ -146,7 +145,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut command = match name {
         None => cargo::in_world(&demo),
         Some(name) => {
-            let built = image::archive(Profile::Dev, None, None).context("could not create the image")?;
+            let built = image::of_dev_profile().context("could not create the image")?;
             let mut command = Command::new(demo);
             command.args(["--node", name]).arg("--image").arg(built.path);
             if !node::runs(&bins.join("pinniped-node"), name) {

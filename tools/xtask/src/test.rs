@@ -10,7 +10,9 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 
-use crate::control_plane::{self, KubernetesRelease, contour, debian, envoy, helm, keycloak, oidc_provider};
+use crate::control_plane::{
+    self, KubernetesRelease, contour, crane, debian, envoy, helm, keycloak, oidc_provider, registry,
+};
 use crate::{cargo, disk, node, suite};
 use run::Job;
 
@@ -19,18 +21,22 @@ const NODE_PACKAGES: [&str; 2] = ["pinniped-node-tests", "pinniped-e2e"];
 /// Packages whose tests use real identity providers.
 const PROVIDER_PACKAGES: [&str; 2] = ["pinniped-e2e", "pinniped-test-support"];
 /// Packages whose tests use a real Helm.
-const HELM_PACKAGES: [&str; 2] = ["pinniped-e2e", "pinniped-manifests"];
+const HELM_PACKAGES: [&str; 3] = ["pinniped-e2e", "pinniped-manifests", RELEASE_PACKAGE];
+/// The package whose tests make a release and push to a real registry.
+const RELEASE_PACKAGE: &str = "pinniped-release-tests";
 /// The package whose tests use a real informer.
 const E2E_PACKAGE: &str = "pinniped-e2e";
 
-/// Packages whose integration tests need a control plane or a node. `--fast` leaves them out.
-const CONTROL_PLANE_PACKAGES: [&str; 7] = [
+/// Packages whose integration tests need a control plane, a node or programs that Go builds.
+/// `--fast` leaves them out.
+const CONTROL_PLANE_PACKAGES: [&str; 8] = [
     "pinniped-concierge",
     "pinniped-concierge-controllers",
     "pinniped-e2e",
     "pinniped-gateway-controller",
     "pinniped-local-user-authenticator",
     "pinniped-node-tests",
+    "pinniped-release-tests",
     "pinniped-test-support",
 ];
 
@@ -151,6 +157,11 @@ fn programs(args: &Args, packages: &[String], target: &Path) -> anyhow::Result<V
     }
     if wants(&HELM_PACKAGES) {
         environment.push((helm::ENV, helm::find_or_build(args.offline)?));
+    }
+    if wants(&[RELEASE_PACKAGE]) {
+        // The command under test finds it in the cache.
+        crane::find_or_build(args.offline)?;
+        environment.push((registry::ENV, registry::find_or_build(args.offline)?));
     }
     if wants(&PROVIDER_PACKAGES) {
         environment.extend(keycloak(args)?.map(|dir| (keycloak::ENV, dir)));

@@ -126,11 +126,11 @@ impl Module {
         })
     }
 
-    /// Returns the module of the release post's `yq`.
-    pub(super) fn yq() -> anyhow::Result<Self> {
-        let dir = cargo::root().join("tools/third-party/yq");
-        let version = required_version(&dir, "github.com/mikefarah/yq/v4")?;
-        Ok(Self { dir, cache: "yq", title: "yq", version, ldflags: "-s -w".to_owned(), other_way: "" })
+    /// Returns the module of a program that needs no other flags than those of every build.
+    pub(super) fn of_program(name: &'static str, title: &'static str, module: &str) -> anyhow::Result<Self> {
+        let dir = cargo::root().join("tools/third-party").join(name);
+        let version = required_version(&dir, module)?;
+        Ok(Self { dir, cache: name, title, version, ldflags: "-s -w".to_owned(), other_way: "" })
     }
 
     /// Returns the module of Helm, which renders the chart.

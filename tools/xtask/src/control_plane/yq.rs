@@ -11,5 +11,6 @@ const YQ: Tool = Tool { name: "yq", package: "github.com/mikefarah/yq/v4", versi
 
 /// Returns the folder with the program.
 pub(crate) fn find_or_build(offline: bool) -> anyhow::Result<PathBuf> {
-    cached(&Module::yq()?, "program", &[YQ], offline)
+    let module = Module::of_program(YQ.name, "yq", "github.com/mikefarah/yq/v4")?;
+    cached(&module, "program", &[YQ], offline)
 }

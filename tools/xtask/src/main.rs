@@ -10,7 +10,7 @@
 //! cargo xtask demo           runs the walk-through on a real control plane
 //! cargo xtask manifests      renders deploy/ from the chart, or checks that it is rendered
 //! cargo xtask image          builds the container image and prints its content
-//! cargo xtask krew           prints the manifest for krew, the plugin manager of kubectl
+//! cargo xtask dist           writes the archives and packages of a release
 //! cargo xtask node           runs a real one-node cluster: up, status, exec, down
 //! cargo xtask bench          runs the benchmarks
 //! cargo xtask soak           runs a restarted proxy, a mixed load, rotations, or attacks
@@ -23,9 +23,9 @@ mod cargo;
 mod control_plane;
 mod demo;
 mod disk;
+mod dist;
 mod fuzz;
 mod image;
-mod krew;
 mod manifests;
 mod node;
 mod soak;
@@ -63,8 +63,8 @@ enum Command {
     Manifests(manifests::Args),
     /// Builds the product's container image without a container daemon.
     Image(image::Args),
-    /// Prints the manifest for krew, the plugin manager of kubectl, for a release.
-    Krew(krew::Args),
+    /// Writes the archives and packages of a release, except the image, into one folder.
+    Dist(dist::Args),
     /// Runs a real one-node cluster on this machine, without a container daemon.
     Node(node::Args),
     /// Measures the impersonation proxy against the API server itself.
@@ -85,7 +85,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Manifests(args) => manifests::run(&args),
         Command::Image(args) => image::run(&args),
-        Command::Krew(args) => krew::run(&args),
+        Command::Dist(args) => dist::run(&args),
         Command::Node(args) => node::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Soak(args) => soak::run(&args),

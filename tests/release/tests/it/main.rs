@@ -2,5 +2,6 @@
 //! registry and containerd. The programs are those of the dev profile.
 #![expect(clippy::unwrap_used, reason = "a test that cannot continue should stop")]
 
+mod dist;
 mod image;
 mod support;

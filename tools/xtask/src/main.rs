@@ -11,6 +11,7 @@
 //! cargo xtask manifests      renders deploy/ from the chart, or checks that it is rendered
 //! cargo xtask image          builds the container image and prints its content
 //! cargo xtask dist           writes the archives and packages of a release
+//! cargo xtask release        sets the version and dates the changelog
 //! cargo xtask node           runs a real one-node cluster: up, status, exec, down
 //! cargo xtask bench          runs the benchmarks
 //! cargo xtask soak           runs a restarted proxy, a mixed load, rotations, or attacks
@@ -28,6 +29,7 @@ mod fuzz;
 mod image;
 mod manifests;
 mod node;
+mod release;
 mod soak;
 mod source;
 mod suite;
@@ -65,6 +67,8 @@ enum Command {
     Image(image::Args),
     /// Writes the archives and packages of a release, except the image, into one folder.
     Dist(dist::Args),
+    /// Prepares the commit of a release, or prints its section of the changelog.
+    Release(release::Args),
     /// Runs a real one-node cluster on this machine, without a container daemon.
     Node(node::Args),
     /// Measures the impersonation proxy against the API server itself.
@@ -86,6 +90,7 @@ fn main() -> ExitCode {
         Command::Manifests(args) => manifests::run(&args),
         Command::Image(args) => image::run(&args),
         Command::Dist(args) => dist::run(&args),
+        Command::Release(args) => release::run(&args),
         Command::Node(args) => node::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Soak(args) => soak::run(&args),

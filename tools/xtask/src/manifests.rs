@@ -185,33 +185,52 @@ struct Object<'a> {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let rendered = render(&helm::find_or_build(args.offline)?)?;
-    let objects = objects(&rendered)?;
-    let mut stale = Vec::new();
-    for output in &OUTPUTS {
-        let (path, wanted) = (cargo::root().join(output.file), output.text(&objects)?);
-        if std::fs::read_to_string(&path).is_ok_and(|text| text == wanted) {
-            continue;
+    let root = cargo::root();
+    if !args.check {
+        for file in update(&root, args.offline)? {
+            println!("{file}");
         }
-        if args.check {
-            stale.push(output.file);
-            continue;
-        }
-        let folder = path.parent().context("a file is in a folder")?;
-        std::fs::create_dir_all(folder)
-            .and_then(|()| std::fs::write(&path, wanted))
-            .with_context(|| format!("could not write {}", path.display()))?;
-        println!("{}", output.file);
+        return Ok(ExitCode::SUCCESS);
     }
-    for file in &stale {
+    let stale = stale(&root, args.offline)?;
+    for (file, _) in &stale {
         eprintln!("error: {file} differs from the chart: run `cargo xtask manifests`");
     }
     Ok(if stale.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// Renders the files below `root` that differ from the chart there, and returns their paths.
+pub(crate) fn update(root: &Path, offline: bool) -> anyhow::Result<Vec<&'static str>> {
+    let mut updated = Vec::new();
+    for (file, wanted) in stale(root, offline)? {
+        let path = root.join(file);
+        let folder = path.parent().context("a file is in a folder")?;
+        std::fs::create_dir_all(folder)
+            .and_then(|()| std::fs::write(&path, wanted))
+            .with_context(|| format!("could not write {}", path.display()))?;
+        updated.push(file);
+    }
+    Ok(updated)
+}
+
+/// Returns the files below `root` that differ from the chart there, with their new text.
+fn stale(root: &Path, offline: bool) -> anyhow::Result<Vec<(&'static str, String)>> {
+    let rendered = render(&helm::find_or_build(offline)?, root)?;
+    let objects = objects(&rendered)?;
+    let mut stale = Vec::new();
+    for output in &OUTPUTS {
+        let wanted = output.text(&objects)?;
+        if std::fs::read_to_string(root.join(output.file)).is_ok_and(|text| text == wanted) {
+            continue;
+        }
+        stale.push((output.file, wanted));
+    }
+    Ok(stale)
+}
+
 /// Renders all objects for kubectl.
-fn render(helm: &Path) -> anyhow::Result<String> {
-    let chart: PathBuf = cargo::root().join("deploy/chart");
+fn render(helm: &Path, root: &Path) -> anyhow::Result<String> {
+    let chart: PathBuf = root.join("deploy/chart");
     let mut command = Command::new(helm);
     command.arg("template").arg("pinniped-concierge").arg(&chart);
     command.arg("--namespace=pinniped-concierge").arg("--values").arg(chart.join("ci/manifests-values.yaml"));

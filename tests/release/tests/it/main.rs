@@ -4,4 +4,5 @@
 
 mod dist;
 mod image;
+mod release;
 mod support;

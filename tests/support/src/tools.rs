@@ -11,6 +11,9 @@ pub const CONTROL_PLANE_ENV: &str = "PINNIPED_CONTROL_PLANE";
 /// Environment variable with the folder of the product's programs, if it is not next to the test
 /// executable.
 pub const BIN_DIR_ENV: &str = "PINNIPED_BIN_DIR";
+/// Environment variable with the folder of the programs of images, if it is not [`bin_dir`]: a node
+/// can run the programs of a release.
+pub const IMAGE_BIN_DIR_ENV: &str = "PINNIPED_IMAGE_BIN_DIR";
 /// Environment variable. With `1`, a test that would be skipped or restricted on this machine fails
 /// instead.
 pub const REQUIRE_ALL_ENV: &str = "PINNIPED_REQUIRE_ALL";
@@ -84,6 +87,14 @@ pub fn bin_dir() -> anyhow::Result<PathBuf> {
     let executable = std::env::current_exe().context("could not find this executable")?;
     let dir = executable.parent().context("this executable has no folder")?;
     Ok(if dir.ends_with("deps") { dir.parent().unwrap_or(dir) } else { dir }.to_owned())
+}
+
+/// Returns the folder with the programs of images.
+///
+/// # Errors
+/// Returns an error as [`bin_dir`] does.
+pub fn image_bin_dir() -> anyhow::Result<PathBuf> {
+    std::env::var_os(IMAGE_BIN_DIR_ENV).map_or_else(bin_dir, |dir| Ok(PathBuf::from(dir)))
 }
 
 /// The root of the source tree, which contains `deploy/` and `testdata/`.

@@ -46,6 +46,8 @@ const VALUE_FLAGS: [&str; 9] =
 
 /// Environment variable with the folder of cert-manager's programs, for tests and demo.
 pub(crate) const CERT_MANAGER_ENV: &str = "PINNIPED_CERT_MANAGER";
+/// Environment variable with the folder of the programs of images, for tests.
+const IMAGE_PROGRAMS_ENV: &str = "PINNIPED_IMAGE_BIN_DIR";
 /// Environment variable with the folder of `yq`, for tests and demo.
 pub(crate) const YQ_ENV: &str = "PINNIPED_YQ";
 
@@ -66,6 +68,10 @@ pub(crate) struct Args {
     /// Minor release of Kubernetes for control planes and nodes.
     #[arg(long, value_enum, default_value_t)]
     kube: KubernetesRelease,
+    /// Use the programs in this folder for the images of the tests on a node, for example those of
+    /// a release build. Other tests use the programs of the dev profile.
+    #[arg(long, value_name = "DIR", conflicts_with = "fast")]
+    image_programs: Option<PathBuf>,
     /// Number of concurrent test executables. The default is two more than there are processors,
     /// because most tests wait.
     #[arg(long)]
@@ -102,6 +108,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     if args.require_all {
         environment.push(("PINNIPED_REQUIRE_ALL", "1".into()));
+    }
+    if let Some(dir) = &args.image_programs {
+        let dir = dir.canonicalize().with_context(|| format!("{} does not exist", dir.display()))?;
+        environment.push((IMAGE_PROGRAMS_ENV, dir));
     }
     // Test executables report the duration of tests only with this variable.
     environment.push(("RUSTC_BOOTSTRAP", "1".into()));
@@ -388,6 +398,7 @@ mod tests {
             require_all: false,
             offline: true,
             kube: KubernetesRelease::default(),
+            image_programs: None,
             jobs: None,
             rest: rest.iter().map(|arg| (*arg).to_owned()).collect(),
         };
@@ -427,6 +438,7 @@ mod tests {
             require_all: false,
             offline: true,
             kube: KubernetesRelease::default(),
+            image_programs: None,
             jobs: None,
             rest: rest.iter().map(|arg| (*arg).to_owned()).collect(),
         };

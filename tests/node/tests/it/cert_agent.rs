@@ -34,7 +34,7 @@ async fn an_agent_recovers_from_every_failure() {
     let environment = OnNode::new(node, folder.path());
     let walk = Walk::new(&environment, Narrator::Silent, Instant::now()).unwrap();
     let image = folder.path().join("image.tar");
-    pinniped_image::product(&tools::bin_dir().unwrap(), &image).unwrap();
+    pinniped_image::product(&tools::image_bin_dir().unwrap(), &image).unwrap();
     node.import_image(&image).await.unwrap();
     walk.install().await.unwrap();
     let cluster = Cluster { node, environment: &environment };

@@ -37,7 +37,7 @@ async fn the_release_post_has_the_same_output_with_our_gateway_and_with_contour(
     let environment = OnNode::new(node, folder.path());
     let walk = Walk::new(&environment, Narrator::Silent, Instant::now()).unwrap();
     let image = folder.path().join("image.tar");
-    pinniped_image::product(&tools::bin_dir().unwrap(), &image).unwrap();
+    pinniped_image::product(&tools::image_bin_dir().unwrap(), &image).unwrap();
     node.import_image(&image).await.unwrap();
 
     let story = async {

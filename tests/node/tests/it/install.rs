@@ -66,7 +66,7 @@ async fn scenario(node: &Node, admin: Admin<'_>, walk: &Walk<'_>) -> anyhow::Res
 
     let archive = admin.0.dir().join("too-late.tar");
     let image =
-        Image { reference: REFERENCE.to_owned(), ..pinniped_image::product_image(&tools::bin_dir()?) };
+        Image { reference: REFERENCE.to_owned(), ..pinniped_image::product_image(&tools::image_bin_dir()?) };
     pinniped_image::build(&image, &archive)?;
     node.import_image(&archive).await?;
     everything_runs(admin, walk).await?;

@@ -124,7 +124,7 @@ async fn scenario(
     let archive = admin.0.dir().join("busybox.tar");
     pinniped_image::build(&busybox(debian), &archive)?;
     node.import_image(&archive).await?;
-    pinniped_image::product(&tools::bin_dir()?, &archive)?;
+    pinniped_image::product(&tools::image_bin_dir()?, &archive)?;
     node.import_image(&archive).await?;
     walk.install().await?;
     walk.create_user().await?;

@@ -27,7 +27,7 @@ async fn no_unauthenticated_client_terminates_a_pod_with_the_shipped_memory_limi
     let environment = OnNode::new(node, folder.path());
     let walk = Walk::new(&environment, Narrator::Silent, Instant::now()).unwrap();
     let image = folder.path().join("image.tar");
-    pinniped_image::product(&tools::bin_dir().unwrap(), &image).unwrap();
+    pinniped_image::product(&tools::image_bin_dir().unwrap(), &image).unwrap();
     node.import_image(&image).await.unwrap();
     let admin = Admin(&environment);
     let done = scenario(node, &walk, admin).await;

@@ -50,7 +50,7 @@ async fn open_kubectls_survive_a_rolling_update_and_only_their_watches_end_witho
     let environment = OnNode::new(node, folder.path());
     let walk = Walk::new(&environment, Narrator::Silent, Instant::now()).unwrap();
     let image = folder.path().join("image.tar");
-    pinniped_image::product(&tools::bin_dir().unwrap(), &image).unwrap();
+    pinniped_image::product(&tools::image_bin_dir().unwrap(), &image).unwrap();
     node.import_image(&image).await.unwrap();
     let admin = Admin(&environment);
     let user = User { environment: &environment, walk: &walk };

@@ -26,7 +26,7 @@ async fn without_access_to_the_key_the_clusters_signer_signs() {
     let environment = OnNode::new(node, folder.path());
     let walk = Walk::new(&environment, Narrator::Silent, Instant::now()).unwrap();
     let image = folder.path().join("image.tar");
-    pinniped_image::product(&tools::bin_dir().unwrap(), &image).unwrap();
+    pinniped_image::product(&tools::image_bin_dir().unwrap(), &image).unwrap();
     node.import_image(&image).await.unwrap();
     let done = scenario(node, &environment, &walk).await;
     let logs = if done.is_err() { pod_logs(&environment).await } else { String::new() };

@@ -34,7 +34,7 @@ async fn a_person_logs_in_with_the_clusters_key_and_then_through_the_proxy() {
     let environment = OnNode::new(node, folder.path());
     let walk = Walk::new(&environment, Narrator::Silent, Instant::now()).unwrap();
     let image = folder.path().join("image.tar");
-    pinniped_image::product(&tools::bin_dir().unwrap(), &image).unwrap();
+    pinniped_image::product(&tools::image_bin_dir().unwrap(), &image).unwrap();
     node.import_image(&image).await.unwrap();
     if let Err(error) = scenario(node, &environment, &walk).await {
         panic!("{}\n{error:#}", pod_logs(&environment).await);

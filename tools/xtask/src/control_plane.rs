@@ -11,7 +11,7 @@
 //! tests that compare with them, [`cert_manager`] and [`yq`] for tests and demo of externally
 //! issued certificates, [`contour`] and [`envoy`] for those with another ingress in place of our
 //! gateway, [`keycloak`] and [`oidc_provider`] for logins at an identity provider, [`helm`] for the
-//! chart, [`crane`] and [`registry`] for pushing images.
+//! chart, [`crane`] and [`registry`] for pushing images, [`actionlint`] for the workflows.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -24,6 +24,7 @@ use module::Module;
 
 pub(crate) use module::KubernetesRelease;
 
+pub(crate) mod actionlint;
 mod build;
 mod cache;
 pub(crate) mod cert_manager;

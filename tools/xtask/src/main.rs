@@ -12,6 +12,7 @@
 //! cargo xtask image          builds the container image and prints its content
 //! cargo xtask dist           writes the archives and packages of a release
 //! cargo xtask release        sets the version and dates the changelog
+//! cargo xtask workflows      checks the workflows of GitHub
 //! cargo xtask node           runs a real one-node cluster: up, status, exec, down
 //! cargo xtask bench          runs the benchmarks
 //! cargo xtask soak           runs a restarted proxy, a mixed load, rotations, or attacks
@@ -36,6 +37,7 @@ mod suite;
 mod supply_chain;
 mod test;
 mod tidy;
+mod workflows;
 mod world;
 
 use std::process::ExitCode;
@@ -69,6 +71,8 @@ enum Command {
     Dist(dist::Args),
     /// Prepares the commit of a release, or prints its section of the changelog.
     Release(release::Args),
+    /// Checks the workflows in .github with actionlint.
+    Workflows(workflows::Args),
     /// Runs a real one-node cluster on this machine, without a container daemon.
     Node(node::Args),
     /// Measures the impersonation proxy against the API server itself.
@@ -91,6 +95,7 @@ fn main() -> ExitCode {
         Command::Image(args) => image::run(&args),
         Command::Dist(args) => dist::run(&args),
         Command::Release(args) => release::run(&args),
+        Command::Workflows(args) => workflows::run(&args),
         Command::Node(args) => node::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Soak(args) => soak::run(&args),

@@ -69,6 +69,14 @@ node *args:
 image *args:
     cargo xtask image {{args}}
 
+# Write the archives and packages of a release: `just dist --dev`.
+dist *args:
+    cargo xtask dist {{args}}
+
+# Check the workflows of GitHub.
+workflows:
+    cargo xtask workflows
+
 # Measure the impersonation proxy, or the gateway: `just bench gateway`.
 bench *args:
     cargo xtask bench {{args}}

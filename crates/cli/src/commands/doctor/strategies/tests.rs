@@ -271,3 +271,13 @@ fn pods_that_are_not_ready_are_reported_with_the_reason() {
     assert_eq!(findings[0].1, Finding::Fine("the Concierge's pods: 1, all of them ready".into()));
     assert!(matches!(&findings[1].1, Finding::Fine(text) if text.contains("image is i:v1")), "{findings:?}");
 }
+
+#[test]
+fn the_page_about_troubleshooting_has_all_remedies_in_this_order() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/howto/troubleshooting.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let table = page.split("| Message | Remedy |\n|---|---|\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    let wanted: Vec<String> =
+        REMEDIES.iter().map(|(part, remedy)| format!("| `{part}` | {remedy} |")).collect();
+    assert_eq!(table.lines().collect::<Vec<_>>(), wanted);
+}

@@ -7,11 +7,13 @@
 //! | [`base_words`] | crates below `crates/base` do not mention Kubernetes or Pinniped |
 //! | [`platforms`] | in the crates that the command line links, only the module `platform` depends on the operating system |
 //! | [`prose`] | comments and pages fit into 100 columns; headings and first sentences do not begin with "what" or "who" |
+//! | [`messages`] | texts of the products that pages quote occur in the code, and warnings and errors in the page about log lines |
 //! | [`commits`] | subjects of commits have the form `area: what changes` and at most 72 characters |
 
 mod base_words;
 mod commits;
 mod layers;
+mod messages;
 mod platforms;
 mod prose;
 mod words;
@@ -40,6 +42,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     problems.extend(words::check(&root, &files)?);
     problems.extend(base_words::check(&root, &files)?);
     problems.extend(prose::check(&root, &files)?);
+    problems.extend(messages::check(&root, &files)?);
     problems.extend(commits::check(&root, args.since.as_deref())?);
     for problem in &problems {
         println!("{problem}");
@@ -52,7 +55,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// The files that git tracks and that are there, relative to `root`.
-fn tracked_files(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
+pub(crate) fn tracked_files(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let listed = git(root, &["ls-files", "-z"])?;
     let files = listed.split('\0').filter(|file| !file.is_empty()).map(PathBuf::from);
     Ok(files.filter(|file| root.join(file).is_file()).collect())

@@ -1,0 +1,218 @@
+//! Texts of the products that pages quote.
+//!
+//! In tables of [`PAGES`], the columns `Message`, `Condition` and `Reasons` have texts of the code
+//! as code spans, in which `...` stands for a variable part. Each text must occur in the code. The
+//! page about log lines must have every warning and every error of the server programs.
+
+use std::path::{Path, PathBuf};
+
+use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
+
+use super::read;
+
+/// The pages that quote texts.
+const PAGES: [&str; 3] = ["docs/howto/troubleshooting.md", "docs/reference/conditions.md", LOGS];
+
+/// The headings of columns whose code spans are texts of the code.
+const COLUMNS: [&str; 3] = ["Message", "Condition", "Reasons"];
+
+/// The part of a text that varies.
+const VARIABLE: &str = "...";
+
+/// The mark of an escaped quotation mark, which does not end a string.
+const ESCAPED: char = '\u{1}';
+
+/// The page about log lines.
+const LOGS: &str = "docs/reference/logs.md";
+
+/// The macros whose messages that page must have.
+const MACROS: [&str; 2] = ["warn!(", "error!("];
+
+/// Checks the pages, and the completeness of the page about log lines.
+pub(super) fn check(root: &Path, files: &[PathBuf]) -> anyhow::Result<Vec<String>> {
+    let mut sources = Vec::new();
+    for file in files.iter().filter(|file| is_product(file)) {
+        sources.push((file, literal(without_tests(&read(root, file)?))));
+    }
+    let texts: Vec<String> = sources.iter().map(|(_, source)| source.replace(ESCAPED, "")).collect();
+    let mut problems = Vec::new();
+    for page in files.iter().filter(|file| PAGES.iter().any(|page| file.as_path() == Path::new(page))) {
+        for (line, text) in quoted(&read(root, page)?) {
+            for part in parts(&text) {
+                if !texts.iter().any(|text| text.contains(part)) {
+                    problems.push(format!("{}:{line}: no text of the code has {part:?}", page.display()));
+                }
+            }
+        }
+    }
+    let logs = read(root, Path::new(LOGS))?;
+    for (file, source) in sources.iter().filter(|(file, _)| !file.starts_with("crates/cli")) {
+        for message in logged(source) {
+            let message = message.replace(ESCAPED, "");
+            if !parts(&without_placeholders(&message)).all(|part| logs.contains(part)) {
+                problems.push(format!("{}: {LOGS} does not have the message {message:?}", file.display()));
+            }
+        }
+    }
+    Ok(problems)
+}
+
+/// Reports whether a file is code of a product, and not a file of tests.
+fn is_product(file: &Path) -> bool {
+    let is_test = |part: &std::ffi::OsStr| part == "tests" || part == "tests.rs" || part == "fixtures.rs";
+    file.starts_with("crates")
+        && file.extension().is_some_and(|end| end == "rs")
+        && !file.components().any(|part| is_test(part.as_os_str()))
+}
+
+/// Returns the part of a file before its tests.
+fn without_tests(text: &str) -> &str {
+    &text[..text.find("#[cfg(test)]\nmod tests {").unwrap_or(text.len())]
+}
+
+/// Returns code without comments, in which string literals have their value: without continued
+/// lines, and with quotation marks that have the mark [`ESCAPED`] if they are escaped.
+fn literal(code: &str) -> String {
+    let mut result = String::with_capacity(code.len());
+    let mut is_continued = false;
+    for line in code.lines().filter(|line| !line.trim_start().starts_with("//")) {
+        let line = if is_continued { line.trim_start() } else { line };
+        let kept = line.strip_suffix('\\');
+        result.push_str(kept.unwrap_or(line));
+        is_continued = kept.is_some();
+        if !is_continued {
+            result.push('\n');
+        }
+    }
+    result.replace("\\\"", &format!("{ESCAPED}\""))
+}
+
+/// Returns the texts of the code that the tables of a page quote, with their lines.
+fn quoted(page: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    let (mut quotes, mut column, mut in_head, mut heading) = (Vec::new(), 0, false, String::new());
+    for (event, range) in Parser::new_ext(page, Options::ENABLE_TABLES).into_offset_iter() {
+        match event {
+            Event::Start(Tag::TableHead) => (quotes, column, in_head) = (Vec::new(), 0, true),
+            Event::End(TagEnd::TableHead) => in_head = false,
+            Event::Start(Tag::TableRow) => column = 0,
+            Event::End(TagEnd::TableCell) => {
+                if in_head {
+                    quotes.push(COLUMNS.contains(&heading.as_str()));
+                    heading.clear();
+                }
+                column += 1;
+            }
+            Event::Text(text) if in_head => heading.push_str(&text),
+            Event::Code(text) if in_head => heading.push_str(&text),
+            Event::Code(text) if quotes.get(column) == Some(&true) => {
+                found.push((page[..range.start].matches('\n').count() + 1, text.into_string()));
+            }
+            Event::End(TagEnd::Table) => quotes.clear(),
+            _ => {}
+        }
+    }
+    found
+}
+
+/// Returns the constant parts of a text.
+fn parts(text: &str) -> impl Iterator<Item = &str> {
+    text.split(VARIABLE).map(str::trim).filter(|part| !part.is_empty())
+}
+
+/// Returns the messages of warnings and errors in code that [`literal`] returned: the last string
+/// of each macro.
+fn logged(code: &str) -> Vec<&str> {
+    let starts = MACROS.iter().flat_map(|name| code.match_indices(name).map(|(at, _)| at + name.len()));
+    starts.filter_map(|start| last_string(&code[start..])).collect()
+}
+
+/// Returns the last string before the parenthesis that ends the arguments of a macro.
+fn last_string(arguments: &str) -> Option<&str> {
+    let (mut depth, mut opened, mut found, mut before) = (1, None, None, ' ');
+    for (at, c) in arguments.char_indices() {
+        match (c, opened) {
+            ('"', Some(start)) if before != ESCAPED => {
+                found = arguments.get(start..at);
+                opened = None;
+            }
+            ('"', None) => opened = Some(at + 1),
+            ('(', None) => depth += 1,
+            (')', None) => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            break;
+        }
+        before = c;
+    }
+    found
+}
+
+/// Returns a format string with [`VARIABLE`] in place of its placeholders.
+fn without_placeholders(message: &str) -> String {
+    let mut result = String::new();
+    let mut rest = message;
+    while let Some((constant, after)) = rest.split_once('{') {
+        result.push_str(constant);
+        result.push_str(VARIABLE);
+        rest = after.split_once('}').map_or("", |(_, rest)| rest);
+    }
+    result + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_in_the_named_columns_of_a_table_are_quoted() {
+        let page = "`a`\n\n| Message | Meaning |\n|---|---|\n| `b ...`, `c` | `d` |\n\n\
+                    | Meaning | Reasons |\n|---|---|\n| `e` | `F` |\n";
+        assert_eq!(quoted(page), [(5, "b ...".to_owned()), (5, "c".to_owned()), (9, "F".to_owned())]);
+    }
+
+    #[test]
+    fn the_message_is_the_last_string_of_the_macro() {
+        let code = r#"
+            tracing::warn!(kind = x.map_or("", |x| &x.name), %error, "it failed (again)");
+            error!("{error:#}");
+            // warn!("not this one");
+            warn!("the \"*\" \
+                   counts", self.x());
+            info!("not this one");
+        "#;
+        let code = literal(code);
+        let messages: Vec<_> = logged(&code).into_iter().map(|text| text.replace(ESCAPED, "")).collect();
+        assert_eq!(messages, ["it failed (again)", "the \"*\" counts", "{error:#}"]);
+    }
+
+    #[test]
+    fn placeholders_are_variable() {
+        assert_eq!(without_placeholders("strategy {}, so {x:?} stays"), "strategy ..., so ... stays");
+        let constant: Vec<_> = parts("a ... b ...").collect();
+        assert_eq!(constant, ["a", "b"]);
+    }
+
+    #[test]
+    fn a_text_that_the_code_does_not_have_and_a_message_that_the_page_does_not_have_are_problems() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = root.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+            PathBuf::from(name)
+        };
+        let code = "fn f() { warn!(%error, \"the disk is full\"); error!(\"lost {} files\", n); }";
+        let page = "| Message |\n|---|\n| `the disk is full` |\n| `disk ... full` |\n| `disk is empty` |\n";
+        let other = write("docs/other.md", page);
+        let files = [write("crates/a/src/lib.rs", code), write(LOGS, page), other];
+        assert_eq!(
+            check(root.path(), &files).unwrap(),
+            [
+                "docs/reference/logs.md:5: no text of the code has \"disk is empty\"",
+                "crates/a/src/lib.rs: docs/reference/logs.md does not have the message \"lost {} files\"",
+            ]
+        );
+    }
+}

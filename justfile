@@ -53,6 +53,10 @@ world *args:
 doc:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 
+# Build the documentation site, and check its links.
+site *args:
+    cargo xtask site {{args}}
+
 # Render deploy/ from the Helm chart.
 manifests *args:
     cargo xtask manifests {{args}}

@@ -121,7 +121,7 @@ pub(crate) fn cache_dir() -> anyhow::Result<PathBuf> {
 }
 
 /// Runs a command without input, which must succeed. The error has the last lines of its output.
-fn succeed(command: &mut Command, what: &str) -> anyhow::Result<()> {
+pub(crate) fn succeed(command: &mut Command, what: &str) -> anyhow::Result<()> {
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("could not run {what}"))?;
     let text =
         format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));

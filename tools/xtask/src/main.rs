@@ -9,6 +9,7 @@
 //! cargo xtask world          keeps a control plane ready for tests
 //! cargo xtask demo           runs the walk-through on a real control plane
 //! cargo xtask manifests      renders deploy/ from the chart, or checks that it is rendered
+//! cargo xtask site           builds and checks the documentation site
 //! cargo xtask image          builds the container image and prints its content
 //! cargo xtask dist           writes the archives and packages of a release
 //! cargo xtask release        sets the version and dates the changelog
@@ -31,6 +32,7 @@ mod image;
 mod manifests;
 mod node;
 mod release;
+mod site;
 mod soak;
 mod source;
 mod suite;
@@ -65,6 +67,8 @@ enum Command {
     Demo(demo::Args),
     /// Renders the manifests and the kustomize base in deploy/ from the chart.
     Manifests(manifests::Args),
+    /// Builds the documentation site, and checks its links.
+    Site(site::Args),
     /// Builds the product's container image without a container daemon.
     Image(image::Args),
     /// Writes the archives and packages of a release, except the image, into one folder.
@@ -92,6 +96,7 @@ fn main() -> ExitCode {
         Command::World(args) => world::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Manifests(args) => manifests::run(&args),
+        Command::Site(args) => site::run(&args),
         Command::Image(args) => image::run(&args),
         Command::Dist(args) => dist::run(&args),
         Command::Release(args) => release::run(&args),

@@ -11,6 +11,7 @@ pub mod contour;
 pub mod environment;
 pub mod lists_under_attack;
 pub mod narrator;
+pub mod pages;
 pub mod steady_load;
 pub mod third_party;
 pub mod walkthrough;

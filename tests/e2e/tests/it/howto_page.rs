@@ -4,33 +4,15 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use pinniped_e2e::pages::shell_blocks;
 use pinniped_test_support::world::World;
 use pinniped_test_support::{kubectl, tools};
 
 use crate::installed::Installed;
 
-/// Returns the blocks of a page, given by its path, that are marked as `sh`. Blocks with other
-/// marks (`console`, `yaml`) are not executed.
+/// Returns the blocks of a page that are executed.
 pub(crate) fn of(page: &str) -> Vec<String> {
-    blocks(&std::fs::read_to_string(tools::repository().join(page)).unwrap())
-}
-
-fn blocks(page: &str) -> Vec<String> {
-    let mut blocks = Vec::new();
-    let mut lines = page.lines();
-    while let Some(line) = lines.next() {
-        if line.trim() == "```sh" {
-            let block: Vec<&str> = lines.by_ref().take_while(|line| line.trim() != "```").collect();
-            blocks.push(block.join("\n"));
-        }
-    }
-    blocks
-}
-
-#[test]
-fn blocks_of_a_page_are_those_for_a_shell() {
-    let page = "text\n```sh\na\nb\n```\n```console\n$ c\n```\n```sh\nd\n```\n";
-    assert_eq!(blocks(page), ["a\nb", "d"]);
+    shell_blocks(page).unwrap()
 }
 
 /// Time limit of a whole page. Each step waits for the cluster, which is slow on a busy machine.

@@ -16,4 +16,5 @@ mod lifecycle;
 mod memory_limit;
 mod rollout;
 mod signed_logins;
+mod tutorial;
 mod walkthrough;

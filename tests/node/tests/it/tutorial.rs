@@ -1,0 +1,93 @@
+//! Runs the commands of `docs/tutorials/kind.md` and, between its login and its last block, those
+//! of `docs/howto/upgrade-and-uninstall.md`.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use pinniped_e2e::environment::{OnNode, Step};
+use pinniped_e2e::narrator::Narrator;
+use pinniped_e2e::pages::shell_blocks;
+use pinniped_e2e::walkthrough::Walk;
+use pinniped_node::{Node, fixture};
+use pinniped_test_support::kubectl::CommandOutput;
+use pinniped_test_support::tools;
+
+use crate::admin::Admin;
+use crate::walkthrough::INSTALL;
+
+const TUTORIAL: &str = "docs/tutorials/kind.md";
+const UPGRADE: &str = "docs/howto/upgrade-and-uninstall.md";
+
+/// Time limit of all commands together on a busy machine.
+const TIME_LIMIT: Duration = Duration::from_secs(600);
+
+/// Stands in for kind, which needs a container daemon: the cluster is the node, and the test
+/// imports the image. It records its arguments.
+const KIND: &str = "#!/bin/sh\necho \"$@\" >> kind.log\n";
+
+#[tokio::test]
+async fn a_reader_of_the_tutorial_logs_in_upgrades_and_uninstalls() {
+    let Some(node) = fixture::shared("the tutorial for kind").unwrap() else { return };
+    let _install = INSTALL.lock().await;
+    let folder = tempfile::tempdir().unwrap();
+    let environment = OnNode::new(node, folder.path());
+    let walk = Walk::new(&environment, Narrator::Silent, Instant::now()).unwrap();
+    let admin = Admin(&environment);
+    let done = scenario(node, &environment, &walk).await;
+    if let Err(error) = done {
+        let output = admin.existing_objects().await;
+        let binding = ["delete", "clusterrolebinding", "developers", "--ignore-not-found"];
+        let removed = (admin.kubectl(&binding).await, walk.remove().await);
+        panic!("{output}\n{error:#}\n{removed:?}");
+    }
+}
+
+async fn scenario(node: &Node, environment: &OnNode<'_>, walk: &Walk<'_>) -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let image = folder.path().join("image.tar");
+    pinniped_image::product(&tools::bin_dir()?, &image)?;
+    node.import_image(&image).await?;
+
+    let tutorial = shell_blocks(TUTORIAL)?;
+    let (last, before) = tutorial.split_last().context("the tutorial has no commands")?;
+    let upgrade = shell_blocks(UPGRADE)?;
+    ensure!(before.len() >= 7 && upgrade.len() >= 4, "{} and {} blocks", before.len(), upgrade.len());
+    let blocks = [before, &upgrade[..], std::slice::from_ref(last)].concat();
+    let output = run(environment, folder.path(), &blocks).await?;
+
+    let printed = &output.stdout;
+    ensure!(printed.contains("no permissions yet"), "{printed}");
+    let page = std::fs::read_to_string(tools::repository().join(TUTORIAL))?;
+    let refusal = output.stderr.lines().find(|line| line.starts_with("Error from server (Forbidden)"));
+    let refusal = refusal.context("kubectl printed no refusal")?;
+    ensure!(page.contains(refusal), "the tutorial does not have {refusal:?}");
+    ensure!(printed.contains("Username: pinny\nGroups: developers, system:authenticated\n"), "{printed}");
+    ensure!(printed.lines().any(|line| line.starts_with("kube-system ")), "no pods were listed: {printed}");
+    let kind = std::fs::read_to_string(folder.path().join("kind.log"))?;
+    let load = "load image-archive target/image/pinniped-server.tar --name pinniped";
+    assert_eq!(kind, format!("create cluster --name pinniped\n{load}\ndelete cluster --name pinniped\n"));
+    let left = walk.leftovers().await?;
+    ensure!(left.is_empty(), "{UPGRADE} leaves {}", left.join(", "));
+    Ok(())
+}
+
+/// Runs the blocks as one script in a folder that contains `deploy`, as an administrator.
+async fn run(environment: &OnNode<'_>, folder: &Path, blocks: &[String]) -> anyhow::Result<CommandOutput> {
+    std::os::unix::fs::symlink(tools::repository().join("deploy"), folder.join("deploy"))?;
+    std::fs::write(folder.join("page.sh"), format!("set -euxo pipefail\n{}\n", blocks.join("\n")))?;
+    let kind = folder.join("bin/kind");
+    std::fs::create_dir(folder.join("bin"))?;
+    std::fs::write(&kind, KIND)?;
+    std::fs::set_permissions(&kind, std::fs::Permissions::from_mode(0o755))?;
+
+    let kubectl = Admin(environment).command(&[]);
+    let tools_dir = Path::new(kubectl.get_program()).parent().context("kubectl has no folder")?;
+    let mut path = vec![folder.join("bin"), tools_dir.to_owned(), tools::bin_dir()?];
+    path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
+    let mut bash = Command::new("bash");
+    bash.arg("page.sh").current_dir(folder).env("HOME", folder).env("PATH", std::env::join_paths(path)?);
+    Step::inside(environment, bash).within(TIME_LIMIT).run(None).await?.success()
+}

@@ -15,8 +15,10 @@ use pinniped_test_support::wait;
 use pinniped_test_support::world::World;
 use rustix::process::{Pid, Signal, kill_process};
 
+mod existing;
 mod node;
 
+pub use existing::ExistingCluster;
 pub use node::OnNode;
 
 /// A cluster with a network for commands.
@@ -29,6 +31,11 @@ pub trait Environment: Debug + Sync {
 
     /// A folder for the files of the walk.
     fn dir(&self) -> PathBuf;
+
+    /// Whether commands have the home folder of the walk instead of the user's own.
+    fn has_own_home(&self) -> bool {
+        true
+    }
 
     /// Returns the same command inside the cluster's network, in which Services respond and names
     /// resolve.

@@ -9,6 +9,7 @@
 //! tokens.rs        service account tokens, and the ways in which kubectl uses them
 //! proxy.rs         the post's edit of the CredentialIssuer, and its effects for the user
 //! gateway.rs       the post's ingress: our gateway, or a real Contour in its place
+//! existing.rs      an installation in an existing cluster
 //! ```
 //!
 //! Without an ingress the external name resolves to the proxy's ClusterIP Service. A real
@@ -28,6 +29,7 @@ use crate::environment::{Environment, Step};
 use crate::narrator::{Narrator, Show};
 
 mod certificates;
+mod existing;
 mod gateway;
 mod install;
 mod login;
@@ -37,7 +39,7 @@ mod tokens;
 
 pub use certificates::{AUTHORITY_SECRET, SERVING_CERTIFICATE, SERVING_SECRET, YQ_ENV};
 pub use gateway::{Entrance, GATEWAY, Ingress};
-pub use install::INSTALL_FILES;
+pub use install::{INSTALL_FILES, INSTALL_IMAGE};
 pub use oidc::{OidcLogin, UserBrowser};
 pub use proxy::{DECISION, EXTERNAL_NAME, Serving};
 pub use tokens::{Delivery, TOKENS_FILE, USERS_NAMESPACE};
@@ -182,8 +184,10 @@ impl<'p> Walk<'p> {
 
     /// Returns the same command with its own home.
     fn settled(&self, mut command: Command) -> Command {
-        command.current_dir(tools::repository()).env("HOME", &self.home);
-        command.env_remove("XDG_CONFIG_HOME").env_remove("XDG_CACHE_HOME");
+        command.current_dir(tools::repository());
+        if self.environment.has_own_home() {
+            command.env("HOME", &self.home).env_remove("XDG_CONFIG_HOME").env_remove("XDG_CACHE_HOME");
+        }
         command
     }
 

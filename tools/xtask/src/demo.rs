@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread::JoinHandle;
 
@@ -53,6 +54,17 @@ pub(crate) struct Args {
     /// until the next demo.
     #[arg(long)]
     keep: bool,
+    /// Install into the existing cluster of this administrator's kubeconfig, log in, and print how
+    /// to remove everything.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["strategy", "node", "with_cert_manager",
+        "with_gateway", "with_contour", "with_oidc", "keep"])]
+    kubeconfig: Option<PathBuf>,
+    /// The image for the existing cluster: in a registry, or on its nodes.
+    #[arg(long, value_name = "NAME", requires = "kubeconfig")]
+    image_name: Option<String>,
+    /// Change the existing cluster without a question.
+    #[arg(long, requires = "kubeconfig")]
+    yes: bool,
     /// Do not access the network, and report missing programs.
     #[arg(long)]
     offline: bool,
@@ -114,6 +126,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     eprintln!("building the programs (several minutes on a new machine, seconds later) ...");
     // Concurrently: neither Go nor cargo keeps all processors busy all the time.
     let build = Build::start(build)?;
+    if let Some(kubeconfig) = &args.kubeconfig {
+        build.finish()?;
+        return Err(existing_cluster(args, kubeconfig)?);
+    }
     let tools = control_plane::find_or_build(args.offline)?;
     let certificates = if args.with_cert_manager || ingress {
         let cert_manager = control_plane::cert_manager::find_or_build(args.offline)?;
@@ -177,6 +193,20 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         command.arg("--keep");
     }
     Err(cargo::become_program(&mut command))
+}
+
+/// Runs the demo in an existing cluster. Returns only on an error.
+fn existing_cluster(args: &Args, kubeconfig: &Path) -> anyhow::Result<anyhow::Error> {
+    let bins = cargo::target_dir()?.join("debug");
+    let mut command = Command::new(bins.join("pinniped-demo"));
+    command.arg("--kubeconfig").arg(kubeconfig).env("PINNIPED_BIN_DIR", &bins);
+    if let Some(name) = &args.image_name {
+        command.args(["--image-name", name]);
+    }
+    if args.yes {
+        command.arg("--yes");
+    }
+    Ok(cargo::become_program(&mut command))
 }
 
 /// Creates two listeners on the machine's loopback interface, for the provider and for `pinniped`,

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use anyhow::Context as _;
 use pinniped_test_support::kubectl::CommandOutput;
-use pinniped_test_support::wait;
+use pinniped_test_support::{tools, wait};
 
 use super::gateway::{GATEWAY, GATEWAY_FILE};
 use super::tokens::{SUBJECT, TOKENS_FILE};
@@ -19,6 +19,9 @@ pub const INSTALL_FILES: [&str; 3] = [
     "deploy/install-pinniped-concierge-resources.yaml",
 ];
 
+/// The image that the files name.
+pub const INSTALL_IMAGE: &str = "ghcr.io/pinniped-rs/pinniped-server:latest";
+
 /// The namespace of the application.
 const APPLICATION: &str = "some-app";
 /// The pods of the application: name, container, and an image for the case that no node runs them.
@@ -31,9 +34,29 @@ impl Walk<'_> {
     /// # Errors
     /// Returns an error when kubectl fails or a Deployment does not become available.
     pub async fn install(&self) -> anyhow::Result<()> {
+        self.install_image(INSTALL_IMAGE).await
+    }
+
+    /// Does the same with another image.
+    ///
+    /// # Errors
+    /// Returns an error when kubectl fails or a Deployment does not become available.
+    pub async fn install_image(&self, image: &str) -> anyhow::Result<()> {
         self.heading("Install");
         for file in INSTALL_FILES {
-            self.kubectl(&["apply", "-f", file], None, Show::Output).await?;
+            if image == INSTALL_IMAGE {
+                self.kubectl(&["apply", "-f", file], None, Show::Output).await?;
+            } else {
+                let text = std::fs::read_to_string(tools::repository().join(file));
+                let text = text.with_context(|| format!("could not read {file}"))?;
+                let text = text.replace(INSTALL_IMAGE, image);
+                let shown = format!("sed 's|{INSTALL_IMAGE}|{image}|' {file} | kubectl apply -f -");
+                let step = self.admin_step(&["apply", "-f", "-"]);
+                self.narrator.show_command(&shown);
+                let output = step.run(Some(&text)).await?;
+                self.narrator.show(&output, Show::Output);
+                output.success()?;
+            }
             if file.ends_with("-crds.yaml") {
                 // A busy API server needs a moment until it serves new kinds; the next file
                 // contains objects of them.

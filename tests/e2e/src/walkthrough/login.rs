@@ -11,11 +11,11 @@ use crate::narrator::Show;
 /// The binding that grants access to the tutorial's user.
 pub(super) const BINDING: &str = "pinny-can-read";
 /// The tutorial's user.
-const USER: &str = "pinny-the-seal";
+pub(super) const USER: &str = "pinny-the-seal";
 /// The file of the user's kubeconfig.
-const KUBECONFIG: &str = "tutorial-kubeconfig.yaml";
+pub(super) const KUBECONFIG: &str = "tutorial-kubeconfig.yaml";
 /// The command that the user runs.
-const LISTING: [&str; 4] = ["get", "pods", "--namespace", CONCIERGE];
+pub(super) const LISTING: [&str; 4] = ["get", "pods", "--namespace", CONCIERGE];
 
 impl Walk<'_> {
     /// Waits until the Concierge has the cluster's signing key.

@@ -9,6 +9,7 @@ mod background;
 mod bad_input;
 mod cert_agent;
 mod cluster;
+mod existing_cluster;
 mod gateway;
 mod install;
 mod kubectl;

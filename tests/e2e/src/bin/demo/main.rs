@@ -8,10 +8,11 @@ use anyhow::Context as _;
 use clap::Parser;
 use pinniped_e2e::cert_manager::CertManager;
 use pinniped_e2e::contour;
-use pinniped_e2e::walkthrough::Ingress;
+use pinniped_e2e::walkthrough::{INSTALL_IMAGE, Ingress};
 use pinniped_test_support::identity_provider::Kind;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+mod existing;
 mod node;
 mod oidc;
 mod relay;
@@ -54,6 +55,15 @@ struct Args {
     /// The archive of our image, for the node.
     #[arg(long, value_name = "FILE", requires = "node")]
     image: Option<PathBuf>,
+    /// Walk in the existing cluster of this kubeconfig, which is an administrator's.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["node", "keep", "with_cert_manager", "with_oidc"])]
+    kubeconfig: Option<PathBuf>,
+    /// The image for the existing cluster: in a registry, or on its nodes.
+    #[arg(long, value_name = "NAME", requires = "kubeconfig", default_value = INSTALL_IMAGE)]
+    image_name: String,
+    /// Change the existing cluster without a question.
+    #[arg(long, requires = "kubeconfig")]
+    yes: bool,
 }
 
 /// Ways of a user into the cluster.
@@ -78,6 +88,17 @@ enum Provider {
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    // Before the signals are caught, so that Ctrl-C ends the question.
+    let existing = args.kubeconfig.as_ref();
+    let existing =
+        existing.map(|file| existing::Params::new(file, args.image_name.clone(), args.yes)).transpose();
+    let existing = match existing {
+        Ok(existing) => existing,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            return ExitCode::FAILURE;
+        }
+    };
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -85,7 +106,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    match runtime.block_on(demo(args)) {
+    match runtime.block_on(demo(args, existing)) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error:#}");
@@ -94,8 +115,11 @@ fn main() -> ExitCode {
     }
 }
 
-async fn demo(args: Args) -> anyhow::Result<ExitCode> {
+async fn demo(args: Args, existing: Option<existing::Params>) -> anyhow::Result<ExitCode> {
     let mut stop = StopSignals::new()?;
+    if let Some(params) = existing {
+        return existing::demo(params, &mut stop).await;
+    }
     let scenario = scenario(&args)?;
     match (args.node, args.image) {
         (Some(name), Some(image)) => {

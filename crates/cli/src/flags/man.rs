@@ -54,6 +54,8 @@ fn page(path: &[&'static CommandSpec], here: &'static CommandSpec) -> String {
     let date = BUILD_DATE.split('T').next().unwrap_or_default();
     let source = format!("{} {VERSION}", ROOT.name);
     roff.control("TH", [name(path).to_uppercase().as_str(), SECTION, date, &source, "User Commands"]);
+    // Names that are broken at the end of a line are not found, and cannot be copied.
+    roff.control("nh", []).control("ad", ["l"]);
     roff.control("SH", ["NAME"]).text([roman(format!("{} - {}", name(path), here.short))]);
     synopsis(path, here, &mut roff);
     roff.control("SH", ["DESCRIPTION"]);
@@ -77,14 +79,30 @@ fn page(path: &[&'static CommandSpec], here: &'static CommandSpec) -> String {
     }
     if !here.examples.is_empty() {
         roff.control("SH", ["EXAMPLES"]);
-        for (purpose, line) in here.examples {
-            roff.control("PP", []).text([roman(format!("{purpose}:"))]);
+        for (at, (purpose, line)) in here.examples.iter().enumerate() {
+            if at > 0 {
+                roff.control("PP", []);
+            }
+            roff.text([roman(format!("{purpose}:"))]);
             command(line, &mut roff);
         }
     }
     see_also(path, here, &mut roff);
     // Processors print typographic variants of these characters, which no shell understands.
-    roff.render().replace('~', r"\(ti").replace('^', r"\(ha").replace('`', r"\(ga")
+    breakable(&roff.render().replace('~', r"\(ti").replace('^', r"\(ha").replace('`', r"\(ga"))
+}
+
+/// Lets lists without spaces break after a comma, because words are not hyphenated.
+fn breakable(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once(',') {
+        out.push_str(before);
+        out.push_str(if after.starts_with(char::is_whitespace) { "," } else { r",\:" });
+        rest = after;
+    }
+    out.push_str(rest);
+    out
 }
 
 fn synopsis(path: &[&'static CommandSpec], here: &CommandSpec, roff: &mut Roff) {
@@ -105,9 +123,12 @@ fn synopsis(path: &[&'static CommandSpec], here: &CommandSpec, roff: &mut Roff) 
 }
 
 fn description(text: &str, roff: &mut Roff) {
-    for block in blocks(text) {
+    let mut blocks = blocks(text).into_iter().peekable();
+    while let Some(block) = blocks.next() {
         match block {
             Block::Prose(prose) => roff.text([roman(prose)]),
+            // A term begins with space of its own.
+            Block::Empty if matches!(blocks.peek(), Some(Block::Term { .. })) => continue,
             Block::Empty => roff.control("PP", []),
             Block::Command(line) => {
                 command(&line, roff);
@@ -166,6 +187,7 @@ mod tests {
         assert!(!kubeconfig.contains("concierge\\-namespace"), "{kubeconfig}");
         assert!(of("pinniped.1").contains(r"\fBpinniped\-get\fR(1), "), "{}", of("pinniped.1"));
         assert!(!pages.iter().any(|page| page.file.contains("generate") || page.file.contains("__")));
+        assert!(of("pinniped-login-oidc.1").contains(r"offline_access,\:openid,\:"));
         assert!(of("pinniped-completion-fish.1").contains(r"\(ti/.config/fish"));
     }
 }

@@ -1,9 +1,9 @@
 //! Files that no other user can read: created with private permissions, and checked and made
 //! private when they are opened.
 //!
-//! On Unix, a file is opened relative to the descriptor of its directory without following symbolic links,
-//! and the checks and changes apply to the open file. No other process can replace a path component
-//! in between. `crate::platform` opens them.
+//! On Unix, a file is opened relative to the descriptor of its directory without following symbolic
+//! links, and the checks and changes apply to the open file. No other process can replace a path
+//! component in between. `crate::platform` opens them.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;

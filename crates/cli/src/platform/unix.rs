@@ -19,6 +19,9 @@ pub(crate) use terminal::{read_hidden_line, read_line};
 /// The environment variable with the home directory.
 pub(crate) const HOME: &str = "HOME";
 
+/// Whether terminals set the variable `TERM`.
+pub(crate) const TERMINALS_SET_TERM: bool = true;
+
 /// Directories that are searched after those of `PATH`: desktop programs such as Lens start kubectl
 /// with a short one.
 pub(crate) const MORE_DIRECTORIES: [&str; 3] = ["/usr/local/bin", "/usr/bin", "/bin"];

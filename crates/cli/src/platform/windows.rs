@@ -25,6 +25,9 @@ pub(crate) const OPENERS: [(&str, &[&str]); 1] = [("rundll32.exe", &["url.dll,Fi
 /// Whether a browser requires that a variable names a display.
 pub(crate) const NEEDS_DISPLAY: bool = false;
 
+/// Whether terminals set the variable `TERM`.
+pub(crate) const TERMINALS_SET_TERM: bool = false;
+
 /// Directories that are searched after those of `PATH`.
 pub(crate) const MORE_DIRECTORIES: [&str; 1] = [r"C:\Windows\System32"];
 

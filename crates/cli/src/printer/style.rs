@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use super::printable;
 use crate::environment::Environment;
+use crate::platform;
 
 /// Disables colors if it is set and not empty (<https://no-color.org>).
 const NO_COLOR: &str = "NO_COLOR";
@@ -48,8 +49,7 @@ pub struct Style {
 impl Style {
     /// Returns the style for an output.
     pub fn new(choice: ColorChoice, is_terminal: bool, environment: &Environment) -> Self {
-        // The consoles of Windows set no TERM.
-        let known = environment.non_empty(TERM).map_or(cfg!(windows), |term| term != "dumb");
+        let known = environment.non_empty(TERM).map_or(!platform::TERMINALS_SET_TERM, |term| term != "dumb");
         let capable = known && environment.non_empty(NO_COLOR).is_none();
         match choice {
             ColorChoice::Auto => Self { short: is_terminal, color: is_terminal && capable },

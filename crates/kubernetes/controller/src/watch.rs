@@ -110,9 +110,9 @@ impl Problem {
         self.0.borrow().as_ref().is_some_and(|problem| problem.is_unserved)
     }
 
-    /// Returns the message if objects may exist that the cache does not have, and a retry alone does
-    /// not resolve it: no list was read yet, or the API server forbids to read. A watch that is
-    /// interrupted is none, as in client-go's informers.
+    /// Returns the message if objects may exist that the cache does not have, and a retry alone
+    /// does not resolve it: no list was read yet, or the API server forbids to read. A watch that
+    /// is interrupted does not count, as in client-go's informers.
     pub fn incomplete(&self) -> Option<String> {
         let problem = self.0.borrow();
         let problem = problem.as_ref().filter(|problem| !problem.is_unserved);

@@ -12,7 +12,7 @@ use crate::service_account_tokens::webhook::{Webhook, token_of};
 use crate::{apis, crds};
 
 /// The authenticator that accepts every user.
-const ANYBODY: &str = "anybody";
+const DEFAULT_AUTHENTICATOR: &str = "anybody";
 
 /// An installation for one test.
 pub(crate) struct SeparateConcierge {
@@ -91,7 +91,7 @@ impl SeparateConcierge {
 
     /// Creates the WebhookAuthenticator `anybody`, which accepts every user.
     pub(crate) async fn create_authenticator(&self, webhook: &Webhook) {
-        self.create_authenticator_named(ANYBODY, webhook).await;
+        self.create_authenticator_named(DEFAULT_AUTHENTICATOR, webhook).await;
     }
 
     /// Creates a WebhookAuthenticator with this name.
@@ -106,7 +106,8 @@ impl SeparateConcierge {
     /// Returns the status of the response to a login of this user.
     pub(crate) async fn log_in(&self, user: &Value) -> anyhow::Result<Value> {
         let client = apis::anonymous(self.world).await;
-        let response = apis::post(&client, &self.login_path(), &self.login_request(ANYBODY, user)).await?;
+        let response =
+            apis::post(&client, &self.login_path(), &self.login_request(DEFAULT_AUTHENTICATOR, user)).await?;
         Ok(response["status"].clone())
     }
 

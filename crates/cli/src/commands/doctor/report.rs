@@ -122,8 +122,8 @@ impl Relations {
 }
 
 impl Report {
-    /// Sorts the findings: root causes, their consequences, warnings, skipped checks, and successful
-    /// ones.
+    /// Sorts the findings: root causes, their consequences, warnings, skipped checks, and
+    /// successful ones.
     pub(super) fn new(findings: &[Checked], relations: Relations) -> Self {
         let problems: Vec<(Check, &str)> = findings
             .iter()

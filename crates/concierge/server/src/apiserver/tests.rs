@@ -175,7 +175,7 @@ async fn creates_are_refused_while_admission_is_required_and_not_applied() {
             assert_eq!(status["message"], message);
             let details = if code == 403 { details } else { Value::Null };
             assert_eq!(status["details"], details);
-            // Admission applies to creates only, and a request that cannot be decoded has no object.
+            // Admission applies to creates only, and a request that is not decoded has no object.
             assert_eq!(world.send_request("GET", uri, &[], "").await.status, 200);
             assert_eq!(world.send_request("POST", uri, &[], "{").await.status, 400);
         }

@@ -76,8 +76,18 @@ impl From<kube::Error> for AdminError {
 
 /// A failed request, with the text of client-go, which users and scripts see.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct RequestError(String);
+#[error("{text}")]
+pub struct RequestError {
+    text: String,
+    is_not_found: bool,
+}
+
+impl RequestError {
+    /// Returns whether the server has no such object or resource (404).
+    pub fn is_not_found(&self) -> bool {
+        self.is_not_found
+    }
+}
 
 /// A client and the address of its server.
 #[derive(Clone)]
@@ -187,7 +197,8 @@ impl Admin {
 
     /// Returns the error of a failed request.
     pub fn request_error(&self, err: &kube::Error, subject: Subject<'_>) -> RequestError {
-        RequestError(match err {
+        let is_not_found = matches!(err, kube::Error::Api(status) if status.code == 404);
+        let text = match err {
             kube::Error::Api(status) => api_text(status, subject),
             kube::Error::Auth(err) => {
                 format!("{}getting credentials: {}", self.url_prefix(subject), chain(err))
@@ -199,7 +210,8 @@ impl Admin {
                 format!("{}{}", self.url_prefix(subject), self.transport_text(err))
             }
             other => chain(other).to_string(),
-        })
+        };
+        RequestError { text, is_not_found }
     }
 
     /// Returns the text of the error in the chain that describes the connection.

@@ -2,26 +2,33 @@
 //! `Error: `. [`interruptible_login`] runs the login of
 //! `login` and `kubectl`.
 
+mod contexts;
 pub mod doctor;
+pub mod explain;
 pub mod generate_man;
 pub mod get_kubeconfig;
 pub mod interruptible_login;
 pub mod kubectl;
 pub mod login;
+pub mod logout;
 mod plugin_response;
 pub mod proxy;
 mod remedies;
+pub mod status;
 pub mod version;
 pub mod whoami;
 
 use std::io;
 
 use self::doctor::DoctorError;
+use self::explain::ExplainError;
 use self::generate_man::GenerateManError;
 use self::get_kubeconfig::GetKubeconfigError;
 use self::kubectl::KubectlError;
 use self::login::LoginCommandError;
+use self::logout::LogoutError;
 use self::proxy::ProxyError;
+use self::status::StatusError;
 use self::version::VersionError;
 use self::whoami::WhoAmIError;
 use crate::environment::Environment;
@@ -46,6 +53,15 @@ pub enum CommandError {
     /// `pinniped doctor`.
     #[error(transparent)]
     Doctor(#[from] DoctorError),
+    /// `pinniped explain`.
+    #[error(transparent)]
+    Explain(#[from] ExplainError),
+    /// `pinniped logout`.
+    #[error(transparent)]
+    Logout(#[from] LogoutError),
+    /// `pinniped status`.
+    #[error(transparent)]
+    Status(#[from] StatusError),
     /// `pinniped proxy`.
     #[error(transparent)]
     Proxy(#[from] ProxyError),
@@ -82,6 +98,9 @@ pub fn run(parsed: &Parsed, environment: &Environment, printer: Printer) -> Resu
             login::run(parsed, environment, login_printer(environment, printer))?;
         }
         Action::WhoAmI => whoami::run(parsed, environment, printer)?,
+        Action::Explain => explain::run(parsed, printer)?,
+        Action::Logout => logout::run(parsed, environment, printer)?,
+        Action::Status => status::run(parsed, environment, printer)?,
         Action::Doctor => doctor::run(parsed, environment, printer)?,
         Action::Proxy => proxy::run(parsed, environment, printer)?,
         Action::Version => version::run(parsed, printer)?,

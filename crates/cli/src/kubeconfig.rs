@@ -1,10 +1,11 @@
 //! Loads, merges and resolves kubeconfigs like kubectl ([`load`], [`resolve`]), and creates them
-//! ([`generated`]). [`identity`] writes the identity that a user entry impersonates into an
-//! existing file.
+//! ([`generated`]). [`merge`] merges generated entries into an existing file, and [`identity`]
+//! writes the identity that a user entry impersonates into one.
 
 pub mod generated;
 pub mod identity;
-mod replace;
+pub mod merge;
+pub(crate) mod replace;
 
 use std::path::Path;
 
@@ -165,6 +166,14 @@ pub fn paths(environment: &Environment) -> Vec<String> {
     }
     let home = environment.home.as_ref();
     home.map(|home| home.join(".kube").join("config").to_string_lossy().into_owned()).into_iter().collect()
+}
+
+/// Returns the file that a command without `--kubeconfig` changes: as for kubectl, the first file of
+/// `KUBECONFIG` that exists, or its first file, or `~/.kube/config`.
+pub fn file_to_change(environment: &Environment) -> Option<String> {
+    let paths = paths(environment);
+    let existing = paths.iter().find(|path| Path::new(path).exists());
+    existing.or(paths.first()).cloned()
 }
 
 /// There is no kubeconfig file.
@@ -395,6 +404,22 @@ clusters:
             chain(&load(Some(list), &environment("")).unwrap_err()).to_string(),
             format!("stat {list}: no such file or directory")
         );
+    }
+
+    #[test]
+    fn the_first_existing_file_of_a_list_is_changed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+        let list = std::env::join_paths([path("a"), path("b"), path("c")]).unwrap();
+        let environment = environment(list.to_str().unwrap());
+        assert_eq!(file_to_change(&environment), Some(path("a")));
+        for name in ["c", "b"] {
+            std::fs::write(path(name), "").unwrap();
+            assert_eq!(file_to_change(&environment), Some(path(name)));
+        }
+        let home = Environment { home: Some("/h".into()), ..Environment::default() };
+        assert_eq!(file_to_change(&home).as_deref(), Some("/h/.kube/config"));
+        assert_eq!(file_to_change(&Environment::default()), None);
     }
 
     #[test]

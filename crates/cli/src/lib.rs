@@ -14,6 +14,7 @@
 //! | [`supervisor`] | the discovery of a Pinniped Supervisor |
 //! | `platform` | everything that differs between operating systems |
 //! | `default_scopes` | the default scopes that another issuer has |
+//! | [`explanations`] | the meaning of conditions, reasons and error texts, and their remedies |
 //! | [`printer`] | all output to stdout and stderr |
 //!
 //! The program has no state except for its cache files, and starts no thread unless it needs the
@@ -28,6 +29,7 @@ pub mod concierge;
 mod default_scopes;
 pub mod environment;
 mod exec_plugin;
+pub mod explanations;
 pub mod flags;
 pub mod https;
 pub mod kubeconfig;

@@ -9,10 +9,12 @@
 //! scopes       the scopes that the issuer has
 //! plugin       the arguments of the exec plugin
 //! validate     a request to the cluster with the new endpoint and CA
+//! merge        the merge of the result into an existing kubeconfig
 //! ```
 
 pub(super) mod discovery;
 mod jwt;
+mod merge;
 pub(crate) mod options;
 mod plugin;
 mod scopes;
@@ -33,7 +35,8 @@ use pinniped_pki::CaBundle;
 
 use self::discovery::DiscoveryError;
 use self::jwt::IssuerCaError;
-use self::options::Options;
+use self::merge::MergeCommandError;
+use self::options::{MergeOptionsError, Options};
 use self::plugin::PluginError;
 use self::supervisor::SupervisorError;
 use self::validate::ValidateError;
@@ -43,7 +46,8 @@ use crate::environment::Environment;
 use crate::flags::parse::ParseResult;
 use crate::flags::tree::ROOT;
 use crate::flags::{ConciergeMode, Delivery, Parsed, parse};
-use crate::kubeconfig::{self, ClusterCaError, LoadError, NoKubeconfig, ResolveError, generated};
+use crate::kubeconfig::generated::{self, Entries};
+use crate::kubeconfig::{self, ClusterCaError, LoadError, NoKubeconfig, ResolveError};
 use crate::login::session::{LoginError, Session, SessionError};
 use crate::printer::Printer;
 use crate::{OutputError, write};
@@ -51,6 +55,12 @@ use crate::{OutputError, write};
 /// No kubeconfig was written.
 #[derive(Debug, thiserror::Error)]
 pub enum GetKubeconfigError {
+    /// The flags contradict each other.
+    #[error(transparent)]
+    MergeOptions(#[from] MergeOptionsError),
+    /// The result was not merged.
+    #[error(transparent)]
+    Merge(#[from] MergeCommandError),
     /// The output file cannot be created.
     #[error("could not open output file: open {path}")]
     Create {
@@ -122,7 +132,10 @@ pub(crate) fn run(
     environment: &Environment,
     printer: Printer,
 ) -> Result<(), GetKubeconfigError> {
-    let options = Options::new(parsed);
+    let options = Options::new(parsed)?;
+    if let Some(settings) = options.merge.clone() {
+        return merge::run(options, &settings, environment, printer);
+    }
     let output =
         match options.output.as_str() {
             "" => None,
@@ -132,11 +145,12 @@ pub(crate) fn run(
             })?),
         };
     let limit = options.timeout.to_std();
-    let text = block_on(async {
+    let entries = block_on(async {
         let deadline = Instant::now() + limit;
         let work = Box::pin(generate(options, environment, printer, deadline));
         tokio::time::timeout_at(deadline, work).await.unwrap_or(Err(GetKubeconfigError::Timeout))
     })?;
+    let text = entries.document();
     match output {
         Some(mut file) => {
             file.write_all(text.as_bytes()).map_err(|error| GetKubeconfigError::Write(error.into()))
@@ -150,7 +164,7 @@ async fn generate(
     environment: &Environment,
     printer: Printer,
     deadline: Instant,
-) -> Result<String, GetKubeconfigError> {
+) -> Result<Entries, GetKubeconfigError> {
     let suffix = GroupSuffix::parse(&options.concierge.api_group_suffix)?;
     let config = kubeconfig::load(options.kubeconfig.as_deref(), environment)?;
     kubeconfig::check_exists(options.kubeconfig.as_deref(), environment)?;
@@ -183,7 +197,7 @@ async fn generate(
         validate::validate(&server, &ca, verified, dialer, printer, deadline).await?;
     }
     let impersonate = identity(&options, &plugin.args, environment, printer).await?;
-    generated::document(&source, &cluster, &plugin, impersonate.as_ref(), &options.generated_name_suffix)
+    Entries::new(&source, &cluster, &plugin, impersonate.as_ref(), &options.generated_name_suffix)
         .map_err(GetKubeconfigError::Encode)
 }
 

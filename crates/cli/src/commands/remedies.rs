@@ -1,7 +1,7 @@
 //! The remedies of errors: what the user can try, in one line after the error.
 //!
-//! Scripts read the errors that upstream has too, with nothing after them. Their remedies are
-//! printed on a terminal only.
+//! The texts that other commands print, too, are in [`crate::explanations`]. Scripts read the errors
+//! that upstream has too, with nothing after them. Their remedies are printed on a terminal only.
 
 use super::CommandError;
 use super::doctor::DoctorError;
@@ -14,6 +14,9 @@ use super::whoami::{ConnectError, WhoAmIError};
 use crate::admin::AdminError;
 use crate::concierge::ExchangeError;
 use crate::exec_plugin::ExecPluginError;
+use crate::explanations::client_errors::{
+    self, LOGIN_FAILED, NO_AUTHENTICATOR, NO_CONCIERGE, NO_CONTEXT, NO_PLUGIN, TIMEOUT,
+};
 use crate::login::session::{LoginError, SessionError};
 use crate::printer::Printer;
 
@@ -41,14 +44,11 @@ impl Remedy {
     }
 }
 
-const CONTEXTS: Remedy = Remedy::upstream("kubectl config get-contexts, which lists the contexts");
-const DOCTOR: Remedy = Remedy::upstream("pinniped doctor, which finds the cause");
-const INSTALL: Remedy =
-    Remedy::upstream("install the Concierge, or name its API groups with --concierge-api-group-suffix");
-const PLUGIN: Remedy =
-    Remedy::upstream("install the program, or correct `command` of the user in the kubeconfig");
-const LOGIN: Remedy =
-    Remedy::upstream("run the command again; `pinniped doctor` finds the cause of a failed login");
+const CONTEXTS: Remedy = Remedy::upstream(NO_CONTEXT.remedy);
+const DOCTOR: Remedy = Remedy::upstream(client_errors::DOCTOR);
+const INSTALL: Remedy = Remedy::upstream(NO_CONCIERGE.remedy);
+const PLUGIN: Remedy = Remedy::upstream(NO_PLUGIN.remedy);
+const LOGIN: Remedy = Remedy::upstream(LOGIN_FAILED.remedy);
 
 impl CommandError {
     /// Returns the remedy, if there is one that the error does not name itself.
@@ -58,11 +58,14 @@ impl CommandError {
             Self::Login(LoginCommandError::Session(error)) => of_session(error),
             Self::Login(LoginCommandError::Login(error)) => of_login(error),
             Self::WhoAmI(error) => of_whoami(error),
-            Self::Doctor(DoctorError::Timeout) => Some(Remedy::ours("a longer --timeout")),
+            Self::Doctor(DoctorError::Timeout) => Some(Remedy::ours(TIMEOUT.remedy)),
             Self::Kubectl(KubectlError::Login(error)) => of_login(error),
             Self::Login(LoginCommandError::Response(_))
             | Self::Doctor(_)
             | Self::GenerateMan(_)
+            | Self::Explain(_)
+            | Self::Logout(_)
+            | Self::Status(_)
             | Self::Proxy(_)
             | Self::Kubectl(_)
             | Self::Version(_)
@@ -82,11 +85,11 @@ impl CommandError {
 fn of_get_kubeconfig(error: &GetKubeconfigError) -> Option<Remedy> {
     Some(match error {
         GetKubeconfigError::Context(_) => CONTEXTS,
-        GetKubeconfigError::Timeout => Remedy::upstream("a longer --timeout"),
+        GetKubeconfigError::Timeout => Remedy::upstream(TIMEOUT.remedy),
         GetKubeconfigError::Client(error) => return of_client(error),
         GetKubeconfigError::Discovery(DiscoveryError::NoCredentialIssuer) => INSTALL,
         GetKubeconfigError::Discovery(DiscoveryError::NoAuthenticator) => {
-            Remedy::upstream("create a WebhookAuthenticator or a JWTAuthenticator")
+            Remedy::upstream(NO_AUTHENTICATOR.remedy)
         }
         GetKubeconfigError::Discovery(DiscoveryError::NoStrategy | DiscoveryError::NoStrategyWithMode(_)) => {
             DOCTOR
@@ -123,7 +126,7 @@ fn of_whoami(error: &WhoAmIError) -> Option<Remedy> {
     Some(match error {
         WhoAmIError::Connect(ConnectError::Context(_) | ConnectError::NoConfiguration) => CONTEXTS,
         WhoAmIError::Connect(ConnectError::Client(error)) => return of_client(error),
-        WhoAmIError::Timeout => Remedy::upstream("a longer --timeout"),
+        WhoAmIError::Timeout => Remedy::upstream(TIMEOUT.remedy),
         WhoAmIError::Response(_) | WhoAmIError::NotServed(_) => DOCTOR,
         WhoAmIError::Format(_) => Remedy::upstream("--output text, wide, json or yaml"),
         _ => return None,

@@ -4,8 +4,9 @@
 use clap_complete::Shell;
 
 use super::parse::find;
-use super::tree::{COLOR_FLAG, CommandSpec, FlagSpec, HELP_FLAG, ROOT, Values};
+use super::tree::{Action, COLOR_FLAG, CommandSpec, FlagSpec, HELP_FLAG, ROOT, Values};
 use super::value::Kind;
+use crate::commands::explain;
 use crate::environment::Environment;
 use crate::kubeconfig;
 
@@ -44,10 +45,20 @@ fn describe(spec: &'static CommandSpec, descriptions: bool) -> clap::Command {
         }
         command = command.arg(arg);
     }
+    let words = words_of(spec);
+    if !words.is_empty() {
+        let values = clap::builder::PossibleValuesParser::new(words);
+        command = command.arg(clap::Arg::new("word").value_parser(values));
+    }
     for child in spec.children.iter().filter(|child| !child.hidden) {
         command = command.subcommand(describe(child, descriptions));
     }
     command
+}
+
+/// Returns the arguments of a command that has a fixed number of them.
+fn words_of(spec: &CommandSpec) -> Vec<&'static str> {
+    if spec.action == Some(Action::Explain) { explain::topics() } else { Vec::new() }
 }
 
 /// Returns the values of a flag that has a fixed number of them.
@@ -101,6 +112,8 @@ pub fn candidates(words: &[String], descriptions: bool, environment: &Environmen
                 lines.push(line(child.name.to_owned(), child.short));
             }
         }
+        let words = words_of(command).into_iter().filter(|word| word.starts_with(incomplete.as_str()));
+        lines.extend(words.map(str::to_owned));
     }
     lines
 }
@@ -151,6 +164,20 @@ mod tests {
             (&["whoami", "--kubeconfig-context=g"], &["--kubeconfig-context=green"]),
             (&["get", "kubeconfig", "--concierge-authenticator-type", ""], &["webhook", "jwt"]),
             (&["whoami", "--color", "n"], &["never"]),
+            (&["explain", "JWKSF"], &["JWKSFetchValid"]),
+            (
+                &["status", "-"],
+                &[
+                    "--check",
+                    "--kubeconfig",
+                    "--kubeconfig-context",
+                    "--output",
+                    "-o",
+                    "--timeout",
+                    "--help",
+                    "-h",
+                ],
+            ),
         ] {
             assert_eq!(candidates(&words(line), false, &environment), expected, "{line:?}");
         }

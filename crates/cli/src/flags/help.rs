@@ -2,7 +2,7 @@
 //! aligned columns. Unlike cobra's, the texts are wrapped, and flags are in groups.
 
 pub(super) mod groups;
-pub(super) mod wrap;
+pub(crate) mod wrap;
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use pinniped_go_compat::json::quote;
 use self::groups::Group;
 use self::wrap::WIDTH;
 use super::parse::command_path;
-use super::tree::{COLOR_FLAG, CommandSpec, Default, FlagSpec, HELP_FLAG, ROOT};
+use super::tree::{Action, COLOR_FLAG, CommandSpec, Default, FlagSpec, HELP_FLAG, ROOT};
 use super::value::Kind;
 use crate::environment::Environment;
 
@@ -62,7 +62,11 @@ pub fn usage(path: &[&'static CommandSpec], environment: &Environment) -> String
     let full_name = command_path(path);
     let mut out = String::from("Usage:");
     if command.action.is_some() {
-        let arguments = if command.name == "help" { " [command]" } else { "" };
+        let arguments = match command.action {
+            Some(Action::Help) => " [command]",
+            Some(Action::Explain) => " [topic]",
+            _ => "",
+        };
         let _ = write!(out, "\n  {full_name}{arguments} [flags]");
     }
     if !command.children.is_empty() {

@@ -55,6 +55,7 @@ mod tests {
                 "pinniped completion powershell",
                 "pinniped completion zsh",
                 "pinniped doctor",
+                "pinniped explain",
                 "pinniped get",
                 "pinniped get kubeconfig",
                 "pinniped help",
@@ -63,7 +64,9 @@ mod tests {
                 "pinniped login oidc",
                 "pinniped login static",
                 "pinniped login token",
+                "pinniped logout",
                 "pinniped proxy",
+                "pinniped status",
                 "pinniped version",
                 "pinniped whoami",
             ]

@@ -6,7 +6,9 @@ use crate::environment::Environment;
 
 pub(crate) mod flags;
 
-use flags::{DOCTOR, KUBECTL, LOGIN_OIDC, LOGIN_STATIC, LOGIN_TOKEN, PROXY, SHELL, VERSION, WHOAMI};
+use flags::{
+    DOCTOR, KUBECTL, LOGIN_OIDC, LOGIN_STATIC, LOGIN_TOKEN, LOGOUT, PROXY, SHELL, STATUS, VERSION, WHOAMI,
+};
 
 /// The action of a runnable command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +29,12 @@ pub enum Action {
     Doctor,
     /// Serves a proxy that authenticates clients with a login.
     Proxy,
+    /// Explains a condition, a reason or an error text.
+    Explain,
+    /// Removes sessions and cached credentials.
+    Logout,
+    /// Prints the state of each context.
+    Status,
     /// Prints the version.
     Version,
     /// Prints a completion script for this shell.
@@ -308,7 +316,7 @@ static SHELLS: [CommandSpec; 4] = [
 static GET: [CommandSpec; 1] = [CommandSpec {
     name: "kubeconfig",
     short: "Generate a Pinniped-based kubeconfig for a cluster",
-    long: "Generate a Pinniped-based kubeconfig for a cluster.\n\nThe kubeconfig holds no credential and can be shared, unless --static-token is used: then the\ntoken is part of it. A file written with --output is created with the permissions of your umask.\n\nWith --workload-token-from, the kubeconfig is for a workload, such as a CI job or a pod, which logs\nin with a JWT that its platform issues: see `pinniped login token --help`.\n\nIn mode ServiceAccountToken, users send a short-lived token of a service account to the API server,\ntogether with headers that impersonate them; without the headers, the token has no permissions.\n--impersonation-delivery selects the component that sends the headers:\n\n\tauto, kubeconfig  fields of the kubeconfig (as, as-uid, as-groups, as-user-extra), written by\n\t                  this command with --static-token, otherwise by the first login and when the\n\t                  identity changes; run kubectl again after that\n\twrapper           pinniped kubectl -- ARGS\n\tproxy             pinniped proxy, for programs of any kind\n\texec-headers      a kubectl that sends the headers that its plugin returns",
+    long: "Generate a Pinniped-based kubeconfig for a cluster.\n\nThe kubeconfig holds no credential and can be shared, unless --static-token is used: then the\ntoken is part of it. A file written with --output is created with the permissions of your umask.\n\nWith --merge, the cluster, the user and the context are added to the kubeconfig that you use. The\nprevious file is kept beside it, with the suffix .pinniped-backup. An earlier result for the same\ncluster is replaced; another entry of the same name is an error, unless you choose another name with\n--context, or use --overwrite. The current context changes only if there is none, or with\n--set-current-context. With --all-contexts, the time limit is one minute for each context.\n\nWith --workload-token-from, the kubeconfig is for a workload, such as a CI job or a pod, which logs\nin with a JWT that its platform issues: see `pinniped login token --help`.\n\nIn mode ServiceAccountToken, users send a short-lived token of a service account to the API server,\ntogether with headers that impersonate them; without the headers, the token has no permissions.\n--impersonation-delivery selects the component that sends the headers:\n\n\tauto, kubeconfig  fields of the kubeconfig (as, as-uid, as-groups, as-user-extra), written by\n\t                  this command with --static-token, otherwise by the first login and when the\n\t                  identity changes; run kubectl again after that\n\twrapper           pinniped kubectl -- ARGS\n\tproxy             pinniped proxy, for programs of any kind\n\texec-headers      a kubectl that sends the headers that its plugin returns",
     examples: &[
         (
             "A kubeconfig for users who log in at the issuer of the only JWTAuthenticator",
@@ -317,6 +325,10 @@ static GET: [CommandSpec; 1] = [CommandSpec {
         (
             "With a token from an environment variable, for a WebhookAuthenticator",
             "pinniped get kubeconfig --static-token-env TOKEN --output ci.yaml",
+        ),
+        (
+            "Add a context for logins to the kubeconfig in use",
+            "pinniped get kubeconfig --kubeconfig admin.yaml --merge --context prod",
         ),
     ],
     action: Some(Action::GetKubeconfig),
@@ -357,7 +369,7 @@ static LOGIN: [CommandSpec; 3] = [
     },
 ];
 
-static COMMANDS: [CommandSpec; 13] = [
+static COMMANDS: [CommandSpec; 16] = [
     CommandSpec {
         name: "__complete",
         hidden: true,
@@ -403,6 +415,19 @@ static COMMANDS: [CommandSpec; 13] = [
         ..CommandSpec::EMPTY
     },
     CommandSpec {
+        name: "explain",
+        short: "Explain a condition, a reason or an error text",
+        long: "Explain a condition, a reason or an error text.\n\nPrints the meaning of a type or reason in the status of a CredentialIssuer or an authenticator, of a\nmessage of a strategy, or of an error of this program, and what you can do. Without an argument, it\nlists the topics. It needs no cluster.",
+        examples: &[
+            ("List the topics", "pinniped explain"),
+            ("Explain the reason of a strategy", "pinniped explain CouldNotFetchKey"),
+            ("Explain an error text", "pinniped explain \"login failed: authentication failed\""),
+        ],
+        action: Some(Action::Explain),
+        takes_words: true,
+        ..CommandSpec::EMPTY
+    },
+    CommandSpec {
         name: "generate-markdown-help",
         short: "Generate the reference page of this CLI in Markdown",
         hidden: true,
@@ -440,6 +465,18 @@ static COMMANDS: [CommandSpec; 13] = [
         ..CommandSpec::EMPTY
     },
     CommandSpec {
+        name: "logout",
+        short: "Remove sessions and cached credentials of your logins",
+        long: "Remove sessions and cached credentials of your logins.\n\nRemoves the session at the issuer of the user in the kubeconfig, and the credentials that come from\nit, from the caches of this program. If the issuer offers it, the refresh token is revoked (RFC\n7009); the output reports whether it was. A cluster credential that another program already has\nstays valid until it expires, usually within five minutes.",
+        examples: &[
+            ("Log out of the current context", "pinniped logout"),
+            ("Remove everything from the caches", "pinniped logout --all"),
+        ],
+        action: Some(Action::Logout),
+        flags: &LOGOUT,
+        ..CommandSpec::EMPTY
+    },
+    CommandSpec {
         name: "proxy",
         short: "Serve the cluster on this machine for clients that cannot impersonate",
         long: "Serve the cluster on 127.0.0.1, for clients of any kind. Each request is forwarded with the service\naccount token of your login and with your identity in impersonation headers. Prints a kubeconfig for\nthese clients, which is valid while the command runs.\n\nCreate the kubeconfig of your login with `pinniped get kubeconfig` and the flags\n`--concierge-mode ServiceAccountToken --impersonation-delivery proxy`.",
@@ -449,6 +486,19 @@ static COMMANDS: [CommandSpec; 13] = [
         )],
         action: Some(Action::Proxy),
         flags: &PROXY,
+        ..CommandSpec::EMPTY
+    },
+    CommandSpec {
+        name: "status",
+        short: "Print logins, credentials and sessions of the contexts",
+        long: "Print logins, credentials and sessions of the contexts of the kubeconfig.\n\nReads the kubeconfig and the caches of this program; no request is sent, unless --check is given.",
+        examples: &[
+            ("Print all contexts", "pinniped status"),
+            ("Also see whether each login works", "pinniped status --check"),
+            ("For programs", "pinniped status --output json"),
+        ],
+        action: Some(Action::Status),
+        flags: &STATUS,
         ..CommandSpec::EMPTY
     },
     CommandSpec {

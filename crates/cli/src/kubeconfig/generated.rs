@@ -41,42 +41,79 @@ pub fn cluster_entry(source: &Cluster, server: &str, ca: &[u8], keep_insecure: b
     cluster
 }
 
-/// Returns the document; its user impersonates `impersonate`, if that is known.
-///
-/// # Errors
-///
-/// A cluster entry that was read from a file causes no error; the result is fallible because serde
-/// serializes it.
-pub fn document(
-    source: &Resolved,
-    cluster: &Cluster,
-    plugin: &ExecPlugin,
-    impersonate: Option<&ImpersonatedUser>,
-    name_suffix: &str,
-) -> Result<String, serde_json::Error> {
-    let cluster_name = format!("{}{name_suffix}", source.cluster_name);
-    let user_name = format!("{}{name_suffix}", source.user);
-    let context_name = format!("{}{name_suffix}", source.context);
-    let mut exec = Map::new();
-    exec.insert("apiVersion".into(), "client.authentication.k8s.io/v1beta1".into());
-    let args = plugin.args.iter().cloned().chain(impersonate.map(identity::expectation));
-    exec.insert("args".into(), args.collect());
-    exec.insert("command".into(), json!(plugin.command));
-    exec.insert("env".into(), Value::Array(Vec::new()));
-    if !plugin.install_hint.is_empty() {
-        exec.insert("installHint".into(), json!(plugin.install_hint));
+/// The entries of a kubeconfig for logins: one cluster, one user and one context.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entries {
+    /// The name of the cluster.
+    pub cluster_name: String,
+    /// The name of the user.
+    pub user_name: String,
+    /// The name of the context.
+    pub context_name: String,
+    /// The content of the cluster entry.
+    pub cluster: Value,
+    /// The content of the user entry.
+    pub user: Value,
+}
+
+impl Entries {
+    /// Creates the entries; the user impersonates `impersonate`, if that is known.
+    ///
+    /// # Errors
+    ///
+    /// A cluster entry that was read from a file causes no error; the result is fallible because
+    /// serde serializes it.
+    pub fn new(
+        source: &Resolved,
+        cluster: &Cluster,
+        plugin: &ExecPlugin,
+        impersonate: Option<&ImpersonatedUser>,
+        name_suffix: &str,
+    ) -> Result<Self, serde_json::Error> {
+        let mut exec = Map::new();
+        exec.insert("apiVersion".into(), "client.authentication.k8s.io/v1beta1".into());
+        let args = plugin.args.iter().cloned().chain(impersonate.map(identity::expectation));
+        exec.insert("args".into(), args.collect());
+        exec.insert("command".into(), json!(plugin.command));
+        exec.insert("env".into(), Value::Array(Vec::new()));
+        if !plugin.install_hint.is_empty() {
+            exec.insert("installHint".into(), json!(plugin.install_hint));
+        }
+        exec.insert("provideClusterInfo".into(), true.into());
+        let mut user = impersonate.map(identity::fields).unwrap_or_default();
+        user.insert("exec".into(), exec.into());
+        Ok(Self {
+            cluster_name: format!("{}{name_suffix}", source.cluster_name),
+            user_name: format!("{}{name_suffix}", source.user),
+            context_name: format!("{}{name_suffix}", source.context),
+            cluster: serde_json::to_value(cluster)?,
+            user: user.into(),
+        })
     }
-    exec.insert("provideClusterInfo".into(), true.into());
-    let mut user = impersonate.map(identity::fields).unwrap_or_default();
-    user.insert("exec".into(), exec.into());
-    Ok(goyaml::to_string(&json!({
-        "apiVersion": "v1",
-        "clusters": [{"cluster": serde_json::to_value(cluster)?, "name": cluster_name}],
-        "contexts": [{"context": {"cluster": cluster_name, "user": user_name}, "name": context_name}],
-        "current-context": context_name,
-        "kind": "Config",
-        "users": [{"name": user_name, "user": user}],
-    })))
+
+    /// Returns the same entries with another name for all of them.
+    #[must_use]
+    pub fn named(self, name: &str) -> Self {
+        let name = || name.to_owned();
+        Self { cluster_name: name(), user_name: name(), context_name: name(), ..self }
+    }
+
+    /// Returns the content of the context entry.
+    pub fn context(&self) -> Value {
+        json!({"cluster": self.cluster_name, "user": self.user_name})
+    }
+
+    /// Returns a kubeconfig with these entries alone.
+    pub fn document(&self) -> String {
+        goyaml::to_string(&json!({
+            "apiVersion": "v1",
+            "clusters": [{"cluster": self.cluster, "name": self.cluster_name}],
+            "contexts": [{"context": self.context(), "name": self.context_name}],
+            "current-context": self.context_name,
+            "kind": "Config",
+            "users": [{"name": self.user_name, "user": self.user}],
+        }))
+    }
 }
 
 #[cfg(test)]
@@ -116,7 +153,7 @@ users:
             install_hint: DEFAULT_INSTALL_HINT.into(),
         };
         assert_eq!(
-            document(&source, &cluster, &plugin, None, "-pinniped").unwrap(),
+            Entries::new(&source, &cluster, &plugin, None, "-pinniped").unwrap().document(),
             "apiVersion: v1
 clusters:
 - cluster:

@@ -12,8 +12,8 @@ use serde_json::{Map, Value, json};
 
 use pinniped_concierge_api::login::ImpersonatedUser;
 use pinniped_concierge_domain::identity_digest::IdentityDigest;
-use pinniped_go_compat::yaml as goyaml;
 
+use super::merge::with_users;
 use super::paths;
 use super::replace::{ReplaceError, replace};
 use crate::environment::Environment;
@@ -62,9 +62,10 @@ pub fn record(environment: &Environment, user: Option<&ImpersonatedUser>) -> Res
     let mut recorded = None;
     for path in candidates.iter().map(Path::new).filter(|path| has_login(path, environment)) {
         let written = replace(path, |text| {
-            let mut document = parse(text)?;
-            let changed = edit(&mut document, environment, user);
-            Ok((changed == Some(true)).then(|| goyaml::to_string(&document)))
+            let before = parse(text)?;
+            let mut after = before.clone();
+            let changed = edit(&mut after, environment, user);
+            Ok((changed == Some(true)).then(|| with_users(text, &before, &after)))
         })?;
         match recorded {
             Some(Recorded::Written(_)) => {}

@@ -10,6 +10,8 @@ use crate::{platform, private_file};
 
 /// The maximum time to wait for another program that changes the file.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The suffix of the file with the previous content.
+const BACKUP_SUFFIX: &str = "pinniped-backup";
 /// The polling interval.
 const POLL: Duration = Duration::from_millis(10);
 
@@ -64,6 +66,37 @@ pub(crate) fn replace(
     attempt().map_err(|why| ReplaceError::of(path, why))
 }
 
+/// Changes the file as [`replace`] does, and keeps its previous content in a file beside it. Creates
+/// a file that does not exist, with private permissions; `edit` then gets an empty text. Returns the
+/// path of the copy, if one was made.
+///
+/// # Errors
+///
+/// Returns an error; the file is unchanged.
+pub(crate) fn replace_with_backup(
+    path: &Path,
+    edit: impl FnOnce(&str) -> io::Result<Option<String>>,
+) -> Result<Option<PathBuf>, ReplaceError> {
+    let attempt = || {
+        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            create_folder(folder)?;
+        }
+        let _lock = Lock::take(path)?;
+        // A symbolic link without its target is not replaced.
+        if path.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+            if let Some(text) = edit("")? {
+                create(path, &text)?;
+            }
+            return Ok(None);
+        }
+        let before = std::fs::read_to_string(path)?;
+        let Some(text) = edit(&before)? else { return Ok(None) };
+        let copy = back_up(path, &before)?;
+        write(path, &text).map(|()| Some(copy))
+    };
+    attempt().map_err(|why| ReplaceError::of(path, why))
+}
+
 /// kubectl's lock: the program that has created the lock file holds it.
 struct Lock(PathBuf);
 
@@ -105,15 +138,55 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
     }
     OpenOptions::new().write(true).open(&path)?;
 
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}", private_file::random_name()?));
-    let new = path.with_file_name(name);
+    let new = beside(&path, &private_file::random_name()?);
     let written = write_new(&new, text, &metadata).and_then(|()| std::fs::rename(&new, &path));
     if written.is_err() {
         // The first error is the one to report.
         let _ = std::fs::remove_file(&new);
     }
     written
+}
+
+/// Creates the file in one step: another process finds all of it or none.
+fn create(path: &Path, text: &str) -> io::Result<()> {
+    let new = beside(path, &private_file::random_name()?);
+    let written = private_file::create(&new).and_then(|mut file| {
+        file.write_all(text.as_bytes())?;
+        File::sync_all(&file)
+    });
+    let created = written.and_then(|()| std::fs::rename(&new, path));
+    if created.is_err() {
+        // The first error is the one to report.
+        let _ = std::fs::remove_file(&new);
+    }
+    created
+}
+
+/// Writes the previous content beside the file to which `path` leads. An older copy is replaced.
+fn back_up(path: &Path, text: &str) -> io::Result<PathBuf> {
+    let path = path.canonicalize()?;
+    let copy = beside(&path, BACKUP_SUFFIX);
+    match std::fs::remove_file(&copy) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    write_new(&copy, text, &path.metadata()?)?;
+    Ok(copy)
+}
+
+/// Returns the path with `.` and a suffix.
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{suffix}"));
+    path.with_file_name(name)
+}
+
+fn create_folder(folder: &Path) -> io::Result<()> {
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(folder)
 }
 
 fn write_new(path: &Path, text: &str, like: &std::fs::Metadata) -> io::Result<()> {
@@ -177,6 +250,55 @@ mod tests {
         assert_eq!(error.to_string(), format!("{} is read-only", path.display()));
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
         assert_eq!(names(&dir), ["config", "link"]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn the_previous_content_is_kept_with_the_same_permissions() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().unwrap();
+        let path = file(&dir, "first");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink("config", &link).unwrap();
+        let copy = dir.path().canonicalize().unwrap().join("config.pinniped-backup");
+        for (before, after) in [("first", "second"), ("second", "third")] {
+            let edit = |text: &str| {
+                assert_eq!(text, before);
+                Ok(Some(after.to_owned()))
+            };
+            assert_eq!(replace_with_backup(&link, edit).unwrap().as_ref(), Some(&copy));
+            assert_eq!(std::fs::read_to_string(&copy).unwrap(), before);
+            assert_eq!(std::fs::metadata(&copy).unwrap().permissions().mode() & 0o777, 0o640);
+        }
+        assert_eq!(replace_with_backup(&path, |_| Ok(None)).unwrap(), None);
+        assert!(replace_with_backup(&path, |_| Err(ErrorKind::InvalidData.into())).is_err());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "third");
+        assert_eq!(names(&dir), ["config", "config.pinniped-backup", "link"]);
+
+        // A link without a target, such as that of a volume that is not mounted.
+        std::os::unix::fs::symlink("nowhere", dir.path().join("dangling")).unwrap();
+        assert!(replace_with_backup(&dir.path().join("dangling"), |_| panic!()).is_err());
+        assert!(!dir.path().join("nowhere").exists());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_missing_file_is_created_for_its_owner_only() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("new/config");
+        assert_eq!(replace_with_backup(&path, |_| Ok(None)).unwrap(), None);
+        assert!(!path.exists());
+        let edit = |text: &str| {
+            assert_eq!(text, "");
+            Ok(Some("text".to_owned()))
+        };
+        assert_eq!(replace_with_backup(&path, edit).unwrap(), None);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "text");
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(std::fs::metadata(dir.path().join("new")).unwrap().permissions().mode() & 0o777, 0o700);
+        assert_eq!(std::fs::read_dir(dir.path().join("new")).unwrap().count(), 1);
     }
 
     #[test]

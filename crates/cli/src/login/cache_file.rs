@@ -157,6 +157,47 @@ impl<E: CacheEntry> CacheFile<E> {
         }
     }
 
+    /// Returns the entries that are valid at `now`, without a change of the file; none without a
+    /// file, or if it is not readable.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file cannot be locked or opened.
+    pub(super) fn peek(&self, now: Timestamp) -> Result<Vec<E>, CacheFileError> {
+        if self.path.symlink_metadata().is_err() {
+            return Ok(Vec::new());
+        }
+        let opened = self.open()?;
+        let entries = content(&opened.file).and_then(|text| parse(&text));
+        let mut entries = entries.unwrap_or_default();
+        entries.retain_mut(|entry: &mut E| entry.prune(now));
+        Ok(entries)
+    }
+
+    /// Removes the entries that `is_removed` selects, and returns those that are valid at `now`.
+    /// Without a file, nothing is created.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error without a change.
+    pub(super) fn take(
+        &self,
+        now: Timestamp,
+        is_removed: impl Fn(&E) -> bool,
+    ) -> Result<Vec<E>, CacheFileError> {
+        if self.path.symlink_metadata().is_err() {
+            return Ok(Vec::new());
+        }
+        let mut taken = Vec::new();
+        let change =
+            |entries: &mut Vec<E>| taken = entries.extract_if(.., |entry| is_removed(entry)).collect();
+        match self.transaction(now, change) {
+            // There was no entry in it.
+            Err(CacheFileError::Replaced { .. }) => Ok(Vec::new()),
+            result => result.map(|()| taken),
+        }
+    }
+
     /// Changes the entries that are valid at `now`.
     ///
     /// # Errors
@@ -169,12 +210,8 @@ impl<E: CacheEntry> CacheFile<E> {
         change: impl FnOnce(&mut Vec<E>),
     ) -> Result<(), CacheFileError> {
         let path = || self.path.clone();
-        let folder =
-            Folder::of(&self.path).map_err(|source| CacheFileError::Folder { path: path(), source })?;
-        let lock = folder.open(&self.name(".lock")).and_then(|lock| acquire(&lock.file).map(|()| lock.file));
-        let _held = lock.map_err(|source| CacheFileError::Lock { path: path(), source })?;
+        let Opened { folder, file, _lock } = self.open()?;
         let name = self.name("");
-        let file = folder.open(&name).map_err(|source| CacheFileError::Open { path: path(), source })?;
         let (before, (mut entries, problem)) = match content(&file) {
             Ok(before) => {
                 let entries = parse(&before);
@@ -199,6 +236,25 @@ impl<E: CacheEntry> CacheFile<E> {
         }
         // Closing the lock file releases the lock.
     }
+
+    /// Locks the cache, and opens its file.
+    fn open(&self) -> Result<Opened, CacheFileError> {
+        let path = || self.path.clone();
+        let folder =
+            Folder::of(&self.path).map_err(|source| CacheFileError::Folder { path: path(), source })?;
+        let lock = folder.open(&self.name(".lock")).and_then(|lock| acquire(&lock.file).map(|()| lock.file));
+        let lock = lock.map_err(|source| CacheFileError::Lock { path: path(), source })?;
+        let file =
+            folder.open(&self.name("")).map_err(|source| CacheFileError::Open { path: path(), source })?;
+        Ok(Opened { folder, file, _lock: lock })
+    }
+}
+
+/// The open file of a cache, which is locked until this is dropped.
+struct Opened {
+    folder: Folder,
+    file: Private,
+    _lock: File,
 }
 
 #[expect(clippy::disallowed_methods, reason = "advisory locks cannot be waited for with a time limit")]

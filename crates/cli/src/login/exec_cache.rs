@@ -4,7 +4,7 @@
 //! file. An error of the cache never fails a command: at worst, a credential is fetched again.
 
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use data_encoding::HEXLOWER;
 use jiff::{SignedDuration, Timestamp};
@@ -160,6 +160,41 @@ impl ExecCache {
             Err(CacheFileError::Replaced { .. }) => Ok(()),
             other => other,
         }
+    }
+
+    /// Returns the login stored under `key`, if it is still valid at `now`, without a change of the
+    /// file.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error that prevented the read.
+    pub fn peek(&self, key: &str, now: Timestamp) -> Result<Option<Login>, CacheFileError> {
+        let found = self.file.peek(now)?.into_iter().find(|entry| entry.key == key);
+        Ok(found
+            .and_then(|entry| Some(Login { credential: entry.credential?, impersonate: entry.impersonate })))
+    }
+
+    /// Removes the login stored under `key`. Returns whether there was one that is valid at `now`.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error that prevented the change.
+    pub fn remove(&self, key: &str, now: Timestamp) -> Result<bool, CacheFileError> {
+        Ok(!self.file.take(now, |entry| entry.key == key)?.is_empty())
+    }
+
+    /// Removes all logins. Returns the number of those that are valid at `now`.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error that prevented the change.
+    pub fn clear(&self, now: Timestamp) -> Result<usize, CacheFileError> {
+        Ok(self.file.take(now, |_| true)?.len())
+    }
+
+    /// Returns the path of the file.
+    pub fn path(&self) -> &Path {
+        self.file.path()
     }
 
     /// Takes the lock for background renewals; `None` if another process holds it.

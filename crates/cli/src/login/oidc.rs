@@ -19,6 +19,7 @@
 //! tokens           validates its responses
 //! audience         exchanges an access token for an ID token of another audience
 //! issuer_client    requests to the issuer
+//! logout           removes a session, and revokes its refresh token
 //! error            the reasons why there is no ID token
 //! ```
 //!
@@ -37,6 +38,7 @@ mod device_flow;
 mod error;
 mod issuer_client;
 mod login_lock;
+pub mod logout;
 mod options;
 mod password_flow;
 mod provider;

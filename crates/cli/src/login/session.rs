@@ -20,6 +20,7 @@ use pinniped_http_client::tcp_dialer::TcpDialer;
 use pinniped_kube_types::client_auth::{Cluster, ExecCredentialStatus};
 use pinniped_secret::SecretString;
 
+use super::cache_file::CacheFileError;
 use super::exec_cache::{ExecCache, Hit, oidc_key, static_key};
 use super::oidc::{OidcError, OidcLogin, OidcOptionsError};
 use super::workload::{WorkloadError, WorkloadToken};
@@ -150,10 +151,7 @@ impl Session {
     ) -> Result<Option<Self>, SessionError> {
         let Some(exec) = &user.exec else { return Ok(None) };
         let args = exec.args.clone().unwrap_or_default();
-        let ParseResult::Run(parsed) = parse(&ROOT, &args) else { return Ok(None) };
-        if !matches!(parsed.action, Action::LoginStatic | Action::LoginOidc | Action::LoginToken) {
-            return Ok(None);
-        }
+        let Some(parsed) = login_command(&args) else { return Ok(None) };
         let environment = environment.with_variables(variables(exec));
         let info = match exec.provide_cluster_info {
             true => Some(cluster_info(cluster_name, cluster)?),
@@ -269,6 +267,32 @@ impl Session {
         (!half).then_some(hit)
     }
 
+    /// Returns the cached login that is valid at `now`, without a change of the cache.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error that prevented the read.
+    pub fn peek(&self, now: Timestamp) -> Result<Option<Login>, CacheFileError> {
+        self.cache.as_ref().map_or(Ok(None), |cache| cache.peek(&self.key, now))
+    }
+
+    /// Removes the cached login. Returns whether there was one that is valid at `now`.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error that prevented the change.
+    pub fn forget(&self, now: Timestamp) -> Result<bool, CacheFileError> {
+        self.cache.as_ref().map_or(Ok(false), |cache| cache.remove(&self.key, now))
+    }
+
+    /// Returns the login at an OIDC issuer, if the token comes from one.
+    pub fn oidc(&self) -> Option<&OidcLogin> {
+        match &self.token {
+            TokenSource::Oidc(login) => Some(login),
+            TokenSource::Static(_) | TokenSource::Workload(_) => None,
+        }
+    }
+
     /// Logs in without reading the cache, and stores the result in it.
     ///
     /// # Errors
@@ -342,6 +366,18 @@ impl Session {
             Ok(Some(login)) => Ok(login),
             _ => self.fresh().await,
         }
+    }
+}
+
+/// Parses the arguments of a plugin; `None` if they are no `login` command of this program.
+pub fn login_command(args: &[String]) -> Option<Parsed> {
+    match parse(&ROOT, args) {
+        ParseResult::Run(parsed)
+            if matches!(parsed.action, Action::LoginStatic | Action::LoginOidc | Action::LoginToken) =>
+        {
+            Some(*parsed)
+        }
+        _ => None,
     }
 }
 

@@ -164,6 +164,27 @@ impl CacheEntry for Entry {
     }
 }
 
+impl Entry {
+    fn into_stored(self) -> StoredSession {
+        StoredSession {
+            key: self.key,
+            tokens: self.tokens,
+            last_used: self.last_used_timestamp.map(|time| time.0),
+        }
+    }
+}
+
+/// A session of the cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredSession {
+    /// The parameters of its login.
+    pub key: SessionKey,
+    /// Its tokens.
+    pub tokens: Tokens,
+    /// The time of the last use.
+    pub last_used: Option<Timestamp>,
+}
+
 /// The cache file.
 #[derive(Clone, Debug)]
 pub struct SessionCache {
@@ -215,6 +236,35 @@ impl SessionCache {
                 tokens: tokens.clone(),
             }),
         })
+    }
+
+    /// Returns a session as it is stored, with the tokens that are valid at `now`, without a change
+    /// of the file.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error that prevented the read.
+    pub fn peek(&self, key: &SessionKey, now: Timestamp) -> Result<Option<StoredSession>, CacheFileError> {
+        let found = self.file.peek(now)?.into_iter().find(|entry| entry.key == *key);
+        Ok(found.map(Entry::into_stored))
+    }
+
+    /// Removes a session, and returns it.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error that prevented the change.
+    pub fn take(&self, key: &SessionKey, now: Timestamp) -> Result<Option<StoredSession>, CacheFileError> {
+        Ok(self.file.take(now, |entry| entry.key == *key)?.into_iter().next().map(Entry::into_stored))
+    }
+
+    /// Removes all sessions, and returns them.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error that prevented the change.
+    pub fn take_all(&self, now: Timestamp) -> Result<Vec<StoredSession>, CacheFileError> {
+        Ok(self.file.take(now, |_| true)?.into_iter().map(Entry::into_stored).collect())
     }
 
     /// Opens the file whose lock the process that logs in with this key holds. Each key has a file

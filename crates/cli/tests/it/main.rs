@@ -5,10 +5,13 @@
 mod cluster;
 mod discovery;
 mod doctor;
+mod explain;
 mod get_kubeconfig;
 mod hostile;
 mod login_static;
 mod login_token;
+mod logout;
+mod merge;
 mod messages;
 mod oidc;
 mod oidc_issuer;
@@ -17,5 +20,6 @@ mod server_texts;
 mod service_account_tokens;
 #[cfg(target_os = "linux")]
 mod shells;
+mod status;
 mod support;
 mod whoami;

@@ -28,6 +28,10 @@ impl Home {
         self.dir.path().join("kubeconfig.yaml")
     }
 
+    pub(crate) fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
     /// The path of the credential cache of `pinniped login`.
     fn cache(&self) -> PathBuf {
         self.dir.path().join(".config/pinniped/credentials.yaml")
@@ -294,6 +298,51 @@ async fn an_error_names_the_missing_context_or_concierge() {
     let wanted =
         "Error: could not complete WhoAmIRequest (is the Pinniped WhoAmI API running and healthy?): ";
     assert!(output.stderr.starts_with(wanted), "{}", output.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn merges_do_not_overwrite_changes_of_kubectl() {
+    const EACH: usize = 5;
+    let Some(installed) = installed::shared("merges beside kubectl").await else { return };
+    let world = installed.world();
+    let home = Home::new();
+    let target = home.path().join(".kube/config");
+    std::fs::create_dir(target.parent().unwrap()).unwrap();
+    std::fs::write(&target, "# Mine.\nkind: Config\n").unwrap();
+    let merges = futures::future::join_all((0..EACH).map(|n| {
+        let context = format!("--context=merged-{n}");
+        let home = &home;
+        async move {
+            let get = ["get", "kubeconfig", "--static-token-env=T", "--merge", &context];
+            home.pinniped(world, &[&get[..], &AUTHENTICATOR].concat()).await.success().unwrap();
+        }
+    }));
+    let changes = async {
+        for n in 0..EACH {
+            let context = format!("set-{n}");
+            // kubectl does not wait for the lock.
+            wait::until_ok(TIME_LIMIT, "kubectl to change the kubeconfig", async || {
+                let mut command = world.kubectl().command(&["config", "set-context", &context]);
+                home.settle(&mut command);
+                command.args(["--cluster=c", "--user=u"]);
+                run(command, None).await?.success()
+            })
+            .await
+            .unwrap();
+        }
+    };
+    tokio::join!(merges, changes);
+    let text = std::fs::read_to_string(&target).unwrap();
+    // kubectl reads the file before it takes the lock, so it may remove an entry that was merged
+    // meanwhile.
+    for n in 0..EACH {
+        assert!(text.contains(&format!("name: set-{n}\n")), "{text}");
+    }
+    assert_eq!(std::fs::read_dir(target.parent().unwrap()).unwrap().count(), 2, "the file and its backup");
+    let mut command = world.kubectl().command(&["config", "get-contexts", "-o", "name"]);
+    home.settle(&mut command);
+    let contexts = run(command, None).await.unwrap().success().unwrap().stdout;
+    assert!(contexts.lines().count() >= EACH, "{contexts}");
 }
 
 /// Returns a CredentialIssuer with a finished strategy of the TokenCredentialRequest API.

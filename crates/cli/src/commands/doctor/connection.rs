@@ -9,6 +9,8 @@ use super::certificate::{TrustError, is_for, names, trusted};
 use super::client::{LoginResult, ObservedClient, ObservedPlugin, RefusedRequest};
 use super::finding::{Check, Checked, Finding};
 use super::observed::EndpointProbe;
+use crate::explanations;
+use crate::explanations::client_errors::{self, NO_CONCIERGE, REGENERATE};
 
 /// A larger difference of two clocks makes credentials invalid that were just issued: the Concierge
 /// and other verifiers of ID tokens accept one minute.
@@ -16,8 +18,6 @@ const MAX_SKEW: SignedDuration = SignedDuration::from_secs(60);
 
 /// The user that API servers report for requests without a credential.
 const ANONYMOUS: &str = "system:anonymous";
-
-const REGENERATE: &str = "create the kubeconfig again: pinniped get kubeconfig";
 
 /// Checks the client.
 pub(super) fn check(client: &ObservedClient, own_version: &str, now: Timestamp) -> Vec<Checked> {
@@ -263,10 +263,7 @@ fn login(client: &ObservedClient, now: Timestamp, findings: &mut Vec<Checked>) {
         Some(Ok(user)) => {
             Finding::Fine(format!("{name} logs in as {}, with {} groups", user.name, user.groups))
         }
-        Some(Err(RefusedRequest::NotServed(why))) => Finding::problem(
-            why.clone(),
-            "install the Concierge, or name its API groups with --concierge-api-group-suffix",
-        ),
+        Some(Err(RefusedRequest::NotServed(why))) => Finding::problem(why.clone(), NO_CONCIERGE.remedy),
         Some(Err(RefusedRequest::Other(why))) => Finding::problem(
             format!("the cluster does not accept requests with {name}: {why}"),
             "log in again; a token or certificate in the kubeconfig may be wrong, revoked or of another cluster",
@@ -275,30 +272,9 @@ fn login(client: &ObservedClient, now: Timestamp, findings: &mut Vec<Checked>) {
     findings.push((Check::WhoAmI, finding));
 }
 
-/// The remedies for the errors of logins, by a part of the text.
-const ADVICE: [(&str, &str); 9] = [
-    (
-        "authentication failed",
-        "the authenticator does not accept the token: see whether the token is right and valid, and whether the \
-         kubeconfig names the authenticator that issued it",
-    ),
-    ("is not set", "set the environment variable"),
-    ("is empty", "set the environment variable"),
-    ("one of --token or --token-env", REGENERATE),
-    ("invalid Concierge parameters", REGENERATE),
-    ("certificate signed by unknown authority", REGENERATE),
-    (
-        "could not perform OIDC discovery",
-        "see whether the issuer is reachable from here and its certificate is valid",
-    ),
-    ("access_denied", "log in again; the identity provider refused this login"),
-    ("interrupted", "log in again"),
-];
-
 fn advice(why: &str) -> &'static str {
-    let known = ADVICE.iter().find(|(part, _)| why.contains(part));
-    known
-        .map_or("run the command again with PINNIPED_DEBUG=true for the steps of the login", |(_, text)| text)
+    explanations::of_message(client_errors::OF_LOGINS, why)
+        .map_or("run the command again with PINNIPED_DEBUG=true for the steps of the login", |row| row.remedy)
 }
 
 #[cfg(test)]

@@ -74,8 +74,19 @@ impl<T> ReadResult<T> {
 pub(super) struct Authenticators {
     /// All authenticators: `kind/name`.
     pub(super) names: Vec<String>,
-    /// Those that are not ready: `kind/name` and the reason.
-    pub(super) unready: Vec<(String, String)>,
+    /// Those that are not ready.
+    pub(super) unready: Vec<UnreadyAuthenticator>,
+}
+
+/// An authenticator that is not ready.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct UnreadyAuthenticator {
+    /// `kind/name`.
+    pub(super) name: String,
+    /// The messages of the conditions that are false.
+    pub(super) why: String,
+    /// The reason of the first of them; empty if there is none.
+    pub(super) reason: String,
 }
 
 /// A pod.

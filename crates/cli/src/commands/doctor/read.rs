@@ -19,10 +19,11 @@ use serde::de::DeserializeOwned;
 
 use super::observed::{
     Authenticators, DEFAULT_NAMESPACE, EndpointProbe, KubeconfigEntry, Observed, ObservedPod, ObservedSecret,
-    ObservedService, ReadResult,
+    ObservedService, ReadResult, UnreadyAuthenticator,
 };
 use super::probe;
 use crate::admin::{Admin, Subject};
+use crate::explanations::client_errors::NO_CONCIERGE;
 
 /// The timeout of each read.
 pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(10);
@@ -63,9 +64,7 @@ impl IssuerError {
                 "name an existing one with --concierge-credential-issuer"
             }
             Self::None(_) => "kubectl apply -f install-pinniped-concierge-resources.yaml",
-            Self::Unknown(_) => {
-                "install the Concierge, or name its API groups with --concierge-api-group-suffix"
-            }
+            Self::Unknown(_) => NO_CONCIERGE.remedy,
             Self::Hidden(_) => "ask an administrator for the permission",
             Self::Request(_) => "check whether the API server is reachable",
         }
@@ -165,8 +164,8 @@ impl Reader<'_> {
         let mut all = Authenticators::default();
         let mut add = |kind: &str, name: &Option<String>, status: serde_json::Value| {
             let name = format!("{kind}.{group}/{}", name.as_deref().unwrap_or_default());
-            if let Some(why) = unreadiness(kind, &status) {
-                all.unready.push((name.clone(), why));
+            if let Some((why, reason)) = unreadiness(kind, &status) {
+                all.unready.push(UnreadyAuthenticator { name: name.clone(), why, reason });
             }
             all.names.push(name);
         };
@@ -344,21 +343,25 @@ fn pod(pod: &Pod) -> ObservedPod {
 
 /// Returns the reason why an authenticator with this status is not ready, if there is one. A
 /// WebhookAuthenticator without conditions may be of a version that writes none.
-fn unreadiness(kind: &str, status: &serde_json::Value) -> Option<String> {
+fn unreadiness(kind: &str, status: &serde_json::Value) -> Option<(String, String)> {
     let conditions = status["conditions"].as_array().map_or(&[][..], Vec::as_slice);
     let Some(ready) = conditions.iter().find(|condition| condition["type"] == "Ready") else {
         return (kind == "jwtauthenticator")
-            .then(|| "it has no status: no Concierge has processed it".to_owned());
+            .then(|| ("it has no status: no Concierge has processed it".to_owned(), String::new()));
     };
     if ready["status"] == "True" {
         return None;
     }
     // The other conditions contain the cause.
-    let causes =
-        conditions.iter().filter(|condition| condition["type"] != "Ready" && condition["status"] == "False");
-    let texts: Vec<&str> = causes.filter_map(|condition| condition["message"].as_str()).collect();
+    let causes: Vec<&serde_json::Value> = conditions
+        .iter()
+        .filter(|condition| condition["type"] != "Ready" && condition["status"] == "False")
+        .collect();
+    let texts: Vec<&str> = causes.iter().filter_map(|condition| condition["message"].as_str()).collect();
     let own = ready["message"].as_str().unwrap_or("no reason is given");
-    Some(if texts.is_empty() { own.to_owned() } else { texts.join("; ") })
+    let reason = causes.first().and_then(|condition| condition["reason"].as_str()).unwrap_or_default();
+    let why = if texts.is_empty() { own.to_owned() } else { texts.join("; ") };
+    Some((why, reason.to_owned()))
 }
 
 #[cfg(test)]
@@ -369,21 +372,25 @@ mod tests {
 
     #[test]
     fn an_unready_authenticator_is_reported_with_the_reason() {
-        let condition = |type_: &str, status: &str, message: &str| json!({"type": type_, "status": status, "message": message});
+        let condition = |type_: &str, status: &str, message: &str| {
+            json!({"type": type_, "status": status, "message": message,
+            "reason": format!("{type_}Reason")})
+        };
         let no_status = "it has no status: no Concierge has processed it";
         assert_eq!(unreadiness("webhookauthenticator", &json!(null)), None);
         for (status, wanted) in [
-            (json!(null), Some(no_status)),
-            (json!({"conditions": []}), Some(no_status)),
+            (json!(null), Some((no_status, ""))),
+            (json!({"conditions": []}), Some((no_status, ""))),
             (json!({"conditions": [condition("Ready", "True", "")]}), None),
-            (json!({"conditions": [condition("Ready", "False", "see others")]}), Some("see others")),
+            (json!({"conditions": [condition("Ready", "False", "see others")]}), Some(("see others", ""))),
             (
                 json!({"conditions": [condition("A", "False", "no route"), condition("B", "Unknown", "x"),
                     condition("Ready", "False", "see others")]}),
-                Some("no route"),
+                Some(("no route", "AReason")),
             ),
         ] {
-            assert_eq!(unreadiness("jwtauthenticator", &status).as_deref(), wanted, "{status}");
+            let wanted = wanted.map(|(why, reason)| (why.to_owned(), reason.to_owned()));
+            assert_eq!(unreadiness("jwtauthenticator", &status), wanted, "{status}");
         }
     }
 }

@@ -67,7 +67,8 @@ impl Relations {
         };
         match check {
             Connection if self.through_proxy => &[Name, ProxyEnvironment, Pods, Services, Strategies],
-            Connection => &[Name, ProxyEnvironment],
+            // The kubeconfig may lead to another address than that of the proxy.
+            Connection => &[Name, ProxyEnvironment, Kubeconfig],
             Certificate if self.through_proxy => &[Clock, Kubeconfig, Secret, Strategies],
             Certificate => &[Clock],
             Api | Strategies => &[Pods],
@@ -261,7 +262,8 @@ mod tests {
     #[test]
     fn a_consequence_names_its_root_cause_and_is_not_counted() {
         use Check::{
-            AnyStrategy, Api, Authenticator, Connection, Login, Name, OtherAuthenticators, Pods, WhoAmI,
+            AnyStrategy, Api, Authenticator, Connection, Kubeconfig, Login, Name, OtherAuthenticators, Pods,
+            WhoAmI,
         };
         for (checks, through_proxy, roots) in [
             (&[Login, Authenticator, Pods, Api][..], false, &[Pods][..]),
@@ -270,6 +272,7 @@ mod tests {
             (&[WhoAmI, AnyStrategy, Login], false, &[AnyStrategy]),
             (&[Connection, Pods], false, &[Connection, Pods]),
             (&[Connection, Pods], true, &[Pods]),
+            (&[WhoAmI, Connection, Kubeconfig], false, &[Kubeconfig]),
             (&[WhoAmI], false, &[WhoAmI]),
         ] {
             let findings: Vec<Checked> =

@@ -5,12 +5,13 @@ use pinniped_concierge_api::config::{
     CredentialIssuerStrategy, StrategyReason, StrategyStatus, StrategyType,
 };
 use pinniped_concierge_domain::admission_report::{ADMISSION_APPLIED, NOT_APPLIED, REFUSED};
-use pinniped_concierge_domain::credential_issuer::conditions;
 use pinniped_concierge_domain::strategy::certificate_signing_requests::mode::Mode;
 use pinniped_kube_types::condition::{Condition, TYPE_READY};
 
 use super::finding::{Check, Checked, Finding};
-use super::observed::{Observed, ObservedPod, ReadResult};
+use super::observed::{Observed, ObservedPod, ReadResult, UnreadyAuthenticator};
+use crate::explanations::client_errors::NO_AUTHENTICATOR;
+use crate::explanations::{self, Explanation, status, strategy_messages};
 
 /// Checks the pods. An installation that works may run elsewhere.
 pub(super) fn check_pods(observed: &Observed) -> Vec<Checked> {
@@ -128,102 +129,9 @@ fn is_tried_automatically(observed: &Observed, type_: &StrategyType) -> bool {
     }
 }
 
-/// The remedies for the messages of strategies, by a part of the message.
-const REMEDIES: [(&str, &str); 26] = [
-    (
-        "did not sign a CertificateSigningRequest",
-        "the cluster has no such signer: enable the impersonation proxy (spec.impersonationProxy.mode: enabled) or \
-         service account tokens, and set spec.certificateSigningRequests.mode to disabled",
-    ),
-    (
-        "ignores the requested lifetime",
-        "certificates of this signer would be valid for too long: enable the impersonation proxy \
-         (spec.impersonationProxy.mode: enabled) or service account tokens, and set \
-         spec.certificateSigningRequests.mode to disabled",
-    ),
-    (
-        "the CertificateSigningRequest was denied",
-        "let the approver that denies requests ignore those that the Concierge's service account creates",
-    ),
-    (
-        "could not load CredentialIssuer spec.certificateSigningRequests",
-        "set spec.certificateSigningRequests.mode to auto, enabled or disabled",
-    ),
-    (
-        "set discovery.url in the Concierge's configuration",
-        "follow the message; the Concierge reads the new address without a restart, within about two minutes",
-    ),
-    (
-        "certificate delegation not permitted",
-        "the owner of the Secret has to permit it with a TLSCertificateDelegation in the Secret's namespace",
-    ),
-    (
-        "could not read Secret",
-        "the owner of the Secret has to let the Concierge's service account get, list and watch it: a Role with \
-         resourceNames, and a RoleBinding",
-    ),
-    ("malformed secretName", "write spec.impersonationProxy.tls.secretName as name or namespace/name"),
-    (
-        "must provide impersonationSpec.TLS.secretName",
-        "name a Secret in spec.impersonationProxy.tls.secretName, or remove the tls block",
-    ),
-    (
-        "must not be the name of the Secret managed by this controller",
-        "put your certificate into a Secret with a name of its own",
-    ),
-    ("unexpected IsCA=true", "put a server certificate into tls.crt of the Secret, not a CA's"),
-    (
-        "could not parse TLS cert PEM data from Secret",
-        "put the certificate chain into tls.crt of the Secret and its key into tls.key, both as PEM",
-    ),
-    ("unable to read provided ca.crt", "put a PEM bundle into ca.crt of the Secret, or remove that key"),
-    (
-        "could not decode impersonationSpec.TLS.certificateAuthorityData",
-        "write the base64 of a PEM bundle into spec.impersonationProxy.tls.certificateAuthorityData, as printed by base64 -w0",
-    ),
-    (
-        "could not validate the externally provided TLS secret",
-        "issue a certificate that clients can use, or set spec.impersonationProxy.tls.validation to Warn",
-    ),
-    (
-        "could not load the externally provided TLS secret",
-        "create the Secret, or correct spec.impersonationProxy.tls.secretName",
-    ),
-    ("does not allow an empty certificateAuthorityData", "follow the message"),
-    (
-        "waiting for load balancer Service",
-        "wait for the Service's address; a cluster without load balancers requires spec.impersonationProxy.service.type \
-         ClusterIP or None, and an externalEndpoint",
-    ),
-    (
-        "could not find valid IP addresses or hostnames",
-        "correct the status of the load balancer Service, or set spec.impersonationProxy.externalEndpoint",
-    ),
-    (
-        "invalid ExternalEndpoint",
-        "write spec.impersonationProxy.externalEndpoint as host or host:port, without https://",
-    ),
-    ("externalEndpoint must be set", "set spec.impersonationProxy.externalEndpoint"),
-    ("invalid LoadBalancerIP", "write an IP address into spec.impersonationProxy.service.loadBalancerIP"),
-    ("apply install-pinniped-concierge-", "follow the message, with kubectl apply -f"),
-    ("spec.impersonationProxy is nil", "add spec.impersonationProxy with a mode"),
-    (
-        "could not load CA",
-        "delete the Secret whose name ends in -impersonation-proxy-ca-certificate: a new CA is made, and kubeconfigs \
-         must be distributed again",
-    ),
-    (
-        "could not load the impersonator's credential signing secret",
-        "wait a moment: the Concierge makes the Secret itself",
-    ),
-];
-
 fn remedy(observed: &Observed, message: &str) -> String {
-    let known = REMEDIES.iter().find(|(part, _)| message.contains(part));
-    known.map_or_else(
-        || format!("see the Concierge's log: {}", logs(observed)),
-        |(_, text)| (*text).to_owned(),
-    )
+    explanations::of_message(strategy_messages::ALL, message)
+        .map_or_else(|| format!("see the Concierge's log: {}", logs(observed)), |row| row.remedy.to_owned())
 }
 
 /// Returns `kubectl` commands that show the pods.
@@ -262,22 +170,13 @@ fn issuer_condition(observed: &Observed, condition: &Condition) -> Checked {
 }
 
 fn condition_remedy(observed: &Observed, condition: &Condition) -> String {
-    match (condition.type_.as_str(), condition.reason.as_str()) {
-        (conditions::SERVING_CERTIFICATE_VALID, _) => {
-            "issue a certificate that clients can use; they refuse this one".to_owned()
-        }
-        (ADMISSION_APPLIED, REFUSED) => format!(
-            "{EXCLUDE_FROM_ADMISSION}; or set aggregatedAPIServerUnappliedAdmission to report, so that requests \
-             are served without admission"
-        ),
-        (ADMISSION_APPLIED, _) => EXCLUDE_FROM_ADMISSION.to_owned(),
-        _ => format!("see the Concierge's log: {}", logs(observed)),
-    }
+    let known = [status::REFUSED, status::SERVING_CERTIFICATE_VALID, status::ADMISSION_APPLIED];
+    let is_known = |row: &&Explanation| [&*condition.reason, &*condition.type_].contains(&row.topic);
+    known
+        .iter()
+        .find(is_known)
+        .map_or_else(|| format!("see the Concierge's log: {}", logs(observed)), |row| row.remedy.to_owned())
 }
-
-/// The remedy for admission objects that match the Concierge's API.
-const EXCLUDE_FROM_ADMISSION: &str = "exclude the Concierge's API groups from the rules of these objects, or list the \
-                                      plug-in in aggregatedAPIServerDisableAdmissionPlugins";
 
 fn aggregated_api(observed: &Observed) -> Finding {
     let api = "the API for logins (APIService v1alpha1.login.concierge)";
@@ -307,10 +206,7 @@ fn authenticators(observed: &Observed, used: Option<&(String, String)>, findings
     if found.names.is_empty() {
         findings.push((
             Check::Authenticator,
-            Finding::problem(
-                "there is no authenticator, so users cannot log in",
-                "create a WebhookAuthenticator or a JWTAuthenticator",
-            ),
+            Finding::problem("there is no authenticator, so users cannot log in", NO_AUTHENTICATOR.remedy),
         ));
         return;
     }
@@ -335,13 +231,14 @@ fn authenticators(observed: &Observed, used: Option<&(String, String)>, findings
         let text = format!("authenticators: {count}, all of them ready");
         findings.push((Check::OtherAuthenticators, Finding::Fine(text)));
     }
-    findings.extend(found.unready.iter().map(|(name, why)| {
+    findings.extend(found.unready.iter().map(|UnreadyAuthenticator { name, why, reason }| {
         let check = if is_used(name) { Check::Authenticator } else { Check::OtherAuthenticators };
-        let finding = Finding::problem(
-            format!("{name} is not ready: {why}"),
-            format!("its conditions say more: kubectl describe {name}"),
+        let known = explanations::of_topic(reason).filter(|row| !row.remedy.is_empty());
+        let remedy = known.map_or_else(
+            || format!("its conditions say more: kubectl describe {name}"),
+            |row| row.remedy.to_owned(),
         );
-        (check, finding)
+        (check, Finding::problem(format!("{name} is not ready: {why}"), remedy))
     }));
 }
 

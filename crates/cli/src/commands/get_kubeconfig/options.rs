@@ -17,7 +17,8 @@ use crate::flags::{ConciergeMode, Delivery, FlagSpec, LoginFlow, Parsed, Value, 
 const DEFAULT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(600);
 
 /// The flags, sorted by name.
-pub(crate) static FLAGS: [FlagSpec; 41] = [
+pub(crate) static FLAGS: [FlagSpec; 47] = [
+    FlagSpec::switch("all-contexts", "With --merge: do so for each context of the kubeconfig whose cluster has a Concierge"),
     suffix("concierge-api-group-suffix"),
     FlagSpec::text("concierge-authenticator-name", "Name of the authenticator (default: discovered)"),
     FlagSpec::text(
@@ -36,6 +37,7 @@ pub(crate) static FLAGS: [FlagSpec; 41] = [
         .or_text("TokenCredentialRequestAPI"),
     deprecated_namespace(),
     FlagSpec::switch("concierge-skip-wait", "Do not wait for strategies that are pending"),
+    FlagSpec::text("context", "With --merge: name of the context, the cluster and the user (default: generated)"),
     FlagSpec::text("credential-cache", "Path of the file that caches cluster credentials").files(),
     FlagSpec::text("generated-name-suffix", "Suffix appended to the names of the cluster, context and user")
         .or_text(DEFAULT_NAME_SUFFIX),
@@ -44,6 +46,7 @@ pub(crate) static FLAGS: [FlagSpec; 41] = [
         .or_text(DEFAULT_INSTALL_HINT),
     kubeconfig(),
     FlagSpec::text("kubeconfig-context", "Context of the kubeconfig to use (default: the current one)").contexts(),
+    FlagSpec::switch("merge", "Merge the result into a kubeconfig: the file of --output, or the first existing one of KUBECONFIG, or ~/.kube/config"),
     FlagSpec::switch("no-concierge", "Send the token straight to the cluster, without a Concierge"),
     FlagSpec::new(
         "oidc-ca-bundle",
@@ -74,7 +77,10 @@ pub(crate) static FLAGS: [FlagSpec; 41] = [
     FlagSpec::switch("oidc-skip-browser", "Do not open a browser, only print the URL"),
     FlagSpec::switch("oidc-skip-listen", "Do not listen on localhost").hidden(),
     FlagSpec::text("output", "File to write to (default: stdout)").letter('o'),
+    FlagSpec::switch("overwrite", "With --merge: replace entries of the same name, whatever they are"),
     FlagSpec::text("pinniped-cli-path", "Command that kubectl runs (default: this program's own path)").files(),
+    FlagSpec::switch("portable", "Let kubectl find the command 'pinniped' in PATH, for a kubeconfig that is used on other machines"),
+    FlagSpec::switch("set-current-context", "With --merge: make the merged context the current one, even if another one is"),
     FlagSpec::switch("skip-validation", "Write the kubeconfig without trying to connect"),
     FlagSpec::text("static-token", "Write this token into the kubeconfig instead of an OIDC login"),
     FlagSpec::text(
@@ -129,7 +135,59 @@ pub(super) struct Options {
     pub(super) generated_name_suffix: String,
     pub(super) credential_cache: Option<String>,
     pub(super) pinniped_cli_path: String,
-    pub(super) install_hint: String,
+    pub(super) install_hint: Option<String>,
+    /// Whether the command is found in `PATH`.
+    pub(super) portable: bool,
+    /// `None` if the result is a kubeconfig of its own.
+    pub(super) merge: Option<MergeOptions>,
+}
+
+/// The merge into an existing kubeconfig.
+#[derive(Clone, Debug)]
+pub(super) struct MergeOptions {
+    pub(super) all_contexts: bool,
+    /// The name of the merged entries; empty for the generated names.
+    pub(super) context: String,
+    pub(super) overwrite: bool,
+    pub(super) set_current_context: bool,
+    /// The limit for each of several contexts, if it is given.
+    pub(super) limit: Option<GoDuration>,
+}
+
+/// The flags of a merge contradict each other.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MergeOptionsError {
+    /// There is no merge.
+    #[error("--{0} needs --merge")]
+    NeedsMerge(&'static str),
+    /// Several contexts cannot have one name or one source.
+    #[error("only one of --all-contexts and --{0} can be specified")]
+    SeveralContexts(&'static str),
+}
+
+/// Reads the flags of a merge.
+fn merge(parsed: &Parsed) -> Result<Option<MergeOptions>, MergeOptionsError> {
+    const FLAGS: [&str; 4] = ["all-contexts", "context", "overwrite", "set-current-context"];
+    let is_given = |name: &str| parsed.bool(name) || !parsed.string(name).is_empty();
+    let given = FLAGS.into_iter().find(|name| is_given(name));
+    if !parsed.bool("merge") {
+        return given.map_or(Ok(None), |name| Err(MergeOptionsError::NeedsMerge(name)));
+    }
+    let all_contexts = parsed.bool("all-contexts");
+    let mut single = ["context", "kubeconfig-context", "set-current-context"].into_iter();
+    match single.find(|name| all_contexts && is_given(name)) {
+        Some(name) => Err(MergeOptionsError::SeveralContexts(name)),
+        None => Ok(Some(MergeOptions {
+            all_contexts,
+            context: parsed.string("context"),
+            overwrite: parsed.bool("overwrite"),
+            set_current_context: parsed.bool("set-current-context"),
+            limit: match parsed.value("timeout") {
+                Some(Value::Duration(limit)) => Some(*limit),
+                _ => None,
+            },
+        })),
+    }
 }
 
 /// The Concierge and its authenticator.
@@ -184,12 +242,12 @@ pub(super) struct WorkloadTokenOptions {
 }
 
 impl Options {
-    pub(super) fn new(parsed: &Parsed) -> Self {
+    pub(super) fn new(parsed: &Parsed) -> Result<Self, MergeOptionsError> {
         let bundle = |name| match parsed.value(name) {
             Some(Value::CaBundle(pem)) => pem.clone(),
             _ => Vec::new(),
         };
-        Self {
+        Ok(Self {
             static_token: parsed.string("static-token"),
             static_token_env: parsed.string("static-token-env"),
             no_concierge: parsed.bool("no-concierge"),
@@ -257,7 +315,9 @@ impl Options {
             generated_name_suffix: parsed.string_or("generated-name-suffix", DEFAULT_NAME_SUFFIX),
             credential_cache: parsed.given("credential-cache").map(str::to_owned),
             pinniped_cli_path: parsed.string("pinniped-cli-path"),
-            install_hint: parsed.string_or("install-hint", DEFAULT_INSTALL_HINT),
-        }
+            install_hint: parsed.given("install-hint").map(str::to_owned),
+            portable: parsed.bool("portable"),
+            merge: merge(parsed)?,
+        })
     }
 }

@@ -2,10 +2,15 @@
 
 use super::options::{Options, WorkloadTokenOptions};
 use crate::environment::Environment;
+use crate::flags::tree::{DEFAULT_INSTALL_HINT, ROOT};
 use crate::flags::value::SERVICE_ACCOUNT_TOKEN;
 use crate::flags::{ConciergeMode, LoginFlow, WorkloadTokenSource};
 use crate::kubeconfig::generated::ExecPlugin;
 use pinniped_go_compat::base64 as gobase64;
+
+/// What kubectl prints if the command is not in `PATH`.
+const PORTABLE_INSTALL_HINT: &str =
+    concat!("The command pinniped was not found in PATH. To install it, see ", env!("CARGO_PKG_REPOSITORY"),);
 
 /// Audiences that Pinniped reserves; clients get no tokens for them.
 const RESERVED_AUDIENCE: &str = ".pinniped.dev";
@@ -16,6 +21,9 @@ pub enum PluginError {
     /// The path of this program is not known.
     #[error("could not determine the Pinniped executable path: the system does not report it")]
     NoExecutable,
+    /// The command is given twice.
+    #[error("only one of --portable and --pinniped-cli-path can be specified")]
+    PortableAndPath,
     /// The token is given twice.
     #[error("only one of --static-token and --static-token-env can be specified")]
     TwoTokens,
@@ -47,10 +55,14 @@ pub enum PluginError {
 /// Creates the entry.
 pub(super) fn plugin(options: &Options, environment: &Environment) -> Result<ExecPlugin, PluginError> {
     let command = match (options.pinniped_cli_path.as_str(), &environment.executable) {
+        ("", _) if options.portable => ROOT.name.to_owned(),
+        (_, _) if options.portable => return Err(PluginError::PortableAndPath),
         ("", Some(path)) => path.to_string_lossy().into_owned(),
         ("", None) => return Err(PluginError::NoExecutable),
         (path, _) => path.to_owned(),
     };
+    let default_hint = if options.portable { PORTABLE_INSTALL_HINT } else { DEFAULT_INSTALL_HINT };
+    let install_hint = options.install_hint.clone().unwrap_or_else(|| default_hint.to_owned());
     check_source(&options.workload_token)?;
     let mut args = vec!["login".to_owned()];
     let mut concierge = Vec::new();
@@ -91,7 +103,7 @@ pub(super) fn plugin(options: &Options, environment: &Environment) -> Result<Exe
         args.extend(concierge);
         push_oidc(&mut args, options)?;
     }
-    Ok(ExecPlugin { command, args, install_hint: options.install_hint.clone() })
+    Ok(ExecPlugin { command, args, install_hint })
 }
 
 /// Returns an error for `--workload-token-*` flags without `--workload-token-from`.
@@ -182,15 +194,40 @@ mod tests {
     use super::*;
     use crate::flags::parse;
     use crate::flags::parse::ParseResult;
-    use crate::flags::tree::{Action, ROOT};
+    use crate::flags::tree::Action;
 
     fn args(line: &str) -> Result<Vec<String>, String> {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
         let ParseResult::Run(parsed) = parse(&ROOT, &words) else { panic!("{line}") };
         let environment = Environment { executable: Some("/bin/pinniped".into()), ..Environment::default() };
-        plugin(&Options::new(&parsed), &environment)
+        plugin(&Options::new(&parsed).unwrap(), &environment)
             .map(|plugin| plugin.args)
             .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_portable_command_has_no_path() {
+        for (flags, expected) in [
+            ("", Ok(("/bin/pinniped", DEFAULT_INSTALL_HINT))),
+            ("--pinniped-cli-path p", Ok(("p", DEFAULT_INSTALL_HINT))),
+            ("--portable", Ok(("pinniped", PORTABLE_INSTALL_HINT))),
+            ("--portable --install-hint=hint", Ok(("pinniped", "hint"))),
+            (
+                "--portable --pinniped-cli-path p",
+                Err("only one of --portable and --pinniped-cli-path can be specified"),
+            ),
+        ] {
+            let line = format!("get kubeconfig --static-token-env T {flags}");
+            let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+            let ParseResult::Run(parsed) = parse(&ROOT, &words) else { panic!("{line}") };
+            let environment =
+                Environment { executable: Some("/bin/pinniped".into()), ..Environment::default() };
+            let found = plugin(&Options::new(&parsed).unwrap(), &environment);
+            let found = found.map(|plugin| (plugin.command, plugin.install_hint));
+            let expected = expected.map(|(command, hint)| (command.to_owned(), hint.to_owned()));
+            assert_eq!(found.map_err(|error| error.to_string()), expected.map_err(str::to_owned), "{flags}");
+        }
+        assert!(PORTABLE_INSTALL_HINT.contains("://"), "{PORTABLE_INSTALL_HINT}");
     }
 
     #[test]

@@ -57,7 +57,7 @@ mod tests {
         let args: Vec<String> =
             ["get", "kubeconfig"].iter().chain(flags).map(|word| (*word).to_owned()).collect();
         let ParseResult::Run(parsed) = parse(&ROOT, &args) else { panic!("{args:?}") };
-        let mut oidc = Options::new(&parsed).oidc;
+        let mut oidc = Options::new(&parsed).unwrap().oidc;
         let supported: Vec<String> = supported.iter().map(|scope| (*scope).to_owned()).collect();
         decide(&mut oidc, &supported, Printer::new(Level::Warning));
         oidc.scopes.join(",")

@@ -46,7 +46,15 @@ impl Group {
             | "impersonation-delivery" => Self::Concierge,
             "issuer" | "flow" | "scopes" | "listen-port" | "request-audience" | "session-cache" => Self::Oidc,
             "audience" | "from" => Self::Token,
-            "generated-name-suffix" | "install-hint" | "pinniped-cli-path" => Self::Kubeconfig,
+            "all-contexts"
+            | "context"
+            | "generated-name-suffix"
+            | "install-hint"
+            | "merge"
+            | "overwrite"
+            | "pinniped-cli-path"
+            | "portable"
+            | "set-current-context" => Self::Kubeconfig,
             _ if starts_with(&["kubeconfig", "check-kubeconfig"]) => Self::Kubeconfig,
             _ if starts_with(&["concierge-"]) => Self::Concierge,
             _ if starts_with(&["oidc-", "upstream-", "client-", "ca-bundle", "skip-browser"]) => Self::Oidc,

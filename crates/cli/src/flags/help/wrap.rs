@@ -1,12 +1,12 @@
 //! Wraps texts of the help.
 
 /// The width of the help in columns.
-pub(super) const WIDTH: usize = 80;
+pub(crate) const WIDTH: usize = 80;
 /// The indentation of lines that are not prose.
 const INDENT: &str = "    ";
 
 /// Returns the lines of a text with at most `width` columns. A longer word has a line of its own.
-pub(super) fn words(text: &str, width: usize) -> Vec<String> {
+pub(crate) fn words(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
         match lines.last_mut() {

@@ -204,6 +204,34 @@ pub(super) static DOCTOR: [FlagSpec; 7] = [
     FlagSpec::new("timeout", Kind::Duration, "Time limit for the whole command; 0 for none").or_text("1m0s"),
 ];
 
+pub(super) static LOGOUT: [FlagSpec; 4] = [
+    FlagSpec::switch("all", "Remove all sessions and cached credentials, also those that no context uses"),
+    kubeconfig(),
+    FlagSpec::text("kubeconfig-context", "Context of the kubeconfig to use (default: the current one)")
+        .contexts(),
+    FlagSpec::new(
+        "timeout",
+        Kind::Duration,
+        "Time limit for the revocation of each refresh token; 0 for none",
+    )
+    .or_text("30s"),
+];
+
+pub(super) static STATUS: [FlagSpec; 5] = [
+    FlagSpec::switch(
+        "check",
+        "Also request the user that each cluster authenticates; nobody is asked to log in",
+    ),
+    kubeconfig(),
+    FlagSpec::text("kubeconfig-context", "The only context to print (default: all)").contexts(),
+    FlagSpec::text("output", "Output format: 'text', 'json' or 'yaml'")
+        .letter('o')
+        .or_text("text")
+        .values(&["text", "json", "yaml"]),
+    FlagSpec::new("timeout", Kind::Duration, "Time limit for the check of each context; 0 for none")
+        .or_text("30s"),
+];
+
 pub(super) static VERSION: [FlagSpec; 1] =
     [FlagSpec::text("output", "Output format: 'json' or 'yaml' (default: one line)")
         .letter('o')

@@ -22,6 +22,7 @@ fn environment(kubeconfig: &Path, args: &[&str]) -> Environment {
 const CONFIG: &str = "
 apiVersion: v1
 kind: Config
+# The comment of the user.
 current-context: c
 preferences: {}
 clusters:
@@ -67,6 +68,7 @@ fn only_the_entries_of_this_login_change() {
     mine["as-user-extra"] = json!({"example.com/k": ["v"]});
     mine["exec"]["args"].as_array_mut().unwrap().push(format!("--expected-identity={digest}").into());
     assert_eq!(parse(&std::fs::read_to_string(&path).unwrap()).unwrap(), expected);
+    assert!(std::fs::read_to_string(&path).unwrap().contains("\n# The comment of the user.\n"));
     assert_eq!(record(&environment, Some(&user)).unwrap(), Recorded::Already(path.clone()));
 
     // The next identity replaces all of it; no identity removes all of it.

@@ -233,7 +233,7 @@ async fn upstreams(
     Ok(Some(identity_providers(&endpoint, async |url| client.get(&url, &[]).await).await?))
 }
 
-fn https_url(name: &'static str, address: &str) -> Result<Url, ProviderError> {
+pub(super) fn https_url(name: &'static str, address: &str) -> Result<Url, ProviderError> {
     let scheme = |scheme: &str| ProviderError::Scheme { name, scheme: scheme.to_owned() };
     match Url::parse(address) {
         Ok(url) if url.scheme() == "https" => Ok(url),

@@ -12,7 +12,7 @@ use url::Url;
 use pinniped_go_compat::base64 as gobase64;
 use pinniped_go_compat::json::quote;
 use pinniped_go_compat::url::encode_query;
-use pinniped_http_client::https::SendError;
+use pinniped_http_client::https::{FullResponse, SendError};
 use pinniped_secret::SecretString;
 
 use super::issuer_client::IssuerClient;
@@ -134,11 +134,31 @@ impl TokenEndpoint {
         self.attempt(form, ClientAuthentication::Form).await
     }
 
+    /// Sends a form, and returns the response. While the authentication method is unknown, both are
+    /// tried, HTTP Basic first.
+    pub(super) async fn post(&self, form: &[(&str, &str)]) -> Result<FullResponse, SendError> {
+        let known = *self.authentication.lock().unwrap_or_else(PoisonError::into_inner);
+        let response = self.send(form, known.unwrap_or(ClientAuthentication::Basic)).await?;
+        if known.is_some() || response.status.is_success() {
+            return Ok(response);
+        }
+        self.send(form, ClientAuthentication::Form).await
+    }
+
     async fn attempt(
         &self,
         form: &[(&str, &str)],
         method: ClientAuthentication,
     ) -> Result<TokenResponse, TokenEndpointError> {
+        let response = self.send(form, method).await?;
+        read(response.status.is_success(), &response.body, || response.status_line())
+    }
+
+    async fn send(
+        &self,
+        form: &[(&str, &str)],
+        method: ClientAuthentication,
+    ) -> Result<FullResponse, SendError> {
         let mut form = form.to_vec();
         let authorization = match method {
             ClientAuthentication::Basic => Some(basic(&self.client_id, &self.client_secret)),
@@ -150,9 +170,7 @@ impl TokenEndpoint {
                 None
             }
         };
-        let response = self.client.post_form(&self.url, &form, authorization).await?;
-        let is_success = response.status.is_success();
-        read(is_success, &response.body, || response.status_line())
+        self.client.post_form(&self.url, &form, authorization).await
     }
 }
 

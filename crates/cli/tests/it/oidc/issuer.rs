@@ -34,6 +34,8 @@ pub(crate) struct Settings {
     pub(crate) user_code: &'static str,
     /// The response to the next refresh.
     pub(crate) refresh_error: Option<&'static str>,
+    /// The status of the revocation endpoint, if the issuer has one.
+    pub(crate) revocation: Option<u16>,
 }
 
 impl Default for Settings {
@@ -52,6 +54,7 @@ impl Default for Settings {
             device: None,
             user_code: "ABCD-EFGH",
             refresh_error: None,
+            revocation: None,
         }
     }
 }
@@ -99,6 +102,11 @@ impl Issuer {
     /// Returns the grant types of the requests that returned tokens.
     pub(crate) fn granted(&self) -> Vec<String> {
         self.state.lock().unwrap().granted.clone()
+    }
+
+    /// Returns the refresh tokens that the issuer accepts.
+    pub(crate) fn refresh_tokens(&self) -> Vec<String> {
+        self.state.lock().unwrap().refresh_tokens.clone()
     }
 
     /// Logs the user in at the page of this address, and returns the code.
@@ -151,6 +159,7 @@ fn respond(request: &Request, state: &mut State, signer: &Signer) -> ReceivedRes
             assert!(request.headers["authorization"].starts_with("Bearer access-"));
             ReceivedResponse::json(state.settings.userinfo.as_ref().unwrap())
         }
+        ("POST", "/revoke") => revoke(request, state),
         ("POST", "/device") => {
             let form = query(&request.body);
             assert_eq!(form["client_id"], "pinniped-cli");
@@ -192,11 +201,28 @@ fn discovery(issuer: &str, settings: &Settings) -> Value {
     if settings.device.is_some() {
         document["device_authorization_endpoint"] = json!(format!("{issuer}/device"));
     }
+    if settings.revocation.is_some() {
+        document["revocation_endpoint"] = json!(format!("{issuer}/revoke"));
+    }
     if settings.identity_providers.is_some() {
         document["discovery.supervisor.pinniped.dev/v1alpha1"] =
             json!({"pinniped_identity_providers_endpoint": format!("{issuer}/idps")});
     }
     document
+}
+
+/// The revocation endpoint of RFC 7009, for a public client that sends its ID in the form.
+fn revoke(request: &Request, state: &mut State) -> ReceivedResponse {
+    let form = query(&request.body);
+    if form.get("client_id").is_none_or(|id| id != "pinniped-cli") {
+        return ReceivedResponse::json(&json!({"error": "invalid_client"})).with_status(401);
+    }
+    assert_eq!(form["token_type_hint"], "refresh_token");
+    let status = state.settings.revocation.unwrap();
+    if status == 200 {
+        state.refresh_tokens.retain(|known| *known != form["token"]);
+    }
+    ReceivedResponse::text(status, "")
 }
 
 /// The login of a Supervisor without a browser.

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::super::fixtures::{observed, problems, strategy};
-use super::super::observed::Authenticators;
+use super::super::observed::{Authenticators, UnreadyAuthenticator};
 use super::*;
 
 fn check(observed: &Observed) -> Vec<Checked> {
@@ -197,7 +197,7 @@ fn the_condition_the_api_and_the_authenticators_are_reported() {
     assert_eq!(problems(api(ReadResult::Hidden("forbidden".into()))), []);
 
     let authenticators = |result| check(&Observed { authenticators: result, ..good.clone() });
-    let unready = vec![("webhookauthenticator.x/y".to_owned(), "no route".to_owned())];
+    let unready = vec![unready("webhookauthenticator.x/y", "UnableToDialServer")];
     for (result, wanted) in [
         (
             ReadResult::Found(Authenticators::default()),
@@ -223,12 +223,33 @@ fn the_condition_the_api_and_the_authenticators_are_reported() {
     );
 }
 
+fn unready(name: &str, reason: &str) -> UnreadyAuthenticator {
+    UnreadyAuthenticator { name: name.into(), why: "no route".into(), reason: reason.into() }
+}
+
+#[test]
+fn the_remedy_of_an_authenticator_is_that_of_its_reason() {
+    let mut all = observed(json!({"mode": "auto"}), &[strategy(KEY, "Success", "FetchedKey", "k")]);
+    for (reason, expected) in [
+        ("UnableToDialServer", "see whether the address responds from the cluster, and whether spec.tls"),
+        ("FromTheFuture", "its conditions say more: kubectl describe webhookauthenticator.x/y"),
+    ] {
+        let name = "webhookauthenticator.x/y";
+        all.authenticators = ReadResult::Found(Authenticators {
+            names: vec![name.to_owned()],
+            unready: vec![unready(name, reason)],
+        });
+        let found = problems(check(&all));
+        assert!(found[0].1.starts_with(expected), "{found:?}");
+    }
+}
+
 #[test]
 fn the_authenticator_of_the_kubeconfig_is_distinguished_from_others() {
     let mut all = observed(json!({"mode": "auto"}), &[strategy(KEY, "Success", "FetchedKey", "k")]);
     all.authenticators = ReadResult::Found(Authenticators {
         names: vec!["webhookauthenticator.x/a".to_owned(), "jwtauthenticator.x/b".to_owned()],
-        unready: vec![("jwtauthenticator.x/b".to_owned(), "no route".to_owned())],
+        unready: vec![unready("jwtauthenticator.x/b", "")],
     });
     for (kind, name, expected) in [
         ("jwt", "b", (Check::Authenticator, "jwtauthenticator.x/b is not ready")),
@@ -277,7 +298,9 @@ fn the_page_about_troubleshooting_has_all_remedies_in_this_order() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/howto/troubleshooting.md");
     let page = std::fs::read_to_string(page).unwrap();
     let table = page.split("| Message | Remedy |\n|---|---|\n").nth(1).unwrap().split("\n\n").next().unwrap();
-    let wanted: Vec<String> =
-        REMEDIES.iter().map(|(part, remedy)| format!("| `{part}` | {remedy} |")).collect();
+    let rows = strategy_messages::ALL
+        .iter()
+        .flat_map(|row| row.texts.iter().map(move |text| format!("| `{text}` | {} |", row.remedy)));
+    let wanted: Vec<String> = rows.collect();
     assert_eq!(table.lines().collect::<Vec<_>>(), wanted);
 }

@@ -1,0 +1,451 @@
+//! `pinniped status`: prints the state of each context of the kubeconfig from local files, and with
+//! `--check` the user that its cluster authenticates.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::config::{AuthInfo, Kubeconfig};
+use pinniped_error::chain;
+use pinniped_go_compat::base64 as gobase64;
+use pinniped_go_compat::json::quote;
+use pinniped_go_compat::{json as gojson, yaml as goyaml};
+use pinniped_http_client::tcp_dialer::TcpDialer;
+use pinniped_pki::Certificate;
+use serde::Serialize;
+
+use super::contexts::{self, ContextEntries};
+use super::{StartError, block_on, whoami};
+use crate::admin::Admin;
+use crate::environment::Environment;
+use crate::flags::tree::{Action, DEFAULT_SUFFIX};
+use crate::flags::{Delivery, Parsed, Value};
+use crate::kubeconfig::{self, LoadError, NoKubeconfig, ResolveError, identity};
+use crate::login::Login;
+use crate::login::session::{Session, login_command};
+use crate::printer::{Printer, printable_line};
+use crate::{OutputError, write};
+
+/// The time limit of the check of each context, as the help of the flag states.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// The state was not printed.
+#[derive(Debug, thiserror::Error)]
+pub enum StatusError {
+    /// The runtime could not be started.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// A kubeconfig cannot be loaded.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// There is no kubeconfig.
+    #[error(transparent)]
+    NoKubeconfig(#[from] NoKubeconfig),
+    /// The context does not exist.
+    #[error(transparent)]
+    Context(#[from] ResolveError),
+    /// The format is unknown.
+    #[error("could not write output: unknown output format: {}", quote(.0))]
+    Format(String),
+    /// The state cannot be encoded.
+    #[error(transparent)]
+    Encode(#[from] serde_json::Error),
+    /// Standard output cannot be written.
+    #[error(transparent)]
+    Output(#[from] OutputError),
+}
+
+/// The state of all contexts.
+#[derive(Debug, Serialize)]
+struct Status {
+    contexts: Vec<ContextStatus>,
+}
+
+/// The state of a context.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ContextStatus {
+    name: String,
+    current: bool,
+    cluster: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    server: String,
+    user: String,
+    login: Method,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    authenticator: Option<Authenticator>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    issuer: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    credential: Option<Credential>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    session: Option<SessionState>,
+    /// The reason why the login cannot be used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    check: Option<Check>,
+}
+
+/// The method by which the user of a context authenticates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Method {
+    /// `pinniped login oidc`.
+    Oidc,
+    /// `pinniped login static`.
+    StaticToken,
+    /// `pinniped login token`.
+    WorkloadToken,
+    /// Another plugin.
+    OtherPlugin,
+    /// A client certificate of the kubeconfig.
+    ClientCertificate,
+    /// A token of the kubeconfig.
+    Token,
+    /// Username and password of the kubeconfig.
+    Password,
+    /// There is no credential.
+    None,
+}
+
+impl Method {
+    fn of(user: Option<&AuthInfo>) -> Self {
+        let Some(user) = user else { return Self::None };
+        let arguments = user.exec.as_ref().map(|exec| exec.args.as_deref().unwrap_or_default());
+        match arguments.map(|args| login_command(args).map(|login| login.action)) {
+            Some(Some(Action::LoginOidc)) => Self::Oidc,
+            Some(Some(Action::LoginToken)) => Self::WorkloadToken,
+            Some(Some(_)) => Self::StaticToken,
+            Some(None) => Self::OtherPlugin,
+            None if user.token.is_some() || user.token_file.is_some() => Self::Token,
+            None if user.client_certificate.is_some() || user.client_certificate_data.is_some() => {
+                Self::ClientCertificate
+            }
+            None if user.username.is_some() => Self::Password,
+            None => Self::None,
+        }
+    }
+
+    fn description(self) -> &'static str {
+        match self {
+            Self::Oidc => "OIDC",
+            Self::StaticToken => "static token",
+            Self::WorkloadToken => "token of the workload",
+            Self::OtherPlugin => "another plugin",
+            Self::ClientCertificate => "client certificate of the kubeconfig",
+            Self::Token => "token of the kubeconfig",
+            Self::Password => "username and password of the kubeconfig",
+            Self::None => "none",
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Authenticator {
+    #[serde(rename = "type")]
+    type_: String,
+    name: String,
+}
+
+/// A credential for the cluster: that of the cache, or of the kubeconfig.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Credential {
+    #[serde(rename = "type")]
+    type_: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    username: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires: Option<Timestamp>,
+}
+
+/// A session of the session cache.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct SessionState {
+    refresh_token: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id_token_expires: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_used: Option<Timestamp>,
+}
+
+/// The user that the cluster authenticates, or the reason why there is none.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Check {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    username: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+/// Prints the state.
+pub(crate) fn run(parsed: &Parsed, environment: &Environment, printer: Printer) -> Result<(), StatusError> {
+    let format = parsed.string_or("output", "text");
+    if !["text", "json", "yaml"].contains(&format.as_str()) {
+        return Err(StatusError::Format(format));
+    }
+    let config = kubeconfig::load(parsed.given("kubeconfig"), environment)?;
+    kubeconfig::check_exists(parsed.given("kubeconfig"), environment)?;
+    let only = parsed.string("kubeconfig-context");
+    let mut all = contexts::of(&config);
+    all.retain(|entries| only.is_empty() || entries.name == only);
+    if all.is_empty() && !only.is_empty() {
+        return Err(ResolveError::Context(only).into());
+    }
+    let now = Timestamp::now();
+    let mut status = Status { contexts: Vec::new() };
+    for entries in &all {
+        let (mut context, session) = read(entries, now, environment, printer);
+        context.current = config.current_context.as_deref() == Some(entries.name);
+        if parsed.bool("check") {
+            let limit = match parsed.value("timeout") {
+                Some(Value::Duration(limit)) => limit.to_std(),
+                _ => LIMIT,
+            };
+            context.check = Some(block_on(check(&config, entries, session, limit, environment))?);
+        }
+        status.contexts.push(context);
+    }
+    let text = match format.as_str() {
+        "json" => format!("{}\n", gojson::to_string_pretty(&status)),
+        "yaml" => goyaml::to_string(&serde_json::to_value(&status)?),
+        _ => status.text(),
+    };
+    Ok(write(printer, text.as_bytes())?)
+}
+
+/// Reads the state of a context from local files.
+fn read(
+    entries: &ContextEntries<'_>,
+    now: Timestamp,
+    environment: &Environment,
+    printer: Printer,
+) -> (ContextStatus, Option<Session>) {
+    let mut context = ContextStatus {
+        name: entries.name.to_owned(),
+        current: false,
+        cluster: entries.cluster_name.to_owned(),
+        server: entries.cluster.and_then(|cluster| cluster.server.clone()).unwrap_or_default(),
+        user: entries.user_name.to_owned(),
+        login: Method::of(entries.user),
+        authenticator: None,
+        issuer: None,
+        credential: entries.user.and_then(of_kubeconfig),
+        session: None,
+        problem: None,
+        check: None,
+    };
+    let (Some(user), Some(cluster)) = (entries.user, entries.cluster) else {
+        let what = if entries.user.is_none() { "user" } else { "cluster" };
+        context.problem = Some(format!("the kubeconfig does not have the {what}"));
+        return (context, None);
+    };
+    let arguments = user.exec.as_ref().and_then(|exec| exec.args.as_deref());
+    if let Some(login) = arguments.and_then(login_command) {
+        if login.bool("enable-concierge") {
+            let (type_, name) =
+                (login.string("concierge-authenticator-type"), login.string("concierge-authenticator-name"));
+            context.authenticator = Some(Authenticator { type_, name });
+        }
+        context.issuer = Some(login.string("issuer")).filter(|issuer| !issuer.is_empty());
+    }
+    let session = match Session::of_user(user, entries.cluster_name, cluster, environment, printer) {
+        Ok(session) => session,
+        Err(error) => {
+            context.problem = Some(chain(&error).to_string());
+            None
+        }
+    };
+    if let Some(session) = &session {
+        match session.peek(now) {
+            Ok(login) => context.credential = login.as_ref().and_then(of_cache),
+            Err(error) => context.problem = Some(chain(&error).to_string()),
+        }
+        match session.oidc().map(|login| login.stored_session(now)) {
+            Some(Ok(stored)) => {
+                context.session = stored.map(|stored| SessionState {
+                    refresh_token: stored.tokens.refresh_token().is_some(),
+                    id_token_expires: stored.tokens.id.and_then(|id| Some(id.expiry?.0)),
+                    last_used: stored.last_used,
+                });
+            }
+            Some(Err(error)) => context.problem = Some(chain(&error).to_string()),
+            None => {}
+        }
+    }
+    (context, session)
+}
+
+fn of_certificate(pem: &[u8]) -> Option<Credential> {
+    let certificate = Certificate::parse_pem(pem).ok()?;
+    Some(Credential {
+        type_: "client-certificate",
+        username: Some(certificate.subject_cn).filter(|name| !name.is_empty()),
+        expires: Some(certificate.not_after),
+    })
+}
+
+/// Returns the credential in a user entry.
+fn of_kubeconfig(user: &AuthInfo) -> Option<Credential> {
+    if user.token.is_some() || user.token_file.is_some() {
+        return Some(Credential { type_: "token", username: None, expires: None });
+    }
+    let pem = match (&user.client_certificate_data, &user.client_certificate) {
+        (Some(data), _) => gobase64::decode(data.as_bytes()).ok()?,
+        (None, path) => std::fs::read(path.as_deref()?).ok()?,
+    };
+    of_certificate(&pem)
+}
+
+/// Returns the credential of a cached login.
+fn of_cache(login: &Login) -> Option<Credential> {
+    let expires = login.expires();
+    if !login.credential.client_certificate_data.is_empty() {
+        let of_pem = of_certificate(login.credential.client_certificate_data.as_bytes())?;
+        return Some(Credential { expires, ..of_pem });
+    }
+    let username = login.impersonate.as_ref().map(|user| user.username.clone());
+    (!login.credential.token.is_empty()).then_some(Credential { type_: "token", username, expires })
+}
+
+/// Requests the user that the cluster authenticates. The login involves no user.
+async fn check(
+    config: &Kubeconfig,
+    entries: &ContextEntries<'_>,
+    session: Option<Session>,
+    limit: Duration,
+    environment: &Environment,
+) -> Result<Check, StartError> {
+    let work = Box::pin(username(config, entries, session, environment));
+    let result = match limit.is_zero() {
+        true => work.await,
+        false => {
+            let in_time = tokio::time::timeout(limit, work).await;
+            in_time.unwrap_or_else(|_| Err("no response in time".to_owned()))
+        }
+    };
+    Ok(match result {
+        Ok(username) => Check { username: Some(username), error: None },
+        Err(error) => Check { username: None, error: Some(error) },
+    })
+}
+
+async fn username(
+    config: &Kubeconfig,
+    entries: &ContextEntries<'_>,
+    session: Option<Session>,
+    environment: &Environment,
+) -> Result<String, String> {
+    let mut config = config.clone();
+    let mut suffix = DEFAULT_SUFFIX.to_owned();
+    let arguments = entries.user.and_then(|user| user.exec.as_ref()?.args.as_deref());
+    if let Some(login) = arguments.and_then(login_command) {
+        suffix = login.string_or("concierge-api-group-suffix", DEFAULT_SUFFIX);
+        let session = session.ok_or("the login cannot be used")?;
+        let login = session.in_background().login(jiff::SignedDuration::ZERO).await;
+        let login = login.map_err(|error| chain(&error).to_string())?;
+        let user = config.auth_infos.iter_mut().find(|named| named.name == entries.user_name);
+        if let Some(user) = user.and_then(|named| named.auth_info.as_mut()) {
+            use_login(user, &login);
+        }
+    }
+    let dialer = TcpDialer::new(environment);
+    let admin = Admin::new(config, entries.name, dialer).await;
+    let admin = admin.map_err(|error| chain(&error).to_string())?;
+    let response = whoami::request(&admin, &suffix, None).await;
+    let response = response.map_err(|error| chain(&error).to_string())?;
+    Ok(response.status.kubernetes_user_info.user.username)
+}
+
+/// Replaces the plugin of a user with the result of its login.
+fn use_login(user: &mut AuthInfo, login: &Login) {
+    let credential = &login.credential;
+    user.exec = None;
+    if let Some(impersonate) = &login.impersonate {
+        identity::write_user(user, impersonate, Delivery::Auto);
+    }
+    if !credential.token.is_empty() {
+        user.token = Some(credential.token.expose().to_owned().into());
+    }
+    if !credential.client_certificate_data.is_empty() {
+        user.client_certificate_data = Some(gobase64::encode(credential.client_certificate_data.as_bytes()));
+        user.client_key_data = Some(gobase64::encode(credential.client_key_data.expose().as_bytes()).into());
+    }
+}
+
+impl Status {
+    fn text(&self) -> String {
+        if self.contexts.is_empty() {
+            return "the kubeconfig has no context\n".to_owned();
+        }
+        let all: Vec<String> = self.contexts.iter().map(ContextStatus::text).collect();
+        all.join("\n")
+    }
+}
+
+impl ContextStatus {
+    fn text(&self) -> String {
+        let mut text = format!("{}{}\n", self.name, if self.current { " (current)" } else { "" });
+        let mut row = |name: &str, value: String| {
+            text.push_str(&format!("  {:<15}{}\n", format!("{name}:"), printable_line(&value)));
+        };
+        row("cluster", format!("{} ({})", self.cluster, self.server));
+        row("user", self.user.clone());
+        let issuer = self.issuer.as_ref().map(|issuer| format!(" at {issuer}")).unwrap_or_default();
+        row("login", format!("{}{issuer}", self.login.description()));
+        if let Some(Authenticator { type_, name }) = &self.authenticator {
+            row("authenticator", format!("{name} ({type_})"));
+        }
+        let credential = match (&self.credential, self.login) {
+            (Some(credential), _) => credential.text(),
+            (None, Method::OtherPlugin) => "not known".to_owned(),
+            (None, Method::Oidc | Method::StaticToken | Method::WorkloadToken) => {
+                "none in the cache".to_owned()
+            }
+            (None, _) => "none".to_owned(),
+        };
+        row("credential", credential);
+        if self.login == Method::Oidc {
+            row("session", self.session.as_ref().map_or("none".to_owned(), SessionState::text));
+        }
+        if let Some(problem) = &self.problem {
+            row("problem", problem.clone());
+        }
+        match &self.check {
+            Some(Check { username: Some(username), .. }) => row("check", format!("logs in as {username}")),
+            Some(Check { error: Some(error), .. }) => row("check", format!("fails: {error}")),
+            _ => {}
+        }
+        text
+    }
+}
+
+impl Credential {
+    fn text(&self) -> String {
+        let mut text = match self.type_ {
+            "token" => "token".to_owned(),
+            _ => "client certificate".to_owned(),
+        };
+        if let Some(username) = &self.username {
+            text.push_str(&format!(" of {username}"));
+        }
+        if let Some(expires) = self.expires {
+            text.push_str(&format!(", until {expires:.0}"));
+        }
+        text
+    }
+}
+
+impl SessionState {
+    fn text(&self) -> String {
+        let mut text =
+            if self.refresh_token { "with a refresh token" } else { "without a refresh token" }.to_owned();
+        match self.id_token_expires {
+            Some(expires) => text.push_str(&format!(", ID token until {expires:.0}")),
+            None => text.push_str(", no valid ID token"),
+        }
+        text
+    }
+}

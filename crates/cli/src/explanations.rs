@@ -1,0 +1,179 @@
+//! The table of explanations: what the strategies, conditions, reasons and error texts mean, and
+//! their remedies.
+//!
+//! `pinniped explain` prints it. `pinniped doctor` and the remedies after errors take their texts
+//! from it. To add one, add a row to [`status`], [`strategy_messages`] or [`client_errors`]. A test
+//! compares the table with the types and reasons that the Concierge writes.
+
+pub mod client_errors;
+pub mod status;
+pub mod strategy_messages;
+
+/// The kind of a topic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A strategy of the CredentialIssuer.
+    Strategy,
+    /// The reason of a strategy.
+    StrategyReason,
+    /// A condition of the CredentialIssuer or of an authenticator.
+    Condition,
+    /// The reason of a condition.
+    ConditionReason,
+    /// The message of a strategy.
+    StrategyMessage,
+    /// An error of this program.
+    Error,
+}
+
+impl Kind {
+    /// All kinds, in the order of the list.
+    pub const ALL: [Self; 6] = [
+        Self::Strategy,
+        Self::StrategyReason,
+        Self::Condition,
+        Self::ConditionReason,
+        Self::StrategyMessage,
+        Self::Error,
+    ];
+
+    /// Returns the title of the topics.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Strategy => "Strategies of the CredentialIssuer",
+            Self::StrategyReason => "Reasons of strategies",
+            Self::Condition => "Conditions of the CredentialIssuer and of authenticators",
+            Self::ConditionReason => "Reasons of conditions",
+            Self::StrategyMessage => "Messages of strategies",
+            Self::Error => "Errors of this program",
+        }
+    }
+
+    /// Returns the description of one topic.
+    pub fn description(self) -> &'static str {
+        match self {
+            Self::Strategy => "strategy of the CredentialIssuer",
+            Self::StrategyReason => "reason of a strategy",
+            Self::Condition => "condition",
+            Self::ConditionReason => "reason of a condition",
+            Self::StrategyMessage => "message of a strategy",
+            Self::Error => "error of this program",
+        }
+    }
+}
+
+/// An explanation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Explanation {
+    /// The name, as in the status, or a short name for a text.
+    pub topic: &'static str,
+    /// The kind.
+    pub kind: Kind,
+    /// The meaning; its first sentence is the summary.
+    pub meaning: &'static str,
+    /// The remedy; empty if there is nothing to do.
+    pub remedy: &'static str,
+    /// Parts of the texts that the topic explains.
+    pub texts: &'static [&'static str],
+}
+
+impl Explanation {
+    /// Returns the first sentence.
+    pub fn summary(&self) -> &'static str {
+        self.meaning.split_inclusive(". ").next().unwrap_or_default().trim_end()
+    }
+}
+
+/// Returns all explanations.
+pub fn all() -> impl Iterator<Item = &'static Explanation> {
+    let tables = [status::ALL, strategy_messages::ALL, client_errors::OF_LOGINS, client_errors::OTHERS];
+    tables.into_iter().flatten()
+}
+
+/// Returns the first of these explanations that has a text which is part of `message`.
+pub fn of_message(table: &'static [Explanation], message: &str) -> Option<&'static Explanation> {
+    table.iter().find(|row| row.texts.iter().any(|text| message.contains(text)))
+}
+
+/// Returns the explanation of a topic, regardless of case.
+pub fn of_topic(name: &str) -> Option<&'static Explanation> {
+    all().find(|row| row.topic.eq_ignore_ascii_case(name))
+}
+
+/// Returns the explanation of a topic, or of a text that contains one of its texts.
+pub fn find(words: &str) -> Option<&'static Explanation> {
+    of_topic(words).or_else(|| all().find(|row| row.texts.iter().any(|text| words.contains(text))))
+}
+
+/// Returns the names of the topics that are similar to `word`, the most similar one first.
+pub fn similar(word: &str) -> Vec<&'static str> {
+    /// The similarity below which two names are not related.
+    const LEAST: f64 = 0.75;
+    /// The maximum number of names.
+    const MOST: usize = 3;
+    let word = word.to_lowercase();
+    let similarity = |topic: &str| {
+        let topic = topic.to_lowercase();
+        if topic.contains(&word) { 1.0 } else { strsim::jaro_winkler(&topic, &word) }
+    };
+    let mut rated: Vec<(f64, &str)> = all().map(|row| (similarity(row.topic), row.topic)).collect();
+    rated.retain(|(rate, _)| *rate >= LEAST);
+    rated.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+    rated.into_iter().take(MOST).map(|(_, topic)| topic).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn topics_are_unique_and_have_sentences() {
+        let mut topics = HashSet::new();
+        for row in all() {
+            assert!(topics.insert(row.topic.to_lowercase()), "{row:?}");
+            assert!(row.meaning.ends_with('.') && !row.meaning.contains("  "), "{row:?}");
+            assert!(!row.remedy.ends_with('.') && !row.remedy.contains("  "), "{row:?}");
+            assert!(row.summary().len() <= 120, "{row:?}");
+            let has_texts = matches!(row.kind, Kind::StrategyMessage | Kind::Error);
+            assert!(!has_texts || !row.texts.is_empty(), "{row:?}");
+        }
+    }
+
+    #[test]
+    fn a_topic_is_found_by_its_name_or_by_a_text() {
+        for (words, topic) in [
+            ("ServingCertificateValid", Some("ServingCertificateValid")),
+            ("servingcertificatevalid", Some("ServingCertificateValid")),
+            (
+                "Error: could not complete Concierge credential exchange: login failed: authentication failed",
+                Some("authentication-failed"),
+            ),
+            ("certificate delegation not permitted: x", Some("certificate-delegation")),
+            ("ServingCertificate", None),
+            ("", None),
+        ] {
+            assert_eq!(find(words).map(|row| row.topic), topic, "{words}");
+        }
+    }
+
+    #[test]
+    fn each_text_finds_its_own_topic() {
+        for table in [strategy_messages::ALL, client_errors::OF_LOGINS, client_errors::OTHERS] {
+            for row in table {
+                for text in row.texts {
+                    assert_eq!(of_message(table, text).map(|row| row.topic), Some(row.topic), "{text}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn similar_topics_are_suggested() {
+        assert_eq!(similar("ServingCertificatValid")[0], "ServingCertificateValid");
+        assert_eq!(similar("CouldNotFetchKeys")[0], "CouldNotFetchKey");
+        assert!(similar("jwks").contains(&"JWKSFetchValid"), "{:?}", similar("jwks"));
+        assert_eq!(similar("qqqq"), [""; 0]);
+    }
+}

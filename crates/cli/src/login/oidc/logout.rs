@@ -1,0 +1,153 @@
+//! The end of a session: removes it from the cache, and revokes its refresh token at the issuer
+//! (RFC 7009), if the issuer offers that.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use url::Url;
+
+use pinniped_http_client::https::{Redirects, SendError};
+use pinniped_oidc::{ProviderMetadata, discover};
+use pinniped_pki::tls::Profile;
+use pinniped_secret::SecretString;
+
+use super::OidcLogin;
+use super::issuer_client::IssuerClient;
+use super::login_lock::{LockRequest, LockResult, LoginLock};
+use super::provider::{ProviderError, https_url};
+use super::token_endpoint::TokenEndpoint;
+use crate::https;
+use crate::login::cache_file::CacheFileError;
+use crate::login::session_cache::{SessionCache, SessionKey, StoredSession};
+
+/// The time limit of one request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The result for the refresh token of a session that was removed.
+#[derive(Debug)]
+pub enum Revocation {
+    /// The session had no refresh token.
+    NoToken,
+    /// The issuer does not accept the token any more.
+    Revoked,
+    /// The issuer offers no revocation.
+    NotOffered,
+    /// The issuer did not respond in time.
+    TimedOut,
+    /// The issuer did not revoke the token.
+    Failed(RevocationError),
+}
+
+/// A token was not revoked.
+#[derive(Debug, thiserror::Error)]
+pub enum RevocationError {
+    /// The issuer cannot be used.
+    #[error(transparent)]
+    Provider(#[from] ProviderError),
+    /// There is no response.
+    #[error(transparent)]
+    Send(#[from] SendError),
+    /// The issuer refused the request.
+    #[error("the issuer responded with {0}")]
+    Refused(String),
+}
+
+/// Members of the discovery document about revocation (RFC 8414 §2).
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Extension {
+    revocation_endpoint: Option<String>,
+    revocation_endpoint_auth_methods_supported: Option<Vec<String>>,
+    token_endpoint_auth_methods_supported: Option<Vec<String>>,
+}
+
+/// A session that was removed.
+#[derive(Debug)]
+pub struct RemovedSession {
+    /// The session.
+    pub session: StoredSession,
+    /// Whether another process logs in meanwhile, and will store a session again.
+    pub login_in_progress: bool,
+}
+
+impl OidcLogin {
+    /// Returns the parameters of the session.
+    pub fn session_key(&self) -> SessionKey {
+        self.options.session_key()
+    }
+
+    /// Returns the session cache; `None` if it is disabled.
+    pub fn session_cache(&self) -> Option<&SessionCache> {
+        self.options.session_cache.as_ref()
+    }
+
+    /// Returns the session that is stored, without a change of the cache.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error that prevented the read.
+    pub fn stored_session(&self, now: Timestamp) -> Result<Option<StoredSession>, CacheFileError> {
+        self.session_cache().map_or(Ok(None), |cache| cache.peek(&self.session_key(), now))
+    }
+
+    /// Removes the session from the cache, and returns it.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error that prevented the change.
+    pub async fn remove_session(&self, now: Timestamp) -> Result<Option<RemovedSession>, CacheFileError> {
+        let (Some(cache), key) = (self.session_cache(), self.session_key()) else { return Ok(None) };
+        let request = LockRequest { time: now, caller: None, may_wait: false };
+        // While this process has the lock, no other one refreshes the session.
+        let lock = LoginLock::acquire(cache, &key, request, Timestamp::now, self.printer).await;
+        let login_in_progress = matches!(lock, Ok(LockResult::HeldByOther));
+        Ok(cache.take(&key, now)?.map(|session| RemovedSession { session, login_in_progress }))
+    }
+
+    /// Revokes the refresh token of a session that was removed.
+    pub async fn revoke(&self, session: &StoredSession) -> Revocation {
+        let Some(token) = session.tokens.refresh_token() else { return Revocation::NoToken };
+        match self.request_revocation(token).await {
+            Ok(true) => Revocation::Revoked,
+            Ok(false) => Revocation::NotOffered,
+            Err(error) => Revocation::Failed(error),
+        }
+    }
+
+    /// Returns whether the issuer offers revocation, and has revoked the token.
+    async fn request_revocation(&self, token: &SecretString) -> Result<bool, RevocationError> {
+        let options = &self.options;
+        https_url("issuer", &options.issuer)?;
+        let connect = |redirects| {
+            let (dialer, roots) = (options.dialer.clone(), options.roots());
+            https::client_with(dialer, Profile::Default, roots, Some(REQUEST_TIMEOUT), redirects)
+                .map_err(ProviderError::from)
+        };
+        let client = connect(Redirects::Follow)?;
+        let failed = |source| ProviderError::Discovery { issuer: options.issuer.clone(), source };
+        let found: ProviderMetadata = discover(&client, &options.issuer).await.map_err(failed)?;
+        let extension: Extension = found.extension().map_err(failed)?;
+        let Some(address) = extension.revocation_endpoint.filter(|address| !address.is_empty()) else {
+            return Ok(false);
+        };
+        let url: Url = https_url("discovered revocation URL from issuer", &address)?;
+        let methods = extension
+            .revocation_endpoint_auth_methods_supported
+            .or(extension.token_endpoint_auth_methods_supported)
+            .unwrap_or_default();
+        let endpoint = TokenEndpoint::new(
+            IssuerClient::new(client, connect(Redirects::Return)?, self.printer),
+            url,
+            &options.client_id,
+            &options.client_secret,
+            &methods,
+        );
+        let form = [("token", token.expose()), ("token_type_hint", "refresh_token")];
+        let response = endpoint.post(&form).await?;
+        match response.status.is_success() {
+            true => Ok(true),
+            false => Err(RevocationError::Refused(response.status_line())),
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Clusters and kubeconfigs that are broken in one way each: `pinniped doctor` names the cause as
+//! the only problem, and everything that follows from it as a consequence.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use pinniped_e2e::walkthrough::{CONCIERGE, EXTERNAL_NAME};
+use pinniped_test_support::kubectl::{CommandOutput, run};
+use pinniped_test_support::{tools, wait};
+use serde_json::{Value, json};
+
+use crate::cli::{AUTHENTICATOR, Home, create_user};
+use crate::installed::{self, Installed, TIME_LIMIT};
+
+const DEPLOYMENT: &str = "deployment/pinniped-concierge";
+const WEBHOOK: &str = "webhookauthenticators.authentication.concierge.pinniped.dev/local-user-authenticator";
+
+/// The parts of the test: the cluster, and the kubeconfig of a user who can log in.
+struct Clinic<'a> {
+    installed: &'a Installed,
+    home: Home,
+    healthy: String,
+}
+
+impl Clinic<'_> {
+    /// Writes the user's kubeconfig with a change.
+    fn kubeconfig(&self, from: &str, to: &str) -> PathBuf {
+        assert!(self.healthy.contains(from), "{}", self.healthy);
+        std::fs::write(self.home.kubeconfig(), self.healthy.replace(from, to)).unwrap();
+        self.home.kubeconfig()
+    }
+
+    async fn doctor(&self, user: &Path) -> CommandOutput {
+        let mut command = Command::new(tools::binary("pinniped").unwrap());
+        self.home.settle(&mut command);
+        let admin = self.installed.world().admin_kubeconfig();
+        command.arg("doctor").arg("--kubeconfig").arg(admin).arg("--check-kubeconfig").arg(user);
+        run(command, None).await.unwrap()
+    }
+
+    /// Waits until the doctor names this cause, and no other one: a change takes a moment to become
+    /// visible.
+    async fn finds(&self, user: &Path, cause: &str) -> CommandOutput {
+        wait::until_ok(3 * TIME_LIMIT, format!("doctor to find {cause}"), async || {
+            let output = self.doctor(user).await;
+            let first = output.stdout.lines().next().unwrap_or_default();
+            anyhow::ensure!(first.starts_with(&format!("problem  {cause}")), "{output:?}");
+            anyhow::ensure!(output.stderr.ends_with("Error: found 1 problem\n"), "{output:?}");
+            anyhow::ensure!(output.code == 1, "{output:?}");
+            Ok(output)
+        })
+        .await
+        .unwrap()
+    }
+
+    async fn is_healthy(&self) {
+        let user = self.kubeconfig("kind: Config", "kind: Config");
+        wait::until_ok(3 * TIME_LIMIT, "doctor to find nothing", async || {
+            let output = self.doctor(&user).await;
+            anyhow::ensure!(output.code == 0, "{output:?}");
+            Ok(())
+        })
+        .await
+        .unwrap();
+    }
+
+    async fn kubectl(&self, args: &[&str]) -> String {
+        self.installed.world().kubectl().output(args).await.unwrap()
+    }
+}
+
+/// Requires that a problem is a consequence of the first one.
+fn is_consequence(output: &CommandOutput, problem: &str) {
+    let cause = output.stdout.lines().next().unwrap().strip_prefix("problem  ").unwrap();
+    let wanted = format!("         (a consequence of: {cause})");
+    let mut lines =
+        output.stdout.lines().skip_while(|line| !line.starts_with(&format!("problem  {problem}")));
+    assert_eq!((lines.next().is_some(), lines.next()), (true, Some(wanted.as_str())), "{output:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn doctor_names_the_cause_of_each_broken_login() {
+    let Some(installed) = installed::alone("the causes of failed logins").await else { return };
+    create_user(&installed, "patient").await;
+    let home = Home::new();
+    let more = ["--static-token", "patient:password123", "--credential-cache", ""];
+    home.get_kubeconfig(installed.world(), &[&AUTHENTICATOR[..], &more].concat()).await;
+    let healthy = std::fs::read_to_string(home.kubeconfig()).unwrap();
+    let clinic = Clinic { installed: &installed, home, healthy };
+    clinic.is_healthy().await;
+
+    // A wrong password.
+    let user = clinic.kubeconfig("patient:password123", "patient:wrong");
+    let login =
+        format!("the login with context {} of kubeconfig {}", context(&clinic.healthy), user.display());
+    let refused =
+        "fails: could not complete Concierge credential exchange: login failed: authentication failed";
+    let output = clinic.finds(&user, &format!("{login} {refused}")).await;
+    assert!(
+        output.stdout.contains("\n         -> the authenticator does not accept the token: "),
+        "{output:?}"
+    );
+    assert!(!output.stdout.contains("patient:wrong"), "{output:?}");
+
+    // A plugin that does not exist.
+    let executable = tools::binary("pinniped").unwrap();
+    let user =
+        clinic.kubeconfig(&format!("command: {}\n", executable.display()), "command: /no/such/pinniped\n");
+    let output = clinic.finds(&user, "the plugin /no/such/pinniped of user ").await;
+    is_consequence(&output, &login);
+
+    // An endpoint that does not respond.
+    let user = clinic.kubeconfig(
+        &format!("server: https://{EXTERNAL_NAME}\n"),
+        &format!("server: https://{EXTERNAL_NAME}:1\n"),
+    );
+    let server = format!("https://{EXTERNAL_NAME}:1");
+    let cluster = format!("cluster {} of kubeconfig {}", context(&clinic.healthy), user.display());
+    let output = clinic.finds(&user, &format!("{cluster} leads to {server}, but the proxy is at ")).await;
+    is_consequence(&output, &format!("no server responds at {server} from here: "));
+
+    // A webhook with another CA than that of its authenticator.
+    let user = clinic.kubeconfig("kind: Config", "kind: Config");
+    let path = "jsonpath={.spec.tls.certificateAuthorityData}";
+    let ca = clinic.kubectl(&["get", WEBHOOK, "-o", path]).await;
+    let stranger = rcgen::generate_simple_self_signed(["other".to_owned()]).unwrap().cert.pem();
+    trust(&clinic, &STANDARD.encode(stranger)).await;
+    let webhook = "webhookauthenticator.authentication.concierge.pinniped.dev/local-user-authenticator";
+    let output = clinic.finds(&user, &format!("{webhook} is not ready: ")).await;
+    assert!(output.stdout.lines().next().unwrap().contains("cannot dial server: "), "{output:?}");
+    let remedy =
+        "\n         -> see whether the address responds from the cluster, and whether spec.tls has the CA";
+    assert!(output.stdout.contains(remedy), "{output:?}");
+    is_consequence(&output, &login);
+    trust(&clinic, ca.trim()).await;
+    clinic.is_healthy().await;
+
+    // A JWTAuthenticator whose issuer is not reachable.
+    let name = "unreachable";
+    let object = json!({"apiVersion": "authentication.concierge.pinniped.dev/v1alpha1", "kind": "JWTAuthenticator",
+        "metadata": {"name": name}, "spec": {"issuer": "https://127.0.0.1:1", "audience": "a"}});
+    installed.world().kubectl().apply(&object.to_string()).await.unwrap();
+    let user = clinic.kubeconfig("-type=webhook", "-type=jwt");
+    let text = std::fs::read_to_string(&user).unwrap();
+    std::fs::write(&user, text.replace("-name=local-user-authenticator", &format!("-name={name}"))).unwrap();
+    let jwt = format!("jwtauthenticator.authentication.concierge.pinniped.dev/{name}");
+    let output = clinic.finds(&user, &format!("{jwt} is not ready: ")).await;
+    let first = output.stdout.lines().next().unwrap();
+    assert!(first.contains("could not perform oidc discovery on provider issuer: "), "{output:?}");
+    is_consequence(&output, &login);
+    let kind = format!("jwtauthenticators.authentication.concierge.pinniped.dev/{name}");
+    clinic.kubectl(&["delete", &kind]).await;
+
+    // A Concierge without pods.
+    let user = clinic.kubeconfig("kind: Config", "kind: Config");
+    let replicas =
+        clinic.kubectl(&["get", DEPLOYMENT, "-n", CONCIERGE, "-o", "jsonpath={.spec.replicas}"]).await;
+    scale(&clinic, "0").await;
+    let output =
+        clinic.finds(&user, &format!("no pod of the Concierge exists in namespace {CONCIERGE}")).await;
+    is_consequence(&output, "the API for logins (APIService v1alpha1.login.concierge) is not available: ");
+    scale(&clinic, replicas.trim()).await;
+    clinic.kubectl(&["rollout", "status", DEPLOYMENT, "-n", CONCIERGE, "--timeout=120s"]).await;
+    clinic.is_healthy().await;
+}
+
+/// Returns the only context of a kubeconfig.
+fn context(kubeconfig: &str) -> String {
+    let line = kubeconfig.lines().find_map(|line| line.strip_prefix("current-context: "));
+    line.unwrap().to_owned()
+}
+
+async fn trust(clinic: &Clinic<'_>, ca: &str) {
+    let patch: Value = json!({"spec": {"tls": {"certificateAuthorityData": ca}}});
+    clinic.kubectl(&["patch", WEBHOOK, "--type=merge", "-p", &patch.to_string()]).await;
+}
+
+async fn scale(clinic: &Clinic<'_>, replicas: &str) {
+    clinic.kubectl(&["scale", DEPLOYMENT, "-n", CONCIERGE, "--replicas", replicas]).await;
+}

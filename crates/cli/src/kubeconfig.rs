@@ -168,8 +168,8 @@ pub fn paths(environment: &Environment) -> Vec<String> {
     home.map(|home| home.join(".kube").join("config").to_string_lossy().into_owned()).into_iter().collect()
 }
 
-/// Returns the file that a command without `--kubeconfig` changes: as for kubectl, the first file of
-/// `KUBECONFIG` that exists, or its first file, or `~/.kube/config`.
+/// Returns the file that a command without `--kubeconfig` changes: as for kubectl, the first file
+/// of `KUBECONFIG` that exists, or its first file, or `~/.kube/config`.
 pub fn file_to_change(environment: &Environment) -> Option<String> {
     let paths = paths(environment);
     let existing = paths.iter().find(|path| Path::new(path).exists());

@@ -35,8 +35,8 @@ pub fn check(data: &[u8]) {
         (Err(_), Ok(_)) => panic!("strict validation accepted a body that is not valid"),
         (Err(_), Err(_)) => {}
     }
-    // With duplicate fields, the parsers differ: an API server reads the later one into the value of
-    // the earlier one.
+    // With duplicate fields, the parsers differ: an API server reads the later one into the value
+    // of the earlier one.
     if let (true, Ok((spec, _))) = (is_json, &strict) {
         compare(spec, body);
     }

@@ -1,7 +1,8 @@
 //! The remedies of errors: what the user can try, in one line after the error.
 //!
-//! The texts that other commands print, too, are in [`crate::explanations`]. Scripts read the errors
-//! that upstream has too, with nothing after them. Their remedies are printed on a terminal only.
+//! The texts that other commands print, too, are in [`crate::explanations`]. Scripts read the
+//! errors that upstream has too, with nothing after them. Their remedies are printed on a terminal
+//! only.
 
 use super::CommandError;
 use super::doctor::DoctorError;

@@ -1,5 +1,6 @@
-//! The errors of this program. `pinniped doctor` prints the remedy of the first row with a text that
-//! is part of the error of a login, and the program prints the remedies of some after the error.
+//! The errors of this program. `pinniped doctor` prints the remedy of the first row with a text
+//! that is part of the error of a login, and the program prints the remedies of some after the
+//! error.
 
 use super::{Explanation, Kind};
 

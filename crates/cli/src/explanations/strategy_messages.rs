@@ -1,5 +1,5 @@
-//! The messages of strategies. `pinniped doctor` prints the remedy of the first row with a text that
-//! is part of the message.
+//! The messages of strategies. `pinniped doctor` prints the remedy of the first row with a text
+//! that is part of the message.
 
 use super::{Explanation, Kind};
 

@@ -66,9 +66,9 @@ pub(crate) fn replace(
     attempt().map_err(|why| ReplaceError::of(path, why))
 }
 
-/// Changes the file as [`replace`] does, and keeps its previous content in a file beside it. Creates
-/// a file that does not exist, with private permissions; `edit` then gets an empty text. Returns the
-/// path of the copy, if one was made.
+/// Changes the file as [`replace`] does, and keeps its previous content in a file beside it.
+/// Creates a file that does not exist, with private permissions; `edit` then gets an empty text.
+/// Returns the path of the copy, if one was made.
 ///
 /// # Errors
 ///
@@ -79,7 +79,7 @@ pub(crate) fn replace_with_backup(
 ) -> Result<Option<PathBuf>, ReplaceError> {
     let attempt = || {
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            create_folder(folder)?;
+            platform::create_folder(folder)?;
         }
         let _lock = Lock::take(path)?;
         // A symbolic link without its target is not replaced.
@@ -179,14 +179,6 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{suffix}"));
     path.with_file_name(name)
-}
-
-fn create_folder(folder: &Path) -> io::Result<()> {
-    let mut builder = std::fs::DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(folder)
 }
 
 fn write_new(path: &Path, text: &str, like: &std::fs::Metadata) -> io::Result<()> {

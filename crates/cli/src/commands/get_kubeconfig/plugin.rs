@@ -8,7 +8,7 @@ use crate::flags::{ConciergeMode, LoginFlow, WorkloadTokenSource};
 use crate::kubeconfig::generated::ExecPlugin;
 use pinniped_go_compat::base64 as gobase64;
 
-/// What kubectl prints if the command is not in `PATH`.
+/// The hint that kubectl prints if the command is not in `PATH`.
 const PORTABLE_INSTALL_HINT: &str =
     concat!("The command pinniped was not found in PATH. To install it, see ", env!("CARGO_PKG_REPOSITORY"),);
 

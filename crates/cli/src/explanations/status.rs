@@ -40,8 +40,8 @@ pub const ADMISSION_APPLIED: Explanation = condition(
 /// The reason of [`ADMISSION_APPLIED`] while requests are refused.
 pub const REFUSED: Explanation = reason(
     "Refused",
-    "Admission objects match the API for logins, or cannot be read, and aggregatedAPIServerUnappliedAdmission is \
-     refuse: the Concierge refuses the requests that they may match.",
+    "The Concierge refuses the requests that admission objects may match. It does so because \
+     aggregatedAPIServerUnappliedAdmission is refuse; while it cannot read all objects, it refuses all requests.",
     "exclude the Concierge's API groups from the rules of these objects, or list the plug-in in \
      aggregatedAPIServerDisableAdmissionPlugins; or set aggregatedAPIServerUnappliedAdmission to report, so that \
      requests are served without admission",

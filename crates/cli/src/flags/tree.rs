@@ -407,14 +407,6 @@ static COMMANDS: [CommandSpec; 16] = [
         ..CommandSpec::EMPTY
     },
     CommandSpec {
-        name: "generate-man",
-        short: "Write the manual pages of this CLI into a directory",
-        hidden: true,
-        action: Some(Action::Man),
-        takes_words: true,
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
         name: "explain",
         short: "Explain a condition, a reason or an error text",
         long: "Explain a condition, a reason or an error text.\n\nPrints the meaning of a type or reason in the status of a CredentialIssuer or an authenticator, of a\nmessage of a strategy, or of an error of this program, and what you can do. Without an argument, it\nlists the topics. It needs no cluster.",
@@ -424,6 +416,14 @@ static COMMANDS: [CommandSpec; 16] = [
             ("Explain an error text", "pinniped explain \"login failed: authentication failed\""),
         ],
         action: Some(Action::Explain),
+        takes_words: true,
+        ..CommandSpec::EMPTY
+    },
+    CommandSpec {
+        name: "generate-man",
+        short: "Write the manual pages of this CLI into a directory",
+        hidden: true,
+        action: Some(Action::Man),
         takes_words: true,
         ..CommandSpec::EMPTY
     },

@@ -6,12 +6,10 @@
 //! | `linux` | Linux: other processes, from `/proc` |
 //! | `other` | all but Linux: nothing is known about other processes |
 //! | `macos` | macOS: the program that opens a browser |
-//! | `desktop` | Linux and BSD: the programs that open a browser |
+//! | `xdg` | Linux and BSD: the programs that open a browser |
 //! | `unix` | Unix: permissions of files, the terminal, signals, process groups |
 //! | `windows` | Windows: the same, as far as the system has it |
 
-#[cfg(all(unix, not(target_os = "macos")))]
-mod desktop;
 #[cfg(target_os = "linux")]
 mod linux;
 #[cfg(target_os = "macos")]
@@ -22,9 +20,9 @@ mod other;
 mod unix;
 #[cfg(windows)]
 mod windows;
-
 #[cfg(all(unix, not(target_os = "macos")))]
-pub(crate) use desktop::{NEEDS_DISPLAY, OPENERS};
+mod xdg;
+
 #[cfg(target_os = "linux")]
 pub(crate) use linux::{command_line, process_identity};
 #[cfg(target_os = "macos")]
@@ -43,3 +41,5 @@ pub(crate) use windows::{
     TERMINALS_SET_TERM, copy_owner, create_folder, exit_signal, is_program_file, own_process_group,
     parent_process, private_options, read_hidden_line, read_line, variable_name,
 };
+#[cfg(all(unix, not(target_os = "macos")))]
+pub(crate) use xdg::{NEEDS_DISPLAY, OPENERS};

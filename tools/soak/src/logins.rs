@@ -33,7 +33,7 @@ use crate::connection::Protocol;
 use crate::install::{self, Installed};
 use outages::Outages;
 use tally::Tally;
-use target::{Login, Sessions, Target};
+use target::{Connections, Login, Target};
 
 /// Number of replicas of the Concierge.
 const REPLICAS: usize = 3;
@@ -121,7 +121,7 @@ struct Load {
 /// Sends one login after the other, each when it is due.
 async fn work(load: Arc<Load>, client: usize) {
     let protocol = if client.is_multiple_of(2) { Protocol::Http1 } else { Protocol::Http2 };
-    let mut sessions = Sessions::new(protocol);
+    let mut connections = Connections::new(protocol);
     loop {
         let number = load.next.fetch_add(1, Ordering::Relaxed);
         if number >= load.count {
@@ -129,7 +129,7 @@ async fn work(load: Arc<Load>, client: usize) {
         }
         let due = load.began + Duration::from_secs(1) * number / PER_SECOND;
         tokio::time::sleep_until(due.into()).await;
-        one(&load, &mut sessions, number).await;
+        one(&load, &mut connections, number).await;
         if (number + 1).is_multiple_of(REPORT) {
             eprintln!("{} logins after {} s", number + 1, load.began.elapsed().as_secs());
         }
@@ -137,16 +137,16 @@ async fn work(load: Arc<Load>, client: usize) {
 }
 
 /// Sends one login, and sometimes uses its credential. Records the results.
-async fn one(load: &Load, sessions: &mut Sessions, number: u32) {
+async fn one(load: &Load, connections: &mut Connections, number: u32) {
     let mut rng = Rng::new(load.seed.wrapping_add(u64::from(number)));
     let login = Login::choose(&mut rng, USERS, REPLICAS);
     let began = Instant::now();
-    let result = load.target.log_in(&login, sessions).await;
+    let result = load.target.log_in(&login, connections).await;
     let down = load.outages.during(began, Instant::now());
     let credential = load.tally.login(number, &login, began.elapsed(), &down, result);
     let Some(credential) = credential.filter(|_| login.is_used) else { return };
     let began = Instant::now();
-    let result = load.target.use_credential(&login, &credential, sessions.protocol()).await;
+    let result = load.target.use_credential(&login, &credential, connections.protocol()).await;
     let down = load.outages.during(began, Instant::now());
     load.tally.used(number, &login, &down, result);
 }

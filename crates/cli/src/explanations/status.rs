@@ -58,7 +58,8 @@ pub const ALL: &[Explanation] = &[
     strategy(
         "KubeCertificateSigningRequest",
         "Issues client certificates through the cluster's certificate API, without access to the signing key. In mode \
-         auto, it is used only if the key cannot be read and the cluster signs a test request.",
+         auto, it is used only while the signing key is not available and the impersonation proxy is off, and if the \
+         cluster signs a test request.",
         "spec.certificateSigningRequests.mode switches it on or off",
     ),
     strategy(
@@ -73,7 +74,12 @@ pub const ALL: &[Explanation] = &[
          requests directly to the API server, with impersonation headers.",
         "spec.serviceAccountTokens.mode switches it on or off",
     ),
-    strategy_reason("Listening", "The impersonation proxy serves requests.", ""),
+    strategy_reason(
+        "Listening",
+        "The strategy works. The impersonation proxy, the cluster's signer and service account tokens have this \
+         reason; the cluster's signing key has FetchedKey.",
+        "",
+    ),
     strategy_reason(
         "Pending",
         "The result is not known yet. The impersonation proxy waits for a prerequisite, such as the address of its \

@@ -1,14 +1,12 @@
 //! Admission objects of the cluster that match the aggregated API, which does not apply them.
 
-use std::time::Duration;
-
 use kube::core::Status;
 use pinniped_test_support::wait;
 use serde_json::{Value, json};
 
 use crate::apis;
 use crate::cli::Home;
-use crate::installed::TIME_LIMIT;
+use crate::installed::{NEW_LEADER_LIMIT, TIME_LIMIT};
 use crate::separate_concierge::{SeparateConcierge, with_proxy};
 use crate::service_account_tokens::webhook::Webhook;
 
@@ -17,9 +15,6 @@ const FILE: &str = "pinniped.yaml";
 const POLICY: &str = "admitting-policy";
 const MUTATING: &str = "admitting-mutating";
 const VALIDATING: &str = "admitting-validating";
-/// Time limit of a condition. After a restart, the new pod may try to acquire the lease only half a
-/// minute later.
-const CONDITION_LIMIT: Duration = Duration::from_secs(90);
 const REFUSED: &str = "is forbidden: this API does not apply admission, and these may match: ";
 
 /// One test, because each step changes the installation of the previous one.
@@ -150,7 +145,7 @@ async fn who_am_i(own: &SeparateConcierge) -> Result<Value, kube::Error> {
 /// Waits for the condition `AdmissionApplied` with this reason and this part of its message.
 async fn await_condition(own: &SeparateConcierge, reason: &str, part: &str) {
     let resource = format!("credentialissuers.v1alpha1.config.concierge.{}", own.suffix);
-    let waited = wait::until_ok(CONDITION_LIMIT, format!("the reason {reason}"), async || {
+    let waited = wait::until_ok(NEW_LEADER_LIMIT, format!("the reason {reason}"), async || {
         let issuer = own.get(&resource, &format!("{APP}-config")).await?;
         let mut conditions = issuer["status"]["conditions"].as_array().into_iter().flatten();
         let found = conditions.find(|condition| condition["type"] == "AdmissionApplied");

@@ -11,7 +11,7 @@ use pinniped_test_support::pods::Pods;
 use pinniped_test_support::world::World;
 use pinniped_test_support::{kubectl, tools, wait};
 
-use crate::installed::{self, TIME_LIMIT};
+use crate::installed::{self, NEW_LEADER_LIMIT, TIME_LIMIT};
 
 /// Environment variable with the path of Helm; `cargo xtask test` sets it.
 const HELM: &str = "PINNIPED_HELM";
@@ -208,7 +208,7 @@ async fn a_release_is_installed_upgraded_rolled_back_and_uninstalled_without_lef
     release.upgrade(&[values]).await.success().unwrap();
     let path = r#"jsonpath={.status.strategies[?(@.type=="KubeClusterSigningCertificate")].message}"#;
     let message = ["get", &issuer, "-o", path];
-    let waited = wait::until_ok(TIME_LIMIT, "the missing permission in the status", async || {
+    let waited = wait::until_ok(NEW_LEADER_LIMIT, "the missing permission in the status", async || {
         let message = release.kubectl(&message).await?;
         anyhow::ensure!(message.contains("pods is forbidden"), "{message}");
         Ok(())

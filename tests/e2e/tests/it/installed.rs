@@ -34,6 +34,10 @@ use tokio::sync::{Mutex, MutexGuard, OnceCell, RwLock, RwLockReadGuard, RwLockWr
 /// Time limit of any step on a busy machine.
 pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(30);
 
+/// Time limit of a step that needs a new leader. A candidate tries to acquire the Lease only every
+/// 26 to 31 seconds (`RETRY_PERIOD` of the crate `controller`, with jitter).
+pub(crate) const NEW_LEADER_LIMIT: Duration = Duration::from_secs(90);
+
 /// The account whose token the proxy uses to authenticate to the API server.
 pub(crate) const PROXY_ACCOUNT: &str =
     "system:serviceaccount:pinniped-concierge:pinniped-concierge-impersonation-proxy";

@@ -165,11 +165,11 @@ impl Target {
         let replicas = (0..self.replicas.len()).map(Route::Replica);
         let routes: Vec<Route> = [Route::ApiServer, Route::Service].into_iter().chain(replicas).collect();
         wait::until_ok(TIME_LIMIT, "all users to log in on all routes", async || {
-            let mut sessions = Sessions::new(Protocol::Http1);
+            let mut connections = Connections::new(Protocol::Http1);
             for user in 0..self.users.len() {
                 for route in &routes {
                     let login = Login { route: *route, user, password_of: user, is_used: false };
-                    let sent = self.log_in(&login, &mut sessions).await;
+                    let sent = self.log_in(&login, &mut connections).await;
                     sent.map_err(|failure| anyhow!("{route:?}: {failure}"))?;
                 }
             }
@@ -183,7 +183,7 @@ impl Target {
     pub(super) async fn log_in(
         &self,
         login: &Login,
-        sessions: &mut Sessions,
+        connections: &mut Connections,
     ) -> Result<Option<Pair>, Failure> {
         let user = &self.users[login.user];
         let body = json!({"apiVersion": "login.concierge.pinniped.dev/v1alpha1",
@@ -193,18 +193,18 @@ impl Target {
                     "kind": "WebhookAuthenticator", "name": "local-user-authenticator"}}});
         let limited = tokio::time::timeout(REQUEST_TIMEOUT, async {
             loop {
-                let (connection, is_new) = sessions.get(login.route, self.endpoint(login.route)).await?;
+                let (connection, is_new) = connections.get(login.route, self.endpoint(login.route)).await?;
                 match connection.exchange(post(LOGIN, &body)).await {
                     // All clients send such a request again. The API server closes connections over
                     // HTTP/2 after each response to an anonymous client.
-                    Err(error) if !is_new && is_unsent(&error) => sessions.forget(login.route),
+                    Err(error) if !is_new && is_unsent(&error) => connections.forget(login.route),
                     result => return result.map_err(Failure::of_connection),
                 }
             }
         });
         let response = limited.await.unwrap_or(Err(Failure::Timeout));
         if response.is_err() {
-            sessions.forget(login.route);
+            connections.forget(login.route);
         }
         let (status, body) = response?;
         // The text of a response with a credential is never part of a message.
@@ -265,12 +265,12 @@ impl Target {
 }
 
 /// The connections of one client, one for each route.
-pub(super) struct Sessions {
+pub(super) struct Connections {
     protocol: Protocol,
     open: HashMap<Route, (Connection, u32)>,
 }
 
-impl Sessions {
+impl Connections {
     pub(super) fn new(protocol: Protocol) -> Self {
         Self { protocol, open: HashMap::new() }
     }

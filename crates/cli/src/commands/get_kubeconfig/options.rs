@@ -41,7 +41,7 @@ pub(crate) static FLAGS: [FlagSpec; 47] = [
     FlagSpec::text("credential-cache", "Path of the file that caches cluster credentials").files(),
     FlagSpec::text("generated-name-suffix", "Suffix appended to the names of the cluster, context and user")
         .or_text(DEFAULT_NAME_SUFFIX),
-    delivery("Component that sends the impersonation headers in mode ServiceAccountToken: 'auto' or 'kubeconfig' (fields of the kubeconfig), 'wrapper' (pinniped kubectl), 'proxy' (pinniped proxy) or 'exec-headers' (a kubectl that can)"),
+    delivery("Component that sends the impersonation headers in mode ServiceAccountToken: 'auto' or 'kubeconfig' (fields of the kubeconfig), 'wrapper' (pinniped kubectl), 'proxy' (pinniped proxy) or 'exec-headers' (a client that sends the headers of the plugin; no kubectl does)"),
     FlagSpec::text("install-hint", "What kubectl prints when the pinniped command is missing")
         .or_text(DEFAULT_INSTALL_HINT),
     kubeconfig(),
@@ -87,7 +87,7 @@ pub(crate) static FLAGS: [FlagSpec; 47] = [
         "static-token-env",
         "Write the name of the environment variable that holds the token instead of an OIDC login",
     ),
-    FlagSpec::new("timeout", Kind::Duration, "Time limit for the whole command").or_text("10m0s"),
+    FlagSpec::new("timeout", Kind::Duration, "Time limit for the whole command; with --all-contexts, for each context").or_text("10m0s"),
     FlagSpec::text(
         "upstream-identity-provider-flow",
         "Flow of the Supervisor's identity provider: 'cli_password' or 'browser_authcode'",

@@ -34,10 +34,7 @@ pub(crate) struct Options {
 
 /// Runs the attacks, prints the attackers' responses, and fails when a watch of the bystander ends.
 pub(crate) fn run(runtime: &Runtime, options: &Options) -> anyhow::Result<()> {
-    let installed = install::install(runtime)?;
-    let result = runtime.block_on(soak(&installed, options));
-    result.with_context(|| installed.last_words())?;
-    installed.no_panics()
+    install::run(runtime, async |installed| soak(installed, options).await)
 }
 
 async fn soak(installed: &Installed, options: &Options) -> anyhow::Result<()> {

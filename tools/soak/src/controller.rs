@@ -43,10 +43,7 @@ pub(crate) struct Options {
 
 /// Runs the controller and prints counts.
 pub(crate) fn run(runtime: &Runtime, options: &Options) -> anyhow::Result<()> {
-    let installed = install::install(runtime)?;
-    let result = runtime.block_on(soak(&installed, options));
-    result.with_context(|| installed.last_words())?;
-    installed.no_panics()
+    install::run(runtime, async |installed| soak(installed, options).await)
 }
 
 /// The kind of the objects.

@@ -41,8 +41,19 @@ pub(crate) struct Replica {
     pub(crate) ip: Ipv4Addr,
 }
 
+/// Installs the Concierge in a new world and runs `soak`. An error has the end of the Concierge's
+/// logs. A panic of the product is an error, too.
+pub(crate) fn run(
+    runtime: &Runtime,
+    soak: impl AsyncFnOnce(&Installed) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let installed = install(runtime)?;
+    runtime.block_on(soak(&installed)).with_context(|| installed.last_words())?;
+    installed.no_panics()
+}
+
 /// Starts a world and installs the Concierge in it.
-pub(crate) fn install(runtime: &Runtime) -> anyhow::Result<Installed> {
+fn install(runtime: &Runtime) -> anyhow::Result<Installed> {
     eprintln!("starting a control plane, installing the Concierge");
     let world = World::start(WorldParams::default())?;
     world.pods("soak").context("this needs a network namespace of its own")?;
@@ -151,12 +162,12 @@ impl Installed {
     }
 
     /// Returns the last lines of the Concierge's logs, for messages.
-    pub(crate) fn last_words(&self) -> String {
+    fn last_words(&self) -> String {
         self.pods().map(|pods| pods.log_tails(CONCIERGE, 20)).unwrap_or_default()
     }
 
     /// Fails when a program of the product panicked.
-    pub(crate) fn no_panics(&self) -> anyhow::Result<()> {
+    fn no_panics(&self) -> anyhow::Result<()> {
         let logs = self.pods()?.logs(CONCIERGE);
         let panics: Vec<&str> = logs.lines().filter(|line| line.contains("panicked")).collect();
         ensure!(panics.is_empty(), "{panics:#?}");

@@ -59,10 +59,7 @@ pub(crate) struct Options {
 
 /// Runs the logins, prints the result, and fails when a kill does not explain a failure.
 pub(crate) fn run(runtime: &Runtime, options: &Options) -> anyhow::Result<()> {
-    let installed = install::install(runtime)?;
-    let result = runtime.block_on(soak(&installed, options));
-    result.with_context(|| installed.last_words())?;
-    installed.no_panics()
+    install::run(runtime, async |installed| soak(installed, options).await)
 }
 
 async fn soak(installed: &Installed, options: &Options) -> anyhow::Result<()> {

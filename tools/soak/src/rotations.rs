@@ -47,10 +47,7 @@ pub(crate) struct Options {
 
 /// Runs the rotations and prints the result.
 pub(crate) fn run(runtime: &Runtime, options: &Options) -> anyhow::Result<()> {
-    let installed = install::install(runtime)?;
-    let result = runtime.block_on(soak(&installed, options));
-    result.with_context(|| installed.last_words())?;
-    installed.no_panics()
+    install::run(runtime, async |installed| soak(installed, options).await)
 }
 
 async fn soak(installed: &Installed, options: &Options) -> anyhow::Result<()> {

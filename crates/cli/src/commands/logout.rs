@@ -217,7 +217,7 @@ fn token_in_kubeconfig<'a>(config: &'a Kubeconfig, context: &str) -> Option<&'a 
 fn text(removed: &Removed, token_of: Option<&str>) -> String {
     let mut lines = Vec::new();
     for (session, revocation) in &removed.sessions {
-        let session = format!("removed the session at {}", session.key.issuer);
+        let session = format!("removed the cached session of {}", session.key.issuer);
         lines.push(match revocation {
             Revocation::Revoked => format!("{session}; its refresh token is revoked"),
             Revocation::NoToken => format!("{session}, which has no refresh token"),

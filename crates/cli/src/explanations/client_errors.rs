@@ -73,7 +73,7 @@ pub const OF_LOGINS: &[Explanation] = &[
         "The authenticator does not accept the token. The Concierge does not report the cause to clients; its log has \
          it.",
         "the authenticator does not accept the token: see whether the token is right and valid, and whether the \
-         kubeconfig names the authenticator that issued it",
+         kubeconfig names the right authenticator",
     ),
     error(
         "token-variable",
@@ -115,7 +115,7 @@ pub const OF_LOGINS: &[Explanation] = &[
     error(
         "session-ended",
         &["the session has ended"],
-        "The session cannot be refreshed any more, and nobody could log in.",
+        "The session cannot be refreshed any more, and a new login needs the user.",
         "log in again",
     ),
 ];

@@ -50,7 +50,10 @@ fn a_session_is_removed_and_its_refresh_token_revoked_if_the_issuer_offers_it() 
         let desktop = logged_in(&issuer);
         let url = issuer.server.url();
         let run = desktop.home.run(&["logout"]);
-        prints(&run, &format!("removed the session at {url}; {result}\nremoved cached credentials: 1\n"));
+        prints(
+            &run,
+            &format!("removed the cached session of {url}; {result}\nremoved cached credentials: 1\n"),
+        );
         assert_eq!(issuer.refresh_tokens().is_empty(), revocation == Some(200), "{revocation:?}");
         for file in [SESSIONS, CREDENTIALS] {
             assert_eq!(entries(&desktop, file), 0, "{file}");
@@ -72,7 +75,7 @@ fn an_issuer_that_does_not_respond_does_not_prevent_the_removal() {
     let run = desktop.home.run(&["logout"]);
     assert_eq!(run.code, 0, "{run:?}");
     let failed = format!(
-        "removed the session at {url}; its refresh token could not be revoked: could not perform OIDC discovery for"
+        "removed the cached session of {url}; its refresh token could not be revoked: could not perform OIDC discovery for"
     );
     assert!(run.stdout.starts_with(&failed), "{run:?}");
     assert_eq!((entries(&desktop, SESSIONS), entries(&desktop, CREDENTIALS)), (0, 0));
@@ -91,11 +94,13 @@ fn all_sessions_are_removed_also_those_of_no_context() {
     let lines: Vec<&str> = run.stdout.lines().collect();
     assert_eq!(
         lines[0],
-        format!("removed the session at {}; its refresh token is revoked", issuer.server.url())
+        format!("removed the cached session of {}; its refresh token is revoked", issuer.server.url())
     );
     // The CA certificates of the other issuer are not known.
-    let failed =
-        format!("removed the session at {}; its refresh token could not be revoked: ", other.server.url());
+    let failed = format!(
+        "removed the cached session of {}; its refresh token could not be revoked: ",
+        other.server.url()
+    );
     assert!(lines[1].starts_with(&failed), "{run:?}");
     assert_eq!(lines[2..], ["removed cached credentials: 2"]);
     assert_eq!((entries(&desktop, SESSIONS), entries(&desktop, CREDENTIALS)), (0, 0));

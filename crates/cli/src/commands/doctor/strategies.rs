@@ -141,7 +141,7 @@ fn pods(observed: &Observed) -> String {
 
 fn logs(observed: &Observed) -> String {
     format!(
-        "kubectl logs --namespace {} --selector deployment.pinniped.dev=concierge",
+        "kubectl logs --namespace {} --selector deployment.pinniped.dev=concierge --tail=-1",
         observed.namespace_or_default()
     )
 }

@@ -39,7 +39,7 @@ mod tokens;
 
 pub use certificates::{AUTHORITY_SECRET, SERVING_CERTIFICATE, SERVING_SECRET, YQ_ENV};
 pub use gateway::{Entrance, GATEWAY, Ingress};
-pub use install::{INSTALL_FILES, INSTALL_IMAGE};
+pub use install::INSTALL_FILES;
 pub use oidc::{OidcLogin, UserBrowser};
 pub use proxy::{DECISION, EXTERNAL_NAME, Serving};
 pub use tokens::{Delivery, TOKENS_FILE, USERS_NAMESPACE};

@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
+use pinniped_image::REFERENCE;
 use pinniped_test_support::kubectl::CommandOutput;
 use pinniped_test_support::{tools, wait};
 
@@ -19,9 +20,6 @@ pub const INSTALL_FILES: [&str; 3] = [
     "deploy/install-pinniped-concierge-resources.yaml",
 ];
 
-/// The image that the files name.
-pub const INSTALL_IMAGE: &str = "ghcr.io/pinniped-rs/pinniped-server:latest";
-
 /// The namespace of the application.
 const APPLICATION: &str = "some-app";
 /// The pods of the application: name, container, and an image for the case that no node runs them.
@@ -34,7 +32,7 @@ impl Walk<'_> {
     /// # Errors
     /// Returns an error when kubectl fails or a Deployment does not become available.
     pub async fn install(&self) -> anyhow::Result<()> {
-        self.install_image(INSTALL_IMAGE).await
+        self.install_image(REFERENCE).await
     }
 
     /// Does the same with another image.
@@ -44,20 +42,21 @@ impl Walk<'_> {
     pub async fn install_image(&self, image: &str) -> anyhow::Result<()> {
         self.heading("Install");
         for file in INSTALL_FILES {
-            if image == INSTALL_IMAGE {
+            let definitions = file.ends_with("-crds.yaml");
+            if image == REFERENCE || definitions {
                 self.kubectl(&["apply", "-f", file], None, Show::Output).await?;
             } else {
                 let text = std::fs::read_to_string(tools::repository().join(file));
                 let text = text.with_context(|| format!("could not read {file}"))?;
-                let text = text.replace(INSTALL_IMAGE, image);
-                let shown = format!("sed 's|{INSTALL_IMAGE}|{image}|' {file} | kubectl apply -f -");
+                let text = with_image(&text, image).with_context(|| format!("could not change {file}"))?;
+                let shown = format!("sed 's|{REFERENCE}|{image}|' {file} | kubectl apply -f -");
                 let step = self.admin_step(&["apply", "-f", "-"]);
                 self.narrator.show_command(&shown);
                 let output = step.run(Some(&text)).await?;
                 self.narrator.show(&output, Show::Output);
                 output.success()?;
             }
-            if file.ends_with("-crds.yaml") {
+            if definitions {
                 // A busy API server needs a moment until it serves new kinds; the next file
                 // contains objects of them.
                 let args = ["wait", "--for=condition=Established", "--timeout=30s", "-f", file];
@@ -280,5 +279,33 @@ impl Walk<'_> {
         let labelled = self.admin_step(&args).run(None).await?.success()?.stdout;
         let left = names.lines().filter(|name| ours(name) || walks.iter().any(|walk| walk == name));
         Ok(left.chain(labelled.lines()).map(str::to_owned).collect())
+    }
+}
+
+/// Returns a manifest with another name of the product's image.
+fn with_image(manifest: &str, image: &str) -> anyhow::Result<String> {
+    ensure!(manifest.contains(REFERENCE), "the manifest does not have the image {REFERENCE}");
+    Ok(manifest.replace(REFERENCE, image))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_install_files_get_another_image() {
+        const IMAGE: &str = "registry.example.com/product:1";
+        for file in INSTALL_FILES.iter().filter(|file| !file.ends_with("-crds.yaml")) {
+            let text = std::fs::read_to_string(tools::repository().join(file)).unwrap();
+            let changed = with_image(&text, IMAGE).unwrap();
+            let images = changed.lines().filter_map(|line| line.trim().strip_prefix("image: "));
+            assert_eq!(images.collect::<Vec<_>>(), [IMAGE], "{file}");
+        }
+    }
+
+    #[test]
+    fn a_manifest_without_the_image_is_refused() {
+        let error = with_image("image: example.com/other\n", "example.com/new").unwrap_err();
+        assert!(error.to_string().contains(REFERENCE), "{error}");
     }
 }

@@ -47,8 +47,7 @@ async fn scenario(installed: &Installed) -> anyhow::Result<()> {
     .await?;
     let value = serde_json::to_value(&deployment)?;
     let pod = &value["spec"]["template"]["spec"];
-    let image = concat!("ghcr.io/pinniped-rs/pinniped-server:", env!("CARGO_PKG_VERSION"));
-    assert_eq!(pod["containers"][0]["image"], image);
+    assert_eq!(pod["containers"][0]["image"], pinniped_image::REFERENCE);
     assert_eq!(pod["serviceAccountName"], "pinniped-concierge-kube-cert-agent");
     assert_eq!(pod["nodeName"], NODE_NAME);
     assert_eq!(value["metadata"]["ownerReferences"][0]["name"], "pinniped-concierge");

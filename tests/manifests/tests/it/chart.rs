@@ -228,10 +228,7 @@ fn the_image_is_named_once() {
     let Some(helm) = helm("the image of all pods") else { return };
     let digest = format!("sha256:{}", "0123456789abcdef".repeat(4));
     let table = [
-        (
-            String::new(),
-            concat!("ghcr.io/pinniped-rs/pinniped-server:", env!("CARGO_PKG_VERSION")).to_owned(),
-        ),
+        (String::new(), pinniped_image::REFERENCE.to_owned()),
         (
             format!("--set=image.repository=example.com/p,image.tag=v1,image.digest={digest}"),
             format!("example.com/p:v1@{digest}"),

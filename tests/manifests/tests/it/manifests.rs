@@ -15,12 +15,11 @@ const UPSTREAM_LOCAL_USER_AUTHENTICATOR: &str =
     "testdata/upstream/manifests/upstream-local-user-authenticator.yaml";
 /// The single image of upstream's program.
 const UPSTREAM_IMAGE: &str = "\"ghcr.io/vmware/pinniped/pinniped-server:latest\"";
-/// The same, and ours.
-const IMAGES: &str = concat!(
-    "\"ghcr.io/vmware/pinniped/pinniped-server:latest\" -> \"ghcr.io/pinniped-rs/pinniped-server:",
-    env!("CARGO_PKG_VERSION"),
-    "\""
-);
+
+/// Returns the difference of the images: upstream's, and ours.
+fn images() -> String {
+    format!("{UPSTREAM_IMAGE} -> \"{}\"", pinniped_image::REFERENCE)
+}
 
 /// The objects that upstream reads to apply admission to its own API.
 const ADMISSION: &str = "[\"validatingwebhookconfigurations\",\"mutatingwebhookconfigurations\",\
@@ -42,7 +41,7 @@ fn concierge() -> BTreeMap<&'static str, Vec<String>> {
         (
             "Deployment pinniped-concierge/pinniped-concierge",
             vec![
-                format!("~ {container}.image: {IMAGES}"),
+                format!("~ {container}.image: {}", images()),
                 // This path reports whether the proxy of this pod serves, which /healthz does not.
                 format!("~ {container}.readinessProbe.httpGet.path: \"/healthz\" -> \"/readyz\""),
                 // CPU throttling would delay every user; the requests cover what the program needs
@@ -137,7 +136,7 @@ fn the_local_user_authenticator_differs_from_upstream_only_where_intended() {
         (
             "Deployment local-user-authenticator/local-user-authenticator",
             vec![
-                format!("~ {container}.image: {IMAGES}"),
+                format!("~ {container}.image: {}", images()),
                 format!(
                     "+ {container}.ports = [{{\"containerPort\":8443,\"name\":\"https\",\"protocol\":\"TCP\"}}]"
                 ),

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use pinniped_e2e::environment::{Environment as _, OnNode, Step};
 use pinniped_e2e::narrator::Narrator;
-use pinniped_e2e::walkthrough::Walk;
+use pinniped_e2e::walkthrough::{CONCIERGE, LOCAL_USER_AUTHENTICATOR, Walk};
 use pinniped_image::Image;
 use pinniped_node::{Node, fixture};
 use pinniped_test_support::kubectl::CommandOutput;
@@ -38,7 +38,7 @@ async fn the_demo_logs_in_to_an_existing_cluster_and_its_last_commands_remove_ev
 async fn scenario(node: &Node, environment: &OnNode<'_>, walk: &Walk<'_>) -> anyhow::Result<()> {
     let archive = environment.dir().join("image.tar");
     let image =
-        Image { reference: REFERENCE.to_owned(), ..pinniped_image::product_image(&tools::bin_dir()?) };
+        Image { reference: REFERENCE.to_owned(), ..pinniped_image::product_image(&tools::image_bin_dir()?) };
     pinniped_image::build(&image, &archive)?;
     node.import_image(&archive).await?;
 
@@ -54,6 +54,13 @@ async fn scenario(node: &Node, environment: &OnNode<'_>, walk: &Walk<'_>) -> any
         shown.contains("Username: pinny-the-seal\nGroups: group1, group2, system:authenticated\n"),
         "{shown}"
     );
+
+    for name in [LOCAL_USER_AUTHENTICATOR, CONCIERGE] {
+        let deployment = Admin(environment).json(&["deployment", name, "-n", name]).await?;
+        let containers = deployment["spec"]["template"]["spec"]["containers"].as_array();
+        let images: Vec<_> = containers.into_iter().flatten().map(|container| &container["image"]).collect();
+        assert_eq!(images, [REFERENCE], "{name}");
+    }
 
     // It does not change an existing installation.
     let again = demo(environment, &["--yes"]).await?;

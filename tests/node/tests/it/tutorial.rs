@@ -48,7 +48,7 @@ async fn a_reader_of_the_tutorial_logs_in_upgrades_and_uninstalls() {
 async fn scenario(node: &Node, environment: &OnNode<'_>, walk: &Walk<'_>) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let image = folder.path().join("image.tar");
-    pinniped_image::product(&tools::bin_dir()?, &image)?;
+    pinniped_image::product(&tools::image_bin_dir()?, &image)?;
     node.import_image(&image).await?;
 
     let tutorial = shell_blocks(TUTORIAL)?;

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use clap::Parser;
 use pinniped_e2e::cert_manager::CertManager;
 use pinniped_e2e::contour;
-use pinniped_e2e::walkthrough::{INSTALL_IMAGE, Ingress};
+use pinniped_e2e::walkthrough::Ingress;
 use pinniped_test_support::identity_provider::Kind;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -59,7 +59,7 @@ struct Args {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["node", "keep", "with_cert_manager", "with_oidc"])]
     kubeconfig: Option<PathBuf>,
     /// The image for the existing cluster: in a registry, or on its nodes.
-    #[arg(long, value_name = "NAME", requires = "kubeconfig", default_value = INSTALL_IMAGE)]
+    #[arg(long, value_name = "NAME", requires = "kubeconfig", default_value = pinniped_image::REFERENCE)]
     image_name: String,
     /// Change the existing cluster without a question.
     #[arg(long, requires = "kubeconfig")]

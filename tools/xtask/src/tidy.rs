@@ -9,6 +9,8 @@
 //! | [`prose`] | comments and pages fit into 100 columns; headings and first sentences do not begin with "what" or "who" |
 //! | [`messages`] | texts of the products that pages quote occur in the code, and warnings and errors in the page about log lines |
 //! | [`commits`] | subjects of commits have the form `area: what changes` and at most 72 characters |
+//!
+//! [`sources`] separates code from its tests, which some rules leave out.
 
 mod base_words;
 mod commits;
@@ -16,6 +18,7 @@ mod layers;
 mod messages;
 mod platforms;
 mod prose;
+mod sources;
 mod words;
 
 use std::path::{Path, PathBuf};

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::read;
+use super::{read, sources};
 
 /// The folder of the crates that know neither Kubernetes nor Pinniped.
 const BASE: &str = "crates/base";
@@ -36,20 +36,21 @@ pub(super) fn check(root: &Path, files: &[PathBuf]) -> anyhow::Result<Vec<String
 }
 
 fn is_checked(file: &Path) -> bool {
-    let is_test = file.ends_with("tests.rs") || file.components().any(|part| part.as_os_str() == "tests");
     let is_kind = file.extension().is_some_and(|end| end == "rs" || end == "toml" || end == "md");
-    file.starts_with(BASE) && is_kind && !is_test
+    file.starts_with(BASE) && is_kind && !sources::is_test(file)
 }
 
-/// Returns the lines with a word, numbered from 1. Unit tests are at the end of a file.
+/// Returns the lines of the code with a word, numbered from 1.
 fn found(text: &str) -> impl Iterator<Item = (usize, &'static str)> {
-    let lines = text.lines().take_while(|line| !line.trim_start().starts_with("#[cfg(test)]"));
     let word = |line: &str| {
         // Names of packages, and the crates that have them.
         let line = line.to_lowercase().replace("pinniped-", "").replace("pinniped_", "");
         WORDS.iter().copied().find(|word| line.contains(word))
     };
-    lines.enumerate().filter_map(move |(index, line)| word(line).map(|word| (index + 1, word)))
+    sources::without_tests(text)
+        .lines()
+        .enumerate()
+        .filter_map(move |(index, line)| word(line).map(|word| (index + 1, word)))
 }
 
 #[cfg(test)]
@@ -76,7 +77,7 @@ mod tests {
                     pinniped-http-core.workspace = true\n\
                     const NAME: &str = \"pinniped\";\n\
                     #[cfg(test)]\n\
-                    mod tests { /* kubelet */ }\n";
+                    mod tests {\n    /* kubelet */\n}\n";
         assert_eq!(found(text).collect::<Vec<_>>(), [(2, "api server"), (4, "pinniped")]);
     }
 }

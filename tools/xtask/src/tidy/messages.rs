@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
-use super::read;
+use super::{read, sources};
 
 /// The pages that quote texts.
 const PAGES: [&str; 3] = ["docs/howto/troubleshooting.md", "docs/reference/conditions.md", LOGS];
@@ -32,7 +32,7 @@ const MACROS: [&str; 2] = ["warn!(", "error!("];
 pub(super) fn check(root: &Path, files: &[PathBuf]) -> anyhow::Result<Vec<String>> {
     let mut sources = Vec::new();
     for file in files.iter().filter(|file| is_product(file)) {
-        sources.push((file, literal(without_tests(&read(root, file)?))));
+        sources.push((file, literal(sources::without_tests(&read(root, file)?))));
     }
     let texts: Vec<String> = sources.iter().map(|(_, source)| source.replace(ESCAPED, "")).collect();
     let mut problems = Vec::new();
@@ -59,15 +59,7 @@ pub(super) fn check(root: &Path, files: &[PathBuf]) -> anyhow::Result<Vec<String
 
 /// Reports whether a file is code of a product, and not a file of tests.
 fn is_product(file: &Path) -> bool {
-    let is_test = |part: &std::ffi::OsStr| part == "tests" || part == "tests.rs" || part == "fixtures.rs";
-    file.starts_with("crates")
-        && file.extension().is_some_and(|end| end == "rs")
-        && !file.components().any(|part| is_test(part.as_os_str()))
-}
-
-/// Returns the part of a file before its tests.
-fn without_tests(text: &str) -> &str {
-    &text[..text.find("#[cfg(test)]\nmod tests {").unwrap_or(text.len())]
+    file.starts_with("crates") && file.extension().is_some_and(|end| end == "rs") && !sources::is_test(file)
 }
 
 /// Returns code without comments, in which string literals have their value: without continued

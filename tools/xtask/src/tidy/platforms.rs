@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::layers::Packages;
-use super::read;
+use super::{read, sources};
 
 /// The package that runs on all systems.
 const CLI: &str = "pinniped-cli";
@@ -54,26 +54,24 @@ fn linked(packages: &Packages) -> Vec<PathBuf> {
 
 fn is_checked(file: &Path, folders: &[PathBuf]) -> bool {
     let is_source = |folder: &PathBuf| file.strip_prefix(folder).is_ok_and(|rest| rest.starts_with("src"));
-    let is_test = file.ends_with("tests.rs") || file.components().any(|part| part.as_os_str() == "tests");
     let is_platform =
         file.ends_with("platform.rs") || file.components().any(|part| part.as_os_str() == "platform");
     file.extension().is_some_and(|end| end == "rs")
         && folders.iter().any(is_source)
-        && !is_test
+        && !sources::is_test(file)
         && !is_platform
 }
 
-/// Returns the lines with one of the texts, numbered from 1. Unit tests are at the end of a file;
-/// comments may explain.
+/// Returns the lines of the code with one of the texts, numbered from 1. Comments may explain.
 fn found(text: &str) -> impl Iterator<Item = (usize, &'static str)> {
-    let lines = text
-        .lines()
-        .take_while(|line| !line.starts_with("#[cfg(test)]") && !line.starts_with("#[cfg(all(test"));
-    let text = |line: &str| {
+    let constant = |line: &str| {
         let code = !line.trim_start().starts_with("//");
         TEXTS.iter().copied().find(|text| code && line.contains(text))
     };
-    lines.enumerate().filter_map(move |(index, line)| text(line).map(|text| (index + 1, text)))
+    sources::without_tests(text)
+        .lines()
+        .enumerate()
+        .filter_map(move |(index, line)| constant(line).map(|text| (index + 1, text)))
 }
 
 #[cfg(test)]
@@ -111,8 +109,7 @@ mod tests {
 
     #[test]
     fn code_for_one_system_is_found_outside_of_tests_and_comments() {
-        let text =
-            "// std::os::unix\n    #[cfg(unix)]\nuse rustix::fs;\n#[cfg(test)]\nmod tests { std::os::fd }\n";
+        let text = "// std::os::unix\n    #[cfg(unix)]\nuse rustix::fs;\n#[cfg(test)]\nmod tests {\n    std::os::fd\n}\n";
         assert_eq!(found(text).collect::<Vec<_>>(), [(2, "cfg(unix"), (3, "rustix::")]);
     }
 }

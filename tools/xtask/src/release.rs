@@ -10,6 +10,7 @@
 //!
 //! The command neither commits nor tags: a person reads the changes before. See `RELEASING.md`.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -17,12 +18,15 @@ use std::str::FromStr;
 
 use anyhow::Context as _;
 
+use crate::control_plane::helm;
 use crate::{cargo, manifests};
 
 const CHANGELOG: &str = "CHANGELOG.md";
 const CHART: &str = "deploy/chart/Chart.yaml";
-/// The workspaces whose lock files name packages of this one.
-const WORKSPACES: [&str; 2] = ["Cargo.toml", "tools/fuzz/Cargo.toml"];
+/// The lock file of the workspace, and the other one that names packages of it.
+const LOCKS: [&str; 2] = ["Cargo.lock", "tools/fuzz/Cargo.lock"];
+/// The beginning of each package in a lock file.
+const LOCKED: &str = "[[package]]\n";
 const UNRELEASED: &str = "## Unreleased\n";
 
 /// Flags of `release`.
@@ -86,29 +90,32 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     anyhow::ensure!(git(&["tag", "--list", &tag])?.is_empty(), "the tag {tag} exists");
     let day = cargo::output(Command::new("date").args(["-u", "+%F"]))?;
 
-    // Everything is read and checked before the first file is written.
+    // Everything is read and checked, and the program for the manifests found, before the first
+    // file is written.
+    helm::find_or_build(args.offline)?;
+    let lock = read(&root, LOCKS[0])?;
+    let own = own_packages(&lock);
     let mut texts = Vec::new();
     for (file, text) in [
         ("Cargo.toml", with_version(&read(&root, "Cargo.toml")?, "[workspace.package]", "version", &version)),
         (CHART, of_chart(&read(&root, CHART)?, &version)),
         (CHANGELOG, dated(&read(&root, CHANGELOG)?, &version, day.trim())),
+        (LOCKS[0], with_own_version(&lock, &own, &version)),
+        (LOCKS[1], with_own_version(&read(&root, LOCKS[1])?, &own, &version)),
     ] {
         texts.push((file, text.with_context(|| format!("could not change {file}"))?));
     }
     for (file, text) in texts {
         std::fs::write(root.join(file), text).with_context(|| format!("could not write {file}"))?;
     }
-    for manifest in WORKSPACES {
-        let mut update = cargo::cargo(args.offline);
-        update.current_dir(&root).args(["update", "--quiet", "--workspace", "--manifest-path"]);
-        cargo::output(update.arg(root.join(manifest)))?;
-    }
     manifests::update(&root, args.offline)?;
     print!("{}", git(&["status", "--short", "--untracked-files=no"])?);
     println!("\nRead the changes, and publish them:\n");
     println!("  git commit --all --message 'release: version {version}'");
     println!("  git tag --sign --message 'Version {version}' {tag}");
-    println!("  git push origin HEAD {tag}");
+    println!("  git push origin HEAD");
+    println!("\nWhen the workflow ci has succeeded for this commit:\n");
+    println!("  git push origin {tag}");
     Ok(ExitCode::SUCCESS)
 }
 
@@ -123,6 +130,40 @@ fn with_version(text: &str, table: &str, key: &str, version: &str) -> anyhow::Re
     let (lines, after) = of_table.split_at(end);
     let lines = with_line(lines, &format!("{key} = "), &format!("\"{version}\""))?;
     Ok(format!("{before}{table}\n{lines}{after}"))
+}
+
+/// Returns the names of the packages of a lock file that are in the source tree.
+fn own_packages(lock: &str) -> BTreeSet<&str> {
+    lock.split(LOCKED).skip(1).filter(|package| is_own(package)).filter_map(name).collect()
+}
+
+/// Whether a package of a lock file is in a source tree.
+fn is_own(package: &str) -> bool {
+    !package.contains("\nsource = ")
+}
+
+/// Returns the name of a package of a lock file.
+fn name(package: &str) -> Option<&str> {
+    package.strip_prefix("name = \"")?.split('"').next()
+}
+
+/// Sets the version of these packages in a lock file. `cargo update` would do the same, but needs
+/// the registry's index for it.
+fn with_own_version(lock: &str, own: &BTreeSet<&str>, version: &str) -> anyhow::Result<String> {
+    let mut packages = lock.split(LOCKED);
+    let mut result = packages.next().unwrap_or_default().to_owned();
+    let mut found = 0;
+    for package in packages {
+        result.push_str(LOCKED);
+        if is_own(package) && name(package).is_some_and(|name| own.contains(name)) {
+            found += 1;
+            result.push_str(&with_line(package, "version = ", &format!("\"{version}\""))?);
+        } else {
+            result.push_str(package);
+        }
+    }
+    anyhow::ensure!(found > 0, "the lock file has no package of this workspace");
+    Ok(result)
 }
 
 /// Sets the versions of the chart.
@@ -186,6 +227,27 @@ mod tests {
         assert_eq!(with_version(text, "[b]", "version", "2.0.0").unwrap(), wanted);
         assert!(with_version(text, "[d]", "version", "2.0.0").is_err());
         assert!(with_version(text, "[b]", "edition", "2.0.0").is_err());
+    }
+
+    #[test]
+    fn only_own_packages_of_a_lock_file_get_the_version() {
+        let workspace = "version = 4\n\n[[package]]\nname = \"a\"\nversion = \"1.0.0\"\n\n\
+                         [[package]]\nname = \"b\"\nversion = \"1.0.0\"\nsource = \"registry\"\n";
+        let own = own_packages(workspace);
+        assert_eq!(own, BTreeSet::from(["a"]));
+        let wanted = workspace.replacen("1.0.0", "2.0.0", 1);
+        assert_eq!(with_own_version(workspace, &own, "2.0.0").unwrap(), wanted);
+        // A package of another workspace has a version of its own.
+        let other = "[[package]]\nname = \"c\"\nversion = \"1.0.0\"\n";
+        assert!(with_own_version(other, &own, "2.0.0").is_err());
+        let both = format!("{other}\n{workspace}");
+        assert_eq!(with_own_version(&both, &own, "2.0.0").unwrap(), format!("{other}\n{wanted}"));
+        for file in LOCKS {
+            let lock = read(&cargo::root(), file).unwrap();
+            let workspace = read(&cargo::root(), LOCKS[0]).unwrap();
+            let changed = with_own_version(&lock, &own_packages(&workspace), "9.8.7").unwrap();
+            assert!(changed.contains("\nname = \"pinniped-pki\"\nversion = \"9.8.7\"\n"), "{file}");
+        }
     }
 
     #[test]

@@ -40,6 +40,15 @@ pub(crate) fn cargo(offline: bool) -> Command {
     command
 }
 
+/// Returns a command that installs a program from crates.io below a folder. All programs share the
+/// folder for intermediate files, because they share dependencies; `.ci/run` uses the same one.
+pub(crate) fn install(name: &str, version: &str, root: &Path) -> anyhow::Result<Command> {
+    let mut install = cargo(false);
+    install.args(["install", name, "--version", version, "--locked", "--root"]).arg(root);
+    install.arg("--target-dir").arg(target_dir()?.join("cargo-tools"));
+    Ok(install)
+}
+
 /// Runs a command with this process's terminal until it exits.
 pub(crate) fn status(command: &mut Command) -> anyhow::Result<ExitStatus> {
     command.status().with_context(|| format!("could not start {}", command.get_program().display()))

@@ -89,9 +89,7 @@ fn cargo_fuzz(offline: bool) -> anyhow::Result<PathBuf> {
         return Ok(bin);
     }
     anyhow::ensure!(!offline, "cargo-fuzz {CARGO_FUZZ} is not installed; run this once with network");
-    let mut install = cargo::cargo(false);
-    install.args(["install", "cargo-fuzz", "--version", CARGO_FUZZ, "--locked", "--root"]).arg(&root);
-    cargo::succeed(&mut install, "installing cargo-fuzz")?;
+    cargo::succeed(&mut cargo::install("cargo-fuzz", CARGO_FUZZ, &root)?, "installing cargo-fuzz")?;
     Ok(bin)
 }
 

@@ -55,10 +55,8 @@ pub(super) fn find_or_install(offline: bool) -> anyhow::Result<Programs> {
             program.version
         );
         eprintln!("installing {} {} (some minutes, once) ...", program.name, program.version);
-        let mut install = cargo::cargo(offline);
-        install.args(["install", program.name, "--version", program.version, "--locked"]).args(program.flags);
-        install.arg("--root").arg(&tools);
-        cargo::succeed(&mut install, program.name).context("could not install a program")?;
+        let mut install = cargo::install(program.name, program.version, &tools)?;
+        cargo::succeed(install.args(program.flags), program.name).context("could not install a program")?;
     }
     Ok(programs)
 }

@@ -10,7 +10,7 @@
 //! | `SHA256SUMS` | this one |
 //!
 //! The same programs and the same revision give the same bytes: times in archives are those of the
-//! revision ([`crate::source`]), owners are root, and entries are sorted.
+//! revision ([`crate::revision`]), owners are root, and entries are sorted.
 
 mod archive;
 mod debian;
@@ -28,7 +28,7 @@ use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};
 
 use crate::cargo;
-use crate::source::{self, Revision, VERSION};
+use crate::revision::{self, Revision, VERSION};
 use crate::supply_chain::{self, provenance, sbom};
 use platform::{PLATFORMS, Platform};
 
@@ -49,6 +49,10 @@ pub(crate) struct Args {
     /// Fail if a platform is missing, instead of leaving out the files that name all platforms.
     #[arg(long)]
     complete: bool,
+    /// Add a file to the folder and to the checksums, such as a document about the image; may be
+    /// repeated.
+    #[arg(long, value_name = "FILE")]
+    add: Vec<PathBuf>,
     /// The folder for the files, which must be empty [default: dist, in cargo's target folder,
     /// which is emptied].
     #[arg(long, value_name = "DIR")]
@@ -56,6 +60,16 @@ pub(crate) struct Args {
     /// Do not access the network, and report missing programs.
     #[arg(long)]
     offline: bool,
+}
+
+impl Args {
+    /// Returns the arguments for the provenance.
+    fn recorded(&self) -> provenance::Command {
+        let mut arguments: Vec<String> = self.binaries.iter().map(Binaries::argument).collect();
+        arguments.extend(self.dev.then(|| "--dev".to_owned()));
+        arguments.extend(self.complete.then(|| "--complete".to_owned()));
+        provenance::Command { name: "cargo xtask dist", arguments }
+    }
 }
 
 /// A program that is built.
@@ -67,6 +81,12 @@ struct Binaries {
 }
 
 impl Binaries {
+    /// Returns the flag with this value.
+    fn argument(&self) -> String {
+        let folder = self.file.parent().unwrap_or(Path::new(""));
+        format!("--binaries={}={}", self.target, folder.display())
+    }
+
     fn parse(text: &str) -> Result<Self, String> {
         let (target, folder) = text.split_once('=').ok_or("expected TARGET=DIR")?;
         Self::of(target, Path::new(folder))
@@ -105,7 +125,7 @@ impl Dist {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let revision = source::revision()?;
+    let revision = revision::current()?;
     let programs = if args.binaries.is_empty() { vec![build(args)?] } else { args.binaries.clone() };
     let folder = match &args.out {
         Some(folder) => folder.clone(),
@@ -140,14 +160,31 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     kubernetes::add(&mut dist, &revision, args.offline)?;
     let subjects: Vec<provenance::Subject> = dist.sums.clone().into_iter().collect();
-    let statement = provenance::statement("cargo xtask dist", &subjects, &revision);
+    let statement = provenance::statement(&args.recorded(), &subjects, &revision);
     dist.write("provenance.intoto.json", &supply_chain::text(&statement))?;
+    for file in &args.add {
+        let name = file.file_name().and_then(|name| name.to_str());
+        let name = name.with_context(|| format!("{} has no name", file.display()))?;
+        anyhow::ensure!(!dist.sums.contains_key(name), "there are two files {name}");
+        dist.write(name, &read(file)?)?;
+    }
     let sums: String = dist.sums.iter().map(|(name, sum)| format!("{sum}  {name}\n")).collect();
     dist.write(CHECKSUMS, sums.as_bytes())?;
     for name in dist.sums.keys() {
         println!("{}", dist.folder.join(name).display());
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Fetches the crates that the command line needs on all systems: licences in bills of materials
+/// come from their manifests.
+pub(crate) fn fetch_crates(offline: bool) -> anyhow::Result<()> {
+    let mut fetch = cargo::cargo(offline);
+    fetch.args(["fetch", "--locked", "--quiet"]);
+    for target in PLATFORMS.iter().flat_map(|platform| platform.targets) {
+        fetch.args(["--target", target]);
+    }
+    cargo::output(&mut fetch).map(drop).context("could not fetch the crates of all systems")
 }
 
 /// Builds the program for this machine, with a static C library where that is possible.
@@ -166,6 +203,7 @@ fn build(args: &Args) -> anyhow::Result<Binaries> {
             build.args(["--target", target]);
         }
     }
+    eprintln!("building the command line for {target} ...");
     cargo::succeed(&mut build, "building the command line")?;
     Binaries::of(target, &folder).map_err(anyhow::Error::msg)
 }
@@ -180,6 +218,12 @@ fn of_program(
 ) -> anyhow::Result<(String, String)> {
     let platform = program.platform;
     let read = pinniped_image::program(&program.file)?;
+    anyhow::ensure!(
+        !read.dynamic || !program.target.ends_with("-musl"),
+        "{} has shared libraries, so it is not for {}",
+        program.file.display(),
+        program.target
+    );
     let stem = format!("pinniped-v{VERSION}-{}", platform.name);
     let name = format!("{stem}{}", platform.extension());
     let mut files = texts.files_of_archive();

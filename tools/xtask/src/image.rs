@@ -13,7 +13,7 @@ use pinniped_image::{Built, BuiltIndex, Image, Library, Part, Roots};
 
 use crate::control_plane::crane;
 use crate::supply_chain::{self, provenance, sbom};
-use crate::{cargo, source};
+use crate::{cargo, revision};
 
 /// The archive's name in the folder of `--out`.
 const ARCHIVE: &str = "pinniped-server.tar";
@@ -53,6 +53,16 @@ pub(crate) struct Args {
     offline: bool,
 }
 
+impl Args {
+    /// Returns the arguments for the provenance.
+    fn recorded(&self) -> provenance::Command {
+        let binaries = self.binaries.iter();
+        let binaries = binaries.map(|one| format!("--binaries={}={}", one.processor, one.folder.display()));
+        let roots = self.ca_roots.iter().map(|file| format!("--ca-roots={}", file.display()));
+        provenance::Command { name: "cargo xtask image", arguments: binaries.chain(roots).collect() }
+    }
+}
+
 /// A folder with programs for a processor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Binaries {
@@ -63,20 +73,29 @@ struct Binaries {
 impl Binaries {
     fn parse(text: &str) -> Result<Self, String> {
         let (processor, folder) = text.split_once('=').ok_or("expected PROCESSOR=DIR")?;
-        if target(processor).is_none() {
+        if architecture(processor).is_none() {
             return Err(format!("no image is built for {processor:?}; processors are amd64 and arm64"));
         }
         Ok(Self { processor: processor.to_owned(), folder: folder.into() })
     }
 }
 
-/// The target of a processor's programs in a release.
-fn target(processor: &str) -> Option<&'static str> {
+/// The name of a processor in targets.
+fn architecture(processor: &str) -> Option<&'static str> {
     match processor {
-        "amd64" => Some("x86_64-unknown-linux-musl"),
-        "arm64" => Some("aarch64-unknown-linux-musl"),
+        "amd64" => Some("x86_64"),
+        "arm64" => Some("aarch64"),
         _ => None,
     }
+}
+
+/// Returns the target of an image's programs. The loader that they name shows the C library;
+/// programs without a loader are static, as those of a release.
+fn target(image: &Part) -> Option<String> {
+    let is_musl = |library: &Library| library.name.starts_with("ld-musl-");
+    let is_static = image.libraries.is_empty();
+    let c_library = if is_static || image.libraries.iter().any(is_musl) { "musl" } else { "gnu" };
+    Some(format!("{}-unknown-linux-{c_library}", architecture(image.processor)?))
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -89,17 +108,19 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         build.args(["--package", package]);
     }
     let mut bins = cargo::target_dir()?;
+    let mut target = cargo::HOST_TARGET;
     if args.debug {
         bins.push("debug");
     } else {
         build.arg("--release");
-        if let Some(target) = cargo::static_target() {
+        if let Some(found) = cargo::static_target() {
+            target = found;
             build.args(["--target", target]);
             bins.push(target);
         }
         bins.push("release");
     }
-    eprintln!("building the programs of the image ...");
+    eprintln!("building the programs of the image for {target} ...");
     cargo::succeed(&mut build, "building the programs of the image")?;
     let built = from_programs(&bins, args.out.as_deref(), args.ca_roots.as_deref())?;
     print(&built);
@@ -124,7 +145,7 @@ fn index(args: &Args) -> anyhow::Result<ExitCode> {
             );
         }
     }
-    documents(&built, &out, args.offline)?;
+    documents(&built, &out, args)?;
     print_index(&built);
     let too_large: Vec<String> = built.images.iter().filter_map(too_large).collect();
     anyhow::ensure!(!args.check_size || too_large.is_empty(), "{}", too_large.join("; "));
@@ -150,7 +171,7 @@ fn too_large(image: &Part) -> Option<String> {
 }
 
 /// Writes the bill of materials of each image, and the provenance of the index.
-fn documents(built: &BuiltIndex, out: &Path, offline: bool) -> anyhow::Result<()> {
+fn documents(built: &BuiltIndex, out: &Path, args: &Args) -> anyhow::Result<()> {
     let write = |name: String, document: &serde_json::Value| {
         let path = out.join(name);
         std::fs::write(&path, supply_chain::text(document))
@@ -161,14 +182,13 @@ fn documents(built: &BuiltIndex, out: &Path, offline: bool) -> anyhow::Result<()
             name: NAME,
             kind: "container",
             packages: &cargo::IMAGE_PACKAGES,
-            target: target(image.processor).context("the processor is unknown")?,
+            target: &target(image).context("the processor is unknown")?,
             libraries: &image.libraries,
         };
-        write(format!("{NAME}-{}.cdx.json", image.processor), &sbom::document(&subject, offline)?)?;
+        write(format!("{NAME}-{}.cdx.json", image.processor), &sbom::document(&subject, args.offline)?)?;
     }
     let sum = built.digest.trim_start_matches("sha256:").to_owned();
-    let statement =
-        provenance::statement("cargo xtask image", &[(NAME.to_owned(), sum)], &source::revision()?);
+    let statement = provenance::statement(&args.recorded(), &[(NAME.to_owned(), sum)], &revision::current()?);
     write(format!("{NAME}.provenance.intoto.json"), &statement)
 }
 
@@ -298,6 +318,23 @@ mod tests {
             "the image for arm64 has 30.0 MiB unpacked and 1.0 MiB in a registry; a release may have 30 and 15"
         );
         assert!(too_large(&part(MIB, 15 * MIB + 1)).is_some());
+    }
+
+    #[test]
+    fn the_loader_shows_the_target() {
+        let library = |name: &str| Library {
+            name: name.to_owned(),
+            path: PathBuf::new(),
+            inside: String::new(),
+            origin: pinniped_image::Origin::Path(PathBuf::new()),
+        };
+        let of = |names: &[&str]| {
+            let libraries = names.iter().map(|name| library(name)).collect();
+            target(&Part { libraries, ..part(0, 0) }).unwrap()
+        };
+        assert_eq!(of(&[]), "aarch64-unknown-linux-musl");
+        assert_eq!(of(&["libgcc_s.so.1", "ld-musl-aarch64.so.1"]), "aarch64-unknown-linux-musl");
+        assert_eq!(of(&["libc.so.6", "ld-linux-aarch64.so.1"]), "aarch64-unknown-linux-gnu");
     }
 
     #[test]

@@ -206,7 +206,7 @@ fn notes(changelog: &str, version: &str) -> anyhow::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::VERSION;
+    use crate::revision::VERSION;
 
     #[test]
     fn versions_have_three_numbers_and_maybe_a_candidate() {

@@ -13,11 +13,13 @@ use anyhow::Context as _;
 use crate::control_plane::{
     self, KubernetesRelease, contour, crane, debian, envoy, helm, keycloak, oidc_provider, registry,
 };
-use crate::{cargo, disk, node, suite};
+use crate::{cargo, disk, dist, node, suite};
 use run::Job;
 
-/// Packages whose tests use a real node, a real cert-manager and a real Contour.
-const NODE_PACKAGES: [&str; 2] = ["pinniped-node-tests", "pinniped-e2e"];
+/// The package whose tests use a real node.
+const NODE_PACKAGE: &str = "pinniped-node-tests";
+/// Packages whose tests use a real cert-manager and a real Contour. They have the longest tests.
+const THIRD_PARTY_PACKAGES: [&str; 2] = [NODE_PACKAGE, E2E_PACKAGE];
 /// Packages whose tests use real identity providers.
 const PROVIDER_PACKAGES: [&str; 2] = ["pinniped-e2e", "pinniped-test-support"];
 /// Packages whose tests use a real Helm.
@@ -123,7 +125,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     // The longest jobs first, so that none of them runs alone at the end.
     jobs.sort_by_key(|job| {
-        NODE_PACKAGES.iter().position(|name| job.executable.package == *name).unwrap_or(9)
+        THIRD_PARTY_PACKAGES.iter().position(|name| job.executable.package == *name).unwrap_or(9)
     });
     let finished = run::run(jobs, &environment, args.at_once(), &target.join("test-output"))?;
     let failed: Vec<&str> =
@@ -156,7 +158,7 @@ fn programs(args: &Args, packages: &[String], target: &Path) -> anyhow::Result<V
 
     let wants =
         |some: &[&str]| packages.is_empty() || some.iter().any(|one| packages.iter().any(|p| p == one));
-    let node_tools = if wants(&NODE_PACKAGES) { node_tools(args, target)? } else { None };
+    let node_tools = if wants(&[NODE_PACKAGE]) { node_tools(args, target)? } else { None };
     let debian_tools = if node_tools.is_some() || wants(&[E2E_PACKAGE]) { debian_tools(args)? } else { None };
     let mut environment =
         vec![("PINNIPED_CONTROL_PLANE", tools), ("PINNIPED_KUBERNETES_RELEASE", args.kube.name().into())];
@@ -172,12 +174,13 @@ fn programs(args: &Args, packages: &[String], target: &Path) -> anyhow::Result<V
         // The command under test finds it in the cache.
         crane::find_or_build(args.offline)?;
         environment.push((registry::ENV, registry::find_or_build(args.offline)?));
+        args.available("files for other systems", dist::fetch_crates(args.offline))?;
     }
     if wants(&PROVIDER_PACKAGES) {
         environment.extend(keycloak(args)?.map(|dir| (keycloak::ENV, dir)));
         environment.extend(oidc_provider(args)?.map(|dir| (oidc_provider::ENV, dir)));
     }
-    if wants(&NODE_PACKAGES) {
+    if wants(&THIRD_PARTY_PACKAGES) {
         environment.push((CERT_MANAGER_ENV, control_plane::cert_manager::find_or_build(args.offline)?));
         environment.push((YQ_ENV, control_plane::yq::find_or_build(args.offline)?));
         if let Some(dir) = envoy(args)? {
@@ -272,9 +275,9 @@ impl Args {
 
     /// Returns third-party programs, if they are available. Otherwise the tests that need them are
     /// skipped, which is an error where everything is required.
-    fn available(&self, what: &str, found: anyhow::Result<PathBuf>) -> anyhow::Result<Option<PathBuf>> {
+    fn available<T>(&self, what: &str, found: anyhow::Result<T>) -> anyhow::Result<Option<T>> {
         match found {
-            Ok(dir) => Ok(Some(dir)),
+            Ok(found) => Ok(Some(found)),
             Err(error) if self.require_all => Err(error.context("with --require-all nothing may be missing")),
             Err(error) => {
                 eprintln!("note: tests with {what} are skipped: {error:#}");

@@ -37,6 +37,15 @@ pub(crate) fn tools_are_built(test: &str) -> bool {
     built
 }
 
+/// Whether this machine has the programs that build a Debian package. Records a skip otherwise.
+pub(crate) fn can_package(test: &str) -> bool {
+    let missing = ["dpkg-deb", "dpkg-shlibdeps"].into_iter().find(|name| tools::in_path(name).is_none());
+    if let Some(name) = missing {
+        tools::skip(test, &format!("{name} is not in PATH (package dpkg-dev)"));
+    }
+    missing.is_none()
+}
+
 /// Runs a command that must succeed, and returns its standard output.
 pub(crate) fn succeed(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));

@@ -12,7 +12,7 @@ use pinniped_image::Program;
 
 use super::texts::Texts;
 use crate::cargo;
-use crate::source::{EPOCH_ENV, REPOSITORY, Revision, VERSION};
+use crate::revision::{EPOCH_ENV, REPOSITORY, Revision, VERSION};
 
 const NAME: &str = "pinniped";
 const PROGRAM: &str = "usr/bin/pinniped";

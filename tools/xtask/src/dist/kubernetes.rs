@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use super::{Dist, read};
 use crate::cargo;
 use crate::control_plane::helm;
-use crate::source::{EPOCH_ENV, Revision, VERSION};
+use crate::revision::{EPOCH_ENV, Revision, VERSION};
 
 /// Adds the archive of the chart and the manifests of `deploy/`.
 pub(super) fn add(dist: &mut Dist, revision: &Revision, offline: bool) -> anyhow::Result<()> {

@@ -58,12 +58,8 @@ pub(super) fn of(program: &Path) -> anyhow::Result<Texts> {
     Ok(Texts { completions, man: man(program)?, licence: read(&cargo::root().join("LICENSE"))? })
 }
 
-/// Returns the man pages, sorted; none if the program has no command for them.
+/// Returns the man pages, sorted.
 fn man(program: &Path) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
-    let help = Command::new(program).args([MAN, "--help"]).output().context("could not run the program")?;
-    if !help.status.success() {
-        return Ok(Vec::new());
-    }
     let folder = tempfile::tempdir().context("could not create a folder for man pages")?;
     cargo::output(Command::new(program).arg(MAN).arg(folder.path()))?;
     let mut pages = Vec::new();
@@ -72,6 +68,7 @@ fn man(program: &Path) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
         let name = path.file_name().and_then(|name| name.to_str()).context("a man page has no name")?;
         pages.push((name.to_owned(), read(&path)?));
     }
+    anyhow::ensure!(!pages.is_empty(), "the program wrote no man pages");
     pages.sort();
     Ok(pages)
 }

@@ -1,7 +1,10 @@
 //! The software bill of materials of programs, in the format CycloneDX 1.6.
 //!
 //! The components are those that `cargo tree` lists for the programs and their target: with the
-//! features of the build, and without build dependencies. The tool cargo-cyclonedx is not used
+//! features of the build, and without build dependencies and procedural macros, of which the
+//! programs contain nothing. Only crates of the registry have a package URL. The standard library
+//! and, in static programs, the C library come with the toolchain; the components of these two
+//! libraries are not listed. The tool cargo-cyclonedx is not used
 //! because it writes one document beside each manifest of the source tree, and has no place for the
 //! shared libraries of an image; the library `cyclonedx-bom` would add second versions of crates.
 
@@ -12,7 +15,7 @@ use pinniped_image::{Library, Origin};
 use serde_json::{Value, json};
 
 use crate::cargo;
-use crate::source::{REPOSITORY, VERSION};
+use crate::revision::{REPOSITORY, VERSION};
 
 /// The subject of a document.
 pub(crate) struct Subject<'a> {
@@ -31,19 +34,55 @@ pub(crate) struct Subject<'a> {
 /// Returns the document about a subject.
 pub(crate) fn document(subject: &Subject<'_>, offline: bool) -> anyhow::Result<Value> {
     let mut tree = cargo::cargo(offline);
-    tree.args(["tree", "--locked", "--edges", "normal", "--prefix", "depth", "--format", "{p}|{l}|{r}"]);
+    tree.args(["tree", "--locked", "--edges", "normal,no-proc-macro"]);
+    tree.args(["--prefix", "depth", "--format", "{p}|{l}|{r}"]);
     tree.args(["--target", subject.target]);
     for package in subject.packages {
         tree.args(["--package", package]);
     }
-    let lock = cargo::root().join("Cargo.lock");
-    let lock =
-        std::fs::read_to_string(&lock).with_context(|| format!("could not read {}", lock.display()))?;
+    let read = |name: &str| {
+        let path = cargo::root().join(name);
+        std::fs::read_to_string(&path).with_context(|| format!("could not read {}", path.display()))
+    };
+    let (lock, toolchain) = (read("Cargo.lock")?, read("rust-toolchain.toml")?);
+    let toolchain = channel(&toolchain).context("rust-toolchain.toml has no channel")?;
     let crates = Crates::of(&cargo::output(&mut tree)?)?.used_by(subject.packages);
-    Ok(of_crates(subject, &crates, &checksums(&lock)))
+    Ok(of_crates(subject, &crates, &checksums(&lock), toolchain))
 }
 
-fn of_crates(subject: &Subject<'_>, crates: &Crates, checksums: &BTreeMap<(&str, &str), &str>) -> Value {
+/// Returns the version of the compiler.
+fn channel(toolchain: &str) -> Option<&str> {
+    toolchain.lines().find_map(|line| line.strip_prefix("channel = \"")?.strip_suffix('"'))
+}
+
+/// Returns the libraries that the toolchain adds to programs for a target.
+fn of_toolchain(target: &str, version: &str) -> Vec<Value> {
+    let mut libraries = vec![json!({
+        "type": "library",
+        "bom-ref": "rust-std",
+        "name": "std",
+        "version": version,
+        "description": "The standard library of Rust, as it comes with the toolchain",
+        "licenses": [{"expression": "MIT OR Apache-2.0"}],
+    })];
+    if target.ends_with("-musl") {
+        libraries.push(json!({
+            "type": "library",
+            "bom-ref": "musl",
+            "name": "musl",
+            "description": format!("The C library, as it comes with the toolchain of Rust {version}"),
+            "licenses": [{"expression": "MIT"}],
+        }));
+    }
+    libraries
+}
+
+fn of_crates(
+    subject: &Subject<'_>,
+    crates: &Crates,
+    checksums: &BTreeMap<(&str, &str), &str>,
+    toolchain: &str,
+) -> Value {
     let mut components: Vec<Value> = crates
         .components
         .iter()
@@ -51,7 +90,6 @@ fn of_crates(subject: &Subject<'_>, crates: &Crates, checksums: &BTreeMap<(&str,
             let mut value = json!({
                 "type": "library",
                 "bom-ref": purl,
-                "purl": purl,
                 "name": component.name,
                 "version": component.version,
             });
@@ -64,7 +102,9 @@ fn of_crates(subject: &Subject<'_>, crates: &Crates, checksums: &BTreeMap<(&str,
                 value["externalReferences"] = json!([{"type": "vcs", "url": component.repository}]);
             }
             let key = (component.name.as_str(), component.version.as_str());
+            // Other crates are in the source tree, so a package URL would be that of another crate.
             if let Some(checksum) = checksums.get(&key) {
+                value["purl"] = json!(purl);
                 value["hashes"] = json!([{"alg": "SHA-256", "content": checksum}]);
             }
             value
@@ -81,6 +121,9 @@ fn of_crates(subject: &Subject<'_>, crates: &Crates, checksums: &BTreeMap<(&str,
         value["evidence"] = json!({"occurrences": [{"location": library.inside}]});
         components.push(value);
     }
+    let libraries = of_toolchain(subject.target, toolchain);
+    of_subject.extend(libraries.iter().filter_map(|library| library["bom-ref"].as_str()));
+    components.extend(libraries.iter().cloned());
     let mut dependencies: Vec<Value> =
         crates.edges.iter().map(|(purl, used)| json!({"ref": purl, "dependsOn": used})).collect();
     dependencies.push(json!({"ref": subject.name, "dependsOn": of_subject}));
@@ -238,17 +281,29 @@ mod tests {
         };
         let lock = "\n[[package]]\nname = \"b\"\nversion = \"2.0.0\"\nsource = \"r\"\nchecksum = \"00ff\"\n\n\
                     [[package]]\nname = \"a\"\nversion = \"1.0.0\"\n";
-        let found = of_crates(&subject, &Crates::of(TREE).unwrap(), &checksums(lock));
+        let found = of_crates(&subject, &Crates::of(TREE).unwrap(), &checksums(lock), "1.2.3");
         let component = |name: &str| {
             let all = found["components"].as_array().unwrap();
             all.iter().find(|component| component["name"] == name).unwrap().clone()
         };
         assert_eq!(component("b")["licenses"], json!([{"expression": "MIT OR Apache-2.0"}]));
         assert_eq!(component("b")["hashes"], json!([{"alg": "SHA-256", "content": "00ff"}]));
-        assert_eq!(component("a").get("hashes"), None);
+        assert_eq!(component("b")["purl"], "pkg:cargo/b@2.0.0");
+        assert_eq!((component("a").get("hashes"), component("a").get("purl")), (None, None));
+        assert_eq!(component("std")["version"], "1.2.3");
         assert_eq!(component("libc6")["version"], "2.41");
         let of_image = found["dependencies"].as_array().unwrap().last().unwrap();
-        let wanted = json!(["/lib/libc.so.6", "pkg:cargo/a@1.0.0", "pkg:cargo/d@1.0.0"]);
+        let wanted = json!(["/lib/libc.so.6", "pkg:cargo/a@1.0.0", "pkg:cargo/d@1.0.0", "rust-std"]);
         assert_eq!(of_image, &json!({"ref": "image", "dependsOn": wanted}));
+    }
+
+    #[test]
+    fn only_static_programs_have_the_c_library_of_the_toolchain() {
+        let names = |target: &str| -> Vec<Value> {
+            of_toolchain(target, "1.2.3").iter().map(|library| library["name"].clone()).collect()
+        };
+        assert_eq!(names("x86_64-unknown-linux-gnu"), ["std"]);
+        assert_eq!(names("x86_64-unknown-linux-musl"), ["std", "musl"]);
+        assert_eq!(channel("[toolchain]\nchannel = \"1.2.3\"\n"), Some("1.2.3"));
     }
 }

@@ -20,10 +20,12 @@ pub(crate) struct Revision {
     /// The time of all files in artifacts, in seconds since 1970: `SOURCE_DATE_EPOCH`, or the time
     /// of the commit.
     pub(crate) epoch: u64,
+    /// Whether files that git tracks differ from the commit.
+    pub(crate) is_changed: bool,
 }
 
 /// Returns the current revision.
-pub(crate) fn revision() -> anyhow::Result<Revision> {
+pub(crate) fn current() -> anyhow::Result<Revision> {
     let mut git = Command::new("git");
     git.current_dir(cargo::root()).args(["log", "-1", "--format=%H %ct"]);
     let text = cargo::output(&mut git)?;
@@ -32,5 +34,11 @@ pub(crate) fn revision() -> anyhow::Result<Revision> {
         Ok(epoch) => epoch.parse().with_context(|| format!("{EPOCH_ENV} is not a number: {epoch:?}"))?,
         Err(_) => time.parse().context("git printed no time")?,
     };
-    Ok(Revision { commit: commit.to_owned(), epoch })
+    let mut status = Command::new("git");
+    status.current_dir(cargo::root()).args(["status", "--porcelain", "--untracked-files=no"]);
+    let is_changed = !cargo::output(&mut status)?.is_empty();
+    if is_changed {
+        eprintln!("note: the working tree has changes, and the provenance says so");
+    }
+    Ok(Revision { commit: commit.to_owned(), epoch, is_changed })
 }

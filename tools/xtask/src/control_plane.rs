@@ -1,7 +1,8 @@
-//! `cargo xtask control-plane`: the programs of one pinned Kubernetes release.
+//! Programs of others that are fetched or built once: those of the pinned Kubernetes release
+//! (`cargo xtask control-plane`), and tools for tests and releases.
 //!
-//! The command searches `KUBEBUILDER_ASSETS` and `PATH` for programs of the pinned minor release.
-//! It builds missing programs once with the Go toolchain from
+//! The command `control-plane` searches `KUBEBUILDER_ASSETS` and `PATH` for programs of the pinned
+//! minor release. It builds missing programs once with the Go toolchain from
 //! `tools/third-party/control-plane/go.mod` into a user's cache, whose key consists of the version,
 //! the module file and the build flags. Concurrent builders wait for each other; an interrupted
 //! build leaves nothing that looks complete.

@@ -164,6 +164,25 @@ fn messages_have_the_wording_of_upstream() {
         ),
         (Status::service_unavailable("draining"), 503, "ServiceUnavailable", "draining"),
         (
+            Status::object_forbidden("g", "rs", "a\"b\n", "why"),
+            403,
+            "Forbidden",
+            r#"rs.g "a\"b\n" is forbidden: why"#,
+        ),
+        (Status::object_not_found("g", "rs", "a\"b\n"), 404, "NotFound", r#"rs.g "a\"b\n" not found"#),
+        (
+            Status::conflict("g", "rs", "a\"b\n", "why"),
+            409,
+            "Conflict",
+            r#"Operation cannot be fulfilled on rs.g "a\"b\n": why"#,
+        ),
+        (
+            Status::invalid("g", "K", "a\"b\n", vec![StatusCause::required("a", "")]),
+            422,
+            "Invalid",
+            r#"K.g "a\"b\n" is invalid: a: Required value"#,
+        ),
+        (
             Status::request_entity_too_large(3),
             413,
             "RequestEntityTooLarge",

@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use pinniped_go_compat::json::quote;
+
 use super::{Status, StatusCause, StatusDetails, cause};
 
 impl Status {
@@ -38,7 +40,7 @@ impl Status {
             ..StatusDetails::default()
         };
         let object = qualified(group, resource);
-        let object = if name.is_empty() { object } else { format!("{object} \"{name}\"") };
+        let object = if name.is_empty() { object } else { format!("{object} {}", quote(name)) };
         Self::forbidden(format!("{object} is forbidden: {why}"), details)
     }
 
@@ -76,7 +78,7 @@ impl Status {
         Self::failure(
             404,
             "NotFound",
-            format!("{} \"{name}\" not found", qualified(group, resource)),
+            format!("{} {} not found", qualified(group, resource), quote(name)),
             Some(details),
         )
     }
@@ -117,8 +119,8 @@ impl Status {
             kind: resource.to_owned(),
             ..StatusDetails::default()
         };
-        let message =
-            format!("Operation cannot be fulfilled on {} \"{name}\": {message}", qualified(group, resource));
+        let object = format!("{} {}", qualified(group, resource), quote(name));
+        let message = format!("Operation cannot be fulfilled on {object}: {message}");
         Self::failure(409, "Conflict", message, Some(details))
     }
 
@@ -158,7 +160,7 @@ impl Status {
         Self::failure(
             422,
             "Invalid",
-            format!("{} \"{name}\" is invalid: {all}", qualified(group, kind)),
+            format!("{} {} is invalid: {all}", qualified(group, kind), quote(name)),
             Some(details),
         )
     }
@@ -207,7 +209,7 @@ impl StatusCause {
     pub fn not_supported(field: &str, value: &str, supported: &[&str]) -> Self {
         let mut message = format!("Unsupported value: {value}");
         if !supported.is_empty() {
-            let quoted: Vec<String> = supported.iter().map(|s| pinniped_go_compat::json::quote(s)).collect();
+            let quoted: Vec<String> = supported.iter().map(|s| quote(s)).collect();
             message.push_str(": supported values: ");
             message.push_str(&quoted.join(", "));
         }

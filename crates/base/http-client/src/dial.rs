@@ -121,6 +121,31 @@ impl Target {
         Err(first_failure.unwrap_or_else(|| ConnectError::new(format!("dial tcp {self}: no addresses"))))
     }
 
+    /// Opens a TCP connection, directly or through a proxy without TLS. The caller sets the
+    /// deadline.
+    pub(crate) async fn tcp_through(&self, proxy: Option<&Proxy>) -> Result<TcpStream, ConnectError> {
+        match proxy {
+            None => self.connect().await,
+            Some(proxy) => proxy.connect(self).await,
+        }
+    }
+
+    /// Opens a connection, directly or through any proxy. With a configuration `tls`, the caller
+    /// speaks TLS with the server, and the connection to a proxy with the scheme `https` is
+    /// encrypted, too. The caller sets the deadline.
+    pub(crate) async fn connect_through(
+        &self,
+        proxy: Option<&Proxy>,
+        tls: Option<&Arc<ClientConfig>>,
+    ) -> Result<Stream, ConnectError> {
+        match (proxy, tls) {
+            (Some(proxy), Some(tls)) if proxy.has_tls() => {
+                Ok(Stream::Right(Box::new(proxy.connect_with_tls(self, tls).await?)))
+            }
+            _ => self.tcp_through(proxy).await.map(Stream::Left),
+        }
+    }
+
     /// Completes a TLS handshake in which the server must have a certificate for this host.
     pub(crate) async fn handshake<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
@@ -169,10 +194,7 @@ impl Dialer {
     /// # Errors
     /// Returns an error with the text that Go prints.
     pub async fn dial(&self) -> Result<TlsStream<Stream>, ConnectError> {
-        let stream = match &self.proxy {
-            None => Stream::Left(self.target.connect().await?),
-            Some(proxy) => proxy.connect_with_tls(&self.target, &self.tls).await?,
-        };
+        let stream = self.target.connect_through(self.proxy.as_ref(), Some(&self.tls)).await?;
         self.target.handshake(Arc::clone(&self.tls), stream).await
     }
 }

@@ -16,6 +16,7 @@ use pinniped_go_compat::io as go_io;
 use rustls::ClientConfig;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
 use tower::{ServiceExt as _, service_fn};
 use url::Url;
 
@@ -72,44 +73,42 @@ impl Proxy {
         Err(ProxyAddressError(problem))
     }
 
-    /// Opens a connection to `host` (an address without brackets) through the proxy. The caller
-    /// sets the deadline.
-    ///
-    /// # Errors
-    /// Returns an error with the text that Go prints, and for a proxy with the scheme `https`,
-    /// which needs a TLS configuration: see [`Dial::dial`].
-    pub async fn connect(&self, host: &str, port: u16) -> Result<TcpStream, ConnectError> {
-        self.connect_to(&Target::new(host, port)).await
+    /// Returns whether the connection to the proxy itself is encrypted.
+    pub(crate) fn has_tls(&self) -> bool {
+        self.0.scheme() == "https"
     }
 
-    pub(crate) async fn connect_to(&self, target: &Target) -> Result<TcpStream, ConnectError> {
+    /// Opens a connection to `target` through a proxy without TLS. The caller sets the deadline.
+    pub(crate) async fn connect(&self, target: &Target) -> Result<TcpStream, ConnectError> {
         let scheme = self.0.scheme();
         if !matches!(scheme, "http" | "socks5" | "socks5h") {
             return Err(failed(&format!("proxies with scheme {scheme} are not supported")));
         }
-        let address = self.address().ok_or_else(|| failed("proxy URL has no host"))?;
-        let stream = address.connect().await.map_err(|error| failed(&error.message))?;
+        let (_, stream) = self.reach().await?;
         if scheme == "http" { self.tunnel(stream, target).await } else { self.socks5(stream, target).await }
     }
 
-    /// Opens a connection to a server with which the caller speaks TLS. With the scheme `https`,
-    /// the connection to the proxy is encrypted, too, and `tls` verifies the proxy.
+    /// Opens a connection to `target` through a proxy with TLS, which `tls` verifies. The caller
+    /// sets the deadline.
     pub(crate) async fn connect_with_tls(
         &self,
         target: &Target,
-        tls: &Arc<ClientConfig>,
-    ) -> Result<Stream, ConnectError> {
-        if self.0.scheme() != "https" {
-            return self.connect_to(target).await.map(Stream::Left);
-        }
-        let address = self.address().ok_or_else(|| failed("proxy URL has no host"))?;
-        let stream = address.connect().await.map_err(|error| failed(&error.message))?;
-        let mut tls = ClientConfig::clone(tls);
+        tls: &ClientConfig,
+    ) -> Result<TlsStream<TcpStream>, ConnectError> {
+        let (address, stream) = self.reach().await?;
+        let mut tls = tls.clone();
         // CONNECT is a request of HTTP/1.1.
         tls.alpn_protocols = vec![b"http/1.1".to_vec()];
         let stream = address.handshake(Arc::new(tls), stream).await;
         let stream = stream.map_err(|error| failed(&error.message))?;
-        Ok(Stream::Right(Box::new(self.tunnel(stream, target).await?)))
+        self.tunnel(stream, target).await
+    }
+
+    /// Connects to the proxy.
+    async fn reach(&self) -> Result<(Target, TcpStream), ConnectError> {
+        let address = self.address().ok_or_else(|| failed("proxy URL has no host"))?;
+        let stream = address.connect().await.map_err(|error| failed(&error.message))?;
+        Ok((address, stream))
     }
 
     /// Returns the endpoint of the proxy.
@@ -197,13 +196,7 @@ impl Dial for Proxy {
         port: u16,
         tls: Option<&'a Arc<ClientConfig>>,
     ) -> BoxFuture<'a, Result<Stream, ConnectError>> {
-        Box::pin(async move {
-            let target = Target::new(host, port);
-            match tls {
-                Some(tls) => self.connect_with_tls(&target, tls).await,
-                None => self.connect_to(&target).await.map(Stream::Left),
-            }
-        })
+        Box::pin(async move { Target::new(host, port).connect_through(Some(self), tls).await })
     }
 }
 

@@ -14,7 +14,6 @@ use tokio::net::TcpStream;
 use crate::dial::{ConnectError, Stream, Target};
 use crate::proxy::{Proxy, ProxyAddressError};
 use crate::proxy_environment::{ProxyEnvironment, ProxyEnvironmentError};
-use crate::upstream::Dial as _;
 
 /// Opens TCP connections; cheap to clone. For one server with TLS, see [`crate::dial::Dialer`].
 #[derive(Clone, Default)]
@@ -51,10 +50,8 @@ impl TcpDialer {
     /// # Errors
     /// Returns an error when the proxy or the server cannot be reached.
     pub async fn dial(&self, host: &str, port: u16, https: bool) -> Result<TcpStream, ConnectError> {
-        match self.proxy_for(host, port, https)? {
-            Some(proxy) => proxy.connect(host, port).await,
-            None => Target::new(host, port).connect().await,
-        }
+        let proxy = self.proxy_for(host, port, https)?;
+        Target::new(host, port).tcp_through(proxy.as_ref()).await
     }
 
     /// Connects in the same way to a server with which the caller speaks TLS. With an `https`
@@ -68,10 +65,8 @@ impl TcpDialer {
         port: u16,
         tls: Option<&Arc<ClientConfig>>,
     ) -> Result<Stream, ConnectError> {
-        match self.proxy_for(host, port, true)? {
-            Some(proxy) => proxy.dial(host, port, tls).await,
-            None => Target::new(host, port).connect().await.map(Stream::Left),
-        }
+        let proxy = self.proxy_for(host, port, true)?;
+        Target::new(host, port).connect_through(proxy.as_ref(), tls).await
     }
 
     /// Returns the proxy for a server, or `None` for a direct connection.

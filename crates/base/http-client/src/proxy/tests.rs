@@ -48,7 +48,7 @@ async fn connect_requests_carry_the_decoded_credentials_of_the_url() {
         let script = vec![(format!("{HEAD}{header}\r\n").leak().as_bytes(), response)].leak();
         let (address, task) = scripted(script).await;
         let proxy = Proxy::parse(&format!("http://{user}{address}")).unwrap();
-        echoes(proxy.connect("a.example", 443).await.unwrap(), task).await;
+        echoes(proxy.connect(&Target::new("a.example", 443)).await.unwrap(), task).await;
     }
 }
 
@@ -69,7 +69,8 @@ async fn a_refused_tunnel_has_the_text_of_go() {
             }
             stream.write_all(response).await.unwrap();
         });
-        let error = Proxy::parse(&address).unwrap().connect("a.example", 443).await.unwrap_err();
+        let error =
+            Proxy::parse(&address).unwrap().connect(&Target::new("a.example", 443)).await.unwrap_err();
         assert_eq!(error.to_string(), text);
         task.await.unwrap();
     }
@@ -92,7 +93,7 @@ async fn a_socks5_proxy_resolves_names_and_receives_credentials() {
     ] {
         let (address, task) = scripted(script.leak()).await;
         let proxy = Proxy::parse(&format!("{scheme}://{user}{address}")).unwrap();
-        echoes(proxy.connect(host, 443).await.unwrap(), task).await;
+        echoes(proxy.connect(&Target::new(host, 443)).await.unwrap(), task).await;
     }
 }
 
@@ -101,7 +102,8 @@ async fn a_refusal_of_a_socks5_proxy_names_the_proxy_and_the_server() {
     let script: &[(&[u8], &[u8])] =
         &[(&[5, 1, 0], &[5, 0]), (&[5, 1, 0, 1, 192, 0, 2, 1, 1, 187], &[5, 4, 0, 1, 0, 0, 0, 0, 0, 0])];
     let (address, _task) = scripted(script.to_vec().leak()).await;
-    let error = Proxy::parse(&format!("socks5://{address}")).unwrap().connect("192.0.2.1", 443).await;
+    let error =
+        Proxy::parse(&format!("socks5://{address}")).unwrap().connect(&Target::new("192.0.2.1", 443)).await;
     let text = format!("socks connect tcp {address}->192.0.2.1:443: host unreachable");
     assert_eq!(error.unwrap_err().to_string(), text);
 }
@@ -114,7 +116,7 @@ async fn a_proxy_that_cannot_be_used_is_an_error() {
         ("http://127.0.0.1:1", "proxyconnect tcp: dial tcp 127.0.0.1:1: connect: connection refused"),
         ("socks5://127.0.0.1:1", "proxyconnect tcp: dial tcp 127.0.0.1:1: connect: connection refused"),
     ] {
-        let error = Proxy::parse(proxy).unwrap().connect("a.example", 443).await.unwrap_err();
+        let error = Proxy::parse(proxy).unwrap().connect(&Target::new("a.example", 443)).await.unwrap_err();
         assert_eq!(error.to_string(), text, "{proxy}");
     }
 }

@@ -5,7 +5,7 @@
 //! |---|---|---|---|
 //! | [`disable_core_dumps`] | resource limit, dumpable attribute | resource limit | nothing |
 //! | `memory_limit` | the lowest of the cgroups | none | none |
-//! | `raise_open_files` | up to the hard limit | up to the hard limit | no limit |
+//! | `raise_open_files` | up to the hard limit | up to the hard limit; macOS: 10,240 at most | no limit |
 
 #[cfg(target_os = "linux")]
 mod linux;

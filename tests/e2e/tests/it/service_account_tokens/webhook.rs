@@ -158,7 +158,7 @@ async fn serve(listener: TcpListener, acceptor: TlsAcceptor, state: Arc<State>) 
 async fn review(request: Request<Incoming>, state: &State) -> Result<Response<Full<Bytes>>, Infallible> {
     let body = request.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
     match state.fault() {
-        Fault::Silent | Fault::BlackHole => state.while_fault(state.fault()).await,
+        fault @ (Fault::Silent | Fault::BlackHole) => state.while_fault(fault).await,
         Fault::Garbage => return Ok(Response::new(Full::new(Bytes::from_static(b"<html>\x00garbage")))),
         Fault::None => {}
     }

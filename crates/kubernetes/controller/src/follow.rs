@@ -10,6 +10,7 @@ use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 
 use crate::client::error_text;
+use crate::watch::Pauses;
 
 /// Delay before the next attempt after a refusal. The administrator who installs the CRD, or grants
 /// the permission, expects a prompt effect; one list in a few seconds is cheap for the API server.
@@ -73,11 +74,16 @@ pub async fn follow_slim<K>(
 ) where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
+    let mut pauses = Pauses::default();
     loop {
-        let stream = watcher(api.clone(), config.clone()).modify(slim).default_backoff();
+        let stream = watcher(api.clone(), config.clone()).modify(slim);
         let mut stream = std::pin::pin!(stream);
         let mut listed = Vec::new();
         while let Some(event) = stream.next().await {
+            let is_failure = event.is_err();
+            if let Ok(event) = &event {
+                pauses.observe(event);
+            }
             match event {
                 Ok(Event::Init) => listed.clear(),
                 Ok(Event::InitApply(object)) => listed.push(object),
@@ -96,6 +102,9 @@ pub async fn follow_slim<K>(
                 Err(watcher::Error::WatchStartFailed(error)) if Refusal::of(&error).is_some() => break,
                 Err(error) => on_change(Change::Failing(error.to_string())),
             }
+            if is_failure {
+                tokio::time::sleep(pauses.next()).await;
+            }
         }
         tokio::time::sleep(REFUSAL_RETRY_INTERVAL).await;
     }
@@ -103,7 +112,7 @@ pub async fn follow_slim<K>(
 
 /// Returns whether the resource exists. The API server checks permissions first, so it also refuses
 /// a list of an unknown resource with 403; its discovery is readable without special permissions.
-async fn is_served<K: Resource + Clone>(api: &Api<K>) -> bool {
+pub(crate) async fn is_served<K: Resource + Clone>(api: &Api<K>) -> bool {
     let path = api.resource_url();
     let mut parts = path.trim_start_matches('/').split('/');
     let (Some("apis"), Some(group), Some(version)) = (parts.next(), parts.next(), parts.next()) else {
@@ -138,6 +147,8 @@ where
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use kube::client::Body;
     use pinniped_gateway_api::IngressRoute;
@@ -166,6 +177,21 @@ mod tests {
             async { Ok::<_, Infallible>(response.unwrap()) }
         });
         kube::Client::new(service, "default")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_that_fails_is_repeated_with_growing_pauses() {
+        let lists = Arc::new(AtomicUsize::new(0));
+        let seen = Arc::clone(&lists);
+        let service = tower::service_fn(move |_: http::Request<Body>| {
+            seen.fetch_add(1, Ordering::SeqCst);
+            async { Err::<http::Response<Body>, _>(std::io::Error::other("broken")) }
+        });
+        let api: Api<IngressRoute> = Api::all(kube::Client::new(service, "default"));
+        let follow = follow(&api, watcher::Config::default(), None, |_| {});
+        assert!(tokio::time::timeout(Duration::from_secs(600), follow).await.is_err());
+        let lists = lists.load(Ordering::SeqCst);
+        assert!((20..35).contains(&lists), "{lists}");
     }
 
     #[tokio::test]

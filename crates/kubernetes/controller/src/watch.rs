@@ -4,6 +4,9 @@
 //! arrives: [`Watched::new`] returns the [`Store`] and collects triggers, [`Watched::run`] is the
 //! task. [`Watches`] runs several and reports when each has received its first response. A missing
 //! permission is logged once and affects only the controllers that wait for this cache.
+//!
+//! A request that fails is repeated after a pause, which grows up to [`LONGEST_PAUSE`]. A refusal
+//! is known until a request succeeds that disproves it: see [`Problem::incomplete`].
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -14,6 +17,8 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::utils::Backoff;
+use kube::runtime::watcher::DefaultBackoff;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch};
 use kube::{Api, Resource, ResourceExt};
@@ -23,7 +28,22 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::client::{error_text, is_forbidden};
+use crate::follow::is_served;
 use crate::runtime::Trigger;
+
+/// Longest pause before a request that failed is repeated. It bounds the time until a permission
+/// that was granted, or a kind that was added, has an effect.
+pub const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Time after which a watch counts as working that has not failed: an API server sends no event
+/// while no object changes. A request without a response fails earlier, after 60 seconds.
+pub const WORKS_AFTER: Duration = Duration::from_secs(90);
+
+/// Time limit for the discovery of a resource that the API server does not know.
+const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The reason while there was no response yet.
+const NOT_READ_YET: &str = "the API server has not responded yet";
 
 type Subscription<K> = (Box<dyn Fn(&K) -> bool + Send + Sync>, Trigger);
 
@@ -37,10 +57,12 @@ where
     apis: Vec<Api<K>>,
     config: watcher::Config,
     what: String,
+    is_always_served: bool,
     dynamic_type: K::DynamicType,
     writer: Writer<K>,
     subscriptions: Vec<Subscription<K>>,
     problem_triggers: Vec<Trigger>,
+    failures: Failures,
     problem: tokio::sync::watch::Sender<Option<ProblemState>>,
     filled: tokio::sync::watch::Sender<bool>,
     responded: tokio::sync::watch::Sender<bool>,
@@ -88,41 +110,51 @@ where
 /// The content of [`Problem`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ProblemState {
+    /// The message of the last failure.
     message: String,
     is_unserved: bool,
-    is_forbidden: bool,
-    /// Whether the cache has the objects of an earlier list.
-    was_filled: bool,
+    /// The message of the refusal that is not disproved yet.
+    refused: Option<String>,
 }
 
 /// The reason why a cache cannot currently be filled, if there is one.
 #[derive(Clone, Debug)]
-pub struct Problem(tokio::sync::watch::Receiver<Option<ProblemState>>);
+pub struct Problem {
+    state: tokio::sync::watch::Receiver<Option<ProblemState>>,
+    filled: tokio::sync::watch::Receiver<bool>,
+}
 
 impl Problem {
     /// Returns the message of the API server.
     pub fn current(&self) -> Option<String> {
-        self.0.borrow().as_ref().map(|problem| problem.message.clone())
+        self.state.borrow().as_ref().map(|problem| problem.message.clone())
     }
 
-    /// Returns whether the API server does not serve the resource, so that no object can exist.
+    /// Returns whether the API server does not serve the resource, so that no object can exist. Its
+    /// discovery has confirmed this. Like a refusal, it is known until it is disproved.
     pub fn is_unserved(&self) -> bool {
-        self.0.borrow().as_ref().is_some_and(|problem| problem.is_unserved)
+        self.state.borrow().as_ref().is_some_and(|problem| problem.is_unserved)
     }
 
-    /// Returns the message if objects may exist that the cache does not have, and a retry alone
-    /// does not resolve it: no list was read yet, or the API server forbids to read. A watch that
-    /// is interrupted does not count, as in client-go's informers.
+    /// Returns the reason if objects may exist that the cache does not have, and a retry alone does
+    /// not resolve it: no list was read yet, or the API server refuses to read. A refusal lasts
+    /// until a list succeeds, or until a watch has worked for [`WORKS_AFTER`]: other errors do not
+    /// disprove it. A watch that is interrupted does not count, as in client-go's informers.
     pub fn incomplete(&self) -> Option<String> {
-        let problem = self.0.borrow();
-        let problem = problem.as_ref().filter(|problem| !problem.is_unserved);
-        let problem = problem.filter(|problem| problem.is_forbidden || !problem.was_filled);
-        problem.map(|problem| problem.message.clone())
+        let problem = self.state.borrow().clone();
+        // Afterwards, because a cache is filled before its problem ends.
+        let filled = *self.filled.borrow();
+        let unread = |why: String| Some(why).filter(|_| !filled);
+        match problem {
+            None => unread(NOT_READ_YET.to_owned()),
+            Some(problem) if problem.is_unserved => None,
+            Some(problem) => problem.refused.or_else(|| unread(problem.message)),
+        }
     }
 
     /// Waits until there is a problem.
     pub async fn arises(mut self) {
-        if self.0.wait_for(Option::is_some).await.is_err() {
+        if self.state.wait_for(Option::is_some).await.is_err() {
             std::future::pending::<()>().await;
         }
     }
@@ -147,10 +179,12 @@ where
             apis: vec![api],
             config,
             what: what.into(),
+            is_always_served: false,
             dynamic_type,
             writer,
             subscriptions: Vec::new(),
             problem_triggers: Vec::new(),
+            failures: Failures::default(),
             problem,
             filled: Default::default(),
             responded: Default::default(),
@@ -164,7 +198,14 @@ where
         self.apis.push(api);
     }
 
-    /// Wakes `trigger` when the reason changes why the cache cannot be filled.
+    /// Declares that every API server serves the resource. If one does not know it, this counts as
+    /// a refusal: it can only be a fault.
+    pub fn always_served(&mut self) {
+        self.is_always_served = true;
+    }
+
+    /// Wakes `trigger` when the reason changes why the cache cannot be filled, and when there is
+    /// none any more.
     pub fn wake_on_problem(&mut self, trigger: &Trigger) {
         self.problem_triggers.push(trigger.clone());
     }
@@ -211,76 +252,91 @@ where
     /// Returns the reason why the cache is not filled, for callers that report it instead of
     /// waiting.
     pub fn problem(&self) -> Problem {
-        Problem(self.problem.subscribe())
+        Problem { state: self.problem.subscribe(), filled: self.filled.subscribe() }
     }
 
     /// Maintains the cache until `cancel`.
     pub async fn run(mut self, cancel: CancellationToken) {
-        // Each stream has the state of its own backoff, so that alternating between versions is as
-        // slow as retrying one.
-        let mut streams: Vec<_> = self.apis.iter().map(|api| self.stream(api)).collect();
+        tokio::select! {
+            biased;
+            () = cancel.cancelled() => {}
+            () = self.maintain() => {}
+        }
+    }
+
+    async fn maintain(&mut self) {
+        let mut pauses = Pauses::default();
+        // The version that is watched, and how many in succession are not served.
         let (mut current, mut unserved) = (0, 0);
-        let mut log = WatchLog::default();
+        let mut stream = self.stream(current);
         loop {
             let event = tokio::select! {
                 biased;
-                () = cancel.cancelled() => return,
-                event = streams[current].next() => event,
+                event = stream.next() => event,
+                () = self.failures.disproved() => {
+                    pauses.reset();
+                    self.failures.watch_worked(&self.what);
+                    self.publish_problem();
+                    continue;
+                }
             };
             match event {
                 Some(Ok(event)) => {
                     // The event for the start of a list is emitted before the request is sent.
                     if !matches!(event, Event::Init) {
                         unserved = 0;
-                        if log.recovered(&self.what, &event) {
-                            self.problem.send_replace(None);
-                        }
                     }
+                    pauses.observe(&event);
                     self.apply(&event);
                 }
                 Some(Err(error)) => {
-                    if is_unserved(&error) {
+                    let is_unknown = is_unknown(&error);
+                    if is_unknown {
                         unserved += 1;
-                        current = (current + 1) % streams.len();
-                        if unserved < streams.len() {
+                        current = (current + 1) % self.apis.len();
+                        // A stream that has listed would only repeat the watch.
+                        stream = self.stream(current);
+                        if unserved < self.apis.len() {
                             continue;
                         }
-                    } else {
-                        unserved = 0;
                     }
-                    self.report(&mut log, &error);
+                    unserved = 0;
+                    let is_unserved =
+                        is_unknown && !self.is_always_served && !any_is_served(&self.apis).await;
+                    self.report(&error, is_unserved);
+                    tokio::time::sleep(pauses.next()).await;
+                    self.failures.retry();
                 }
                 None => return,
             }
         }
     }
 
-    fn stream(&self, api: &Api<K>) -> BoxStream<'static, watcher::Result<Event<K>>> {
-        watch(api.clone(), self.config.clone())
+    fn stream(&self, version: usize) -> BoxStream<'static, watcher::Result<Event<K>>> {
+        watch(self.apis[version].clone(), self.config.clone())
             .modify(|object| {
                 // Managed fields are never read, and are often larger than the rest of the object.
                 object.managed_fields_mut().clear();
             })
-            .default_backoff()
             .boxed()
     }
 
-    fn report(&self, log: &mut WatchLog, error: &watcher::Error) {
-        let problem = ProblemState {
-            message: log.report(&self.what, error),
-            is_unserved: is_unserved(error),
-            is_forbidden: cause(error).is_some_and(is_forbidden),
-            was_filled: *self.filled.borrow(),
-        };
-        let changed = self.problem.send_if_modified(|current| {
-            let is_new = current.as_ref() != Some(&problem);
-            *current = Some(problem);
-            is_new
-        });
+    fn report(&mut self, error: &watcher::Error, is_unserved: bool) {
+        self.failures.failed(&self.what, error, is_unserved);
+        self.publish_problem();
         // After the problem, which readers look at when the API server has responded.
         if is_refusal(error) {
             self.responded.send_replace(true);
         }
+    }
+
+    fn publish_problem(&self) {
+        let problem = self.failures.problem();
+        let changed = self.problem.send_if_modified(|current| {
+            let is_new = *current != problem;
+            *current = problem;
+            is_new
+        });
         if changed {
             self.problem_triggers.iter().for_each(Trigger::wake);
         }
@@ -292,6 +348,8 @@ where
                 let key = ObjectRef::from_obj_with(object, self.dynamic_type.clone());
                 let old = self.store().get(&key);
                 self.writer.apply_watcher_event(event);
+                self.failures.watch_worked(&self.what);
+                self.publish_problem();
                 for (filter, trigger) in &self.subscriptions {
                     if filter(object) || old.as_deref().is_some_and(filter) {
                         trigger.wake();
@@ -302,6 +360,9 @@ where
                 // A first list, or one after an interruption: the changes in between are unknown.
                 self.writer.apply_watcher_event(event);
                 self.filled.send_replace(true);
+                // After the objects: readers use them when there is no problem.
+                self.failures.listed(&self.what);
+                self.publish_problem();
                 self.responded.send_replace(true);
                 for (_, trigger) in &self.subscriptions {
                     trigger.wake();
@@ -309,10 +370,34 @@ where
             }
             Event::Init | Event::InitApply(_) => {
                 self.writer.apply_watcher_event(event);
+                self.failures.lists();
                 return;
             }
         }
         self.changed.send_replace(());
+    }
+}
+
+/// The pauses before a request of a watch is repeated. kube's back-off of a stream is not used,
+/// because it starts again at the event for the start of a list, which precedes each request.
+#[derive(Default)]
+pub(crate) struct Pauses(DefaultBackoff);
+
+impl Pauses {
+    /// Returns the pause after another failure.
+    pub(crate) fn next(&mut self) -> Duration {
+        self.0.next().unwrap_or(LONGEST_PAUSE).min(LONGEST_PAUSE)
+    }
+
+    /// Starts again with short pauses if the event shows that a request succeeded.
+    pub(crate) fn observe<K>(&mut self, event: &Event<K>) {
+        if !matches!(event, Event::Init | Event::InitApply(_)) {
+            self.reset();
+        }
+    }
+
+    fn reset(&mut self) {
+        self.0.reset();
     }
 }
 
@@ -335,9 +420,19 @@ fn is_refusal(error: &watcher::Error) -> bool {
     }
 }
 
-/// Returns whether the API server does not know the resource.
-fn is_unserved(error: &watcher::Error) -> bool {
-    matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404)
+/// Returns whether the API server does not know the resource. It can forget one while a watch runs,
+/// when a version is switched off.
+fn is_unknown(error: &watcher::Error) -> bool {
+    let (watcher::Error::InitialListFailed(cause) | watcher::Error::WatchStartFailed(cause)) = error else {
+        return false;
+    };
+    matches!(cause, kube::Error::Api(status) if status.code == 404)
+}
+
+/// Returns whether the discovery of the API server lists one of the versions, or is not available.
+async fn any_is_served<K: Resource + Clone>(apis: &[Api<K>]) -> bool {
+    let served = futures::future::join_all(apis.iter().map(is_served));
+    tokio::time::timeout(DISCOVERY_TIMEOUT, served).await.map_or(true, |served| served.contains(&true))
 }
 
 /// A set of running watches.
@@ -373,6 +468,15 @@ impl Watches {
     {
         self.first_responses
             .push(FirstResponse { what: watched.what.clone(), responded: watched.responded.subscribe() });
+        self.start_optional(watched);
+    }
+
+    /// Starts another watch for which [`Watches::synced`] does not wait.
+    pub fn start_optional<K>(&mut self, watched: Watched<K>)
+    where
+        K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+        K::DynamicType: Eq + Hash + Clone + Send + Sync,
+    {
         self.tasks.spawn(format!("watch of {}", watched.what), |stop| watched.run(stop));
     }
 
@@ -413,52 +517,109 @@ impl Watches {
     }
 }
 
-/// De-duplicates log lines: logs a failure of a watch once, and its recovery once.
+/// The failures of a watch that no success has disproved yet. Each is logged once, and the recovery
+/// once.
 #[derive(Default)]
-struct WatchLog {
-    list_forbidden: bool,
-    watch_forbidden: bool,
-    failing: bool,
+struct Failures {
+    /// The message of the last failure.
+    last: Option<String>,
+    /// The message of the last refusal to list, until a list succeeds.
+    list_refused: Option<String>,
+    /// The message of the last refusal to watch, until a watch works.
+    watch_refused: Option<String>,
+    is_unserved: bool,
+    /// Whether a failure that is not a missing permission was logged.
+    is_logged: bool,
+    /// Whether the list is complete, so that the objects are watched now.
+    watches: bool,
+    /// The time at which the watch counts as working if it does not fail before.
+    works_at: Option<Instant>,
 }
 
-impl WatchLog {
-    fn report(&mut self, what: &str, error: &watcher::Error) -> String {
+impl Failures {
+    /// Records a failure. `is_unserved` is whether no version of the resource is served, which
+    /// discovery has confirmed.
+    fn failed(&mut self, what: &str, error: &watcher::Error, is_unserved: bool) {
         let verb = if matches!(error, watcher::Error::InitialListFailed(_)) { "list" } else { "watch" };
         let cause = cause(error);
         let text = cause.map_or_else(|| error.to_string(), error_text);
+        self.works_at = None;
         if cause.is_some_and(is_forbidden) {
-            let named = if verb == "list" { &mut self.list_forbidden } else { &mut self.watch_forbidden };
-            if !std::mem::replace(named, true) {
+            self.is_unserved = false;
+            let refused = if verb == "list" { &mut self.list_refused } else { &mut self.watch_refused };
+            if refused.replace(text.clone()).is_none() {
                 tracing::warn!(verb, resource = what, error = %text, "a permission is missing: the features that need it stay disabled");
             }
-        } else if is_unserved(error) && !self.failing {
-            tracing::info!(
-                resource = what,
-                "the API server does not serve this resource: the features that need it stay disabled"
-            );
-            self.failing = true;
-        } else if self.failing {
-            tracing::debug!(verb, resource = what, error = %text, "watch still fails");
+        } else if is_unserved {
+            // An API server checks permissions first.
+            (self.list_refused, self.watch_refused, self.is_unserved) = (None, None, true);
+            if !std::mem::replace(&mut self.is_logged, true) {
+                tracing::info!(
+                    resource = what,
+                    "the API server does not serve this resource: the features that need it stay disabled"
+                );
+            }
         } else {
-            // The first failure is often an ordinary close of the connection.
-            tracing::info!(verb, resource = what, error = %text, "watch failed, trying again");
-            self.failing = true;
+            if is_unknown(error) {
+                // A list follows in any case.
+                self.is_unserved = false;
+                self.list_refused = Some(text.clone());
+            }
+            if std::mem::replace(&mut self.is_logged, true) {
+                tracing::debug!(verb, resource = what, error = %text, "watch still fails");
+            } else {
+                // The first failure is often an ordinary close of the connection.
+                tracing::info!(verb, resource = what, error = %text, "watch failed, trying again");
+            }
         }
-        text
+        self.last = Some(text);
     }
 
-    /// Records an event. With the permission to list but not to watch, lists succeed again and
-    /// again, so only a change shows that a watch works.
-    fn recovered<K>(&mut self, what: &str, event: &Event<K>) -> bool {
-        let watched = matches!(event, Event::Apply(_) | Event::Delete(_));
-        let failed = self.list_forbidden || self.failing || (watched && self.watch_forbidden);
-        if failed {
+    /// Records that the request which failed is sent again.
+    fn retry(&mut self) {
+        self.works_at = self.watches.then(|| Instant::now() + WORKS_AFTER);
+    }
+
+    /// Records that a list began.
+    fn lists(&mut self) {
+        (self.watches, self.works_at) = (false, None);
+    }
+
+    /// Records that a list was read. With the permission to list but not to watch, lists succeed
+    /// again and again, so only a change, or time, shows that a watch works.
+    fn listed(&mut self, what: &str) {
+        self.watches = true;
+        match self.watch_refused.take() {
+            None => self.watch_worked(what),
+            Some(refused) => {
+                (self.list_refused, self.is_unserved) = (None, false);
+                (self.last, self.watch_refused) = (Some(refused.clone()), Some(refused));
+                self.retry();
+            }
+        }
+    }
+
+    /// Records that a watch works.
+    fn watch_worked(&mut self, what: &str) {
+        let before = std::mem::take(self);
+        self.watches = before.watches;
+        if before.last.is_some() {
             tracing::info!(resource = what, "watch works again");
         }
-        self.list_forbidden = false;
-        self.failing = false;
-        self.watch_forbidden &= !watched;
-        failed
+    }
+
+    /// Waits until the watch has worked for so long that all failures are disproved.
+    async fn disproved(&self) {
+        match self.works_at {
+            Some(at) => tokio::time::sleep_until(at).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    fn problem(&self) -> Option<ProblemState> {
+        let message = self.last.clone()?;
+        let refused = self.list_refused.clone().or_else(|| self.watch_refused.clone());
+        Some(ProblemState { message, is_unserved: self.is_unserved, refused })
     }
 }
 
@@ -482,9 +643,12 @@ where
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::sync::{Arc, Mutex};
+
     use http::{Request, Response};
     use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
-    use kube::api::{ApiResource, DynamicObject};
+    use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
     use kube::client::Body;
     use serde_json::json;
 
@@ -550,17 +714,28 @@ mod tests {
         watches.stop().await;
     }
 
-    /// Runs a watch of ConfigMaps that may be served as Secrets instead, whose objects have the
-    /// same fields here, until `is_so` is true for the store and the problem.
-    async fn run_with_older_version(
-        code_of: fn(&str) -> u16,
+    /// The resources of an API server that serves the same objects in two versions.
+    fn versions() -> [ApiResource; 2] {
+        [("v1", "configmaps"), ("v1beta1", "secrets")].map(|(version, plural)| {
+            ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("maps.test", version, "Map"), plural)
+        })
+    }
+
+    /// Returns a watch of `configmaps` that may be served as `secrets` instead, which are two
+    /// versions of the same objects here.
+    fn two_versions(client: &kube::Client) -> Watched<DynamicObject> {
+        let [resource, older] = versions();
+        let [new, old] = [&resource, &older].map(|resource| Api::all_with(client.clone(), resource));
+        let mut watched = Watched::new(new, resource, watcher::Config::default(), "maps");
+        watched.or_version(old);
+        watched
+    }
+
+    /// Runs a watch until `is_so` is true for the store and the problem.
+    async fn run_until(
+        mut watched: Watched<DynamicObject>,
         is_so: impl Fn(&Store<DynamicObject>, &Problem) -> bool,
     ) {
-        let versions = [ApiResource::erase::<ConfigMap>(&()), ApiResource::erase::<Secret>(&())];
-        let [new, old] = versions.clone().map(|resource| Api::all_with(client(code_of), &resource));
-        let [resource, _] = versions;
-        let mut watched = Watched::<DynamicObject>::new(new, resource, watcher::Config::default(), "maps");
-        watched.or_version(old);
         let (store, problem, trigger) = (watched.store(), watched.problem(), Trigger::new());
         watched.wake(&trigger, |_| true);
         watched.wake_on_problem(&trigger);
@@ -576,6 +751,208 @@ mod tests {
             () = tokio::time::sleep(Duration::from_secs(600)) => {
                 panic!("{:?} {:?}", store.state(), problem.current())
             }
+        }
+    }
+
+    async fn run_with_older_version(
+        code_of: fn(&str) -> u16,
+        is_so: impl Fn(&Store<DynamicObject>, &Problem) -> bool,
+    ) {
+        run_until(two_versions(&client(code_of)), is_so).await;
+    }
+
+    /// The response of a scripted API server.
+    #[derive(Clone, Copy, Debug)]
+    enum Reply {
+        /// A list of one object with this name.
+        Object(&'static str),
+        /// The same, of which there are more pages.
+        Page,
+        /// An end after this time.
+        Ends(Duration),
+        /// A watch that has to begin with another list.
+        Expired,
+        /// A failure with this status code.
+        Code(u16),
+        /// The connection fails.
+        Broken,
+        /// No response.
+        Silence,
+    }
+
+    /// Returns a client of an API server that responds to the request with this number, starting at
+    /// 0, for this resource. The name of the resource is followed by `?watch` for a watch.
+    fn scripted(reply: impl Fn(usize, &str) -> Reply + Clone + Send + 'static) -> kube::Client {
+        let requests = Arc::new(AtomicUsize::new(0));
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let resource = request.uri().path().rsplit('/').next().unwrap_or_default();
+            let query = request.uri().query().unwrap_or_default();
+            let watch = if query.contains("watch=true") { "?watch" } else { "" };
+            let page = if query.contains("continue=") { "?page" } else { "" };
+            let number = requests.fetch_add(1, Ordering::SeqCst);
+            let reply = reply(number, &format!("{resource}{watch}{page}"));
+            async move {
+                let list = |name: &str, next: &str| {
+                    json!({"kind": "List", "apiVersion": "v1",
+                        "metadata": {"resourceVersion": "1", "continue": next},
+                        "items": [{"metadata": {"name": name}}]})
+                };
+                let failure = |code: u16| {
+                    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+                        "code": code, "reason": "no", "message": "no"})
+                };
+                let (code, body) = match reply {
+                    Reply::Object(name) => (200, list(name, "").to_string()),
+                    Reply::Page => (200, list("x", "next").to_string()),
+                    Reply::Ends(after) => {
+                        tokio::time::sleep(after).await;
+                        (200, String::new())
+                    }
+                    Reply::Expired => {
+                        (200, json!({"type": "ERROR", "object": failure(410)}).to_string() + "\n")
+                    }
+                    Reply::Code(code) => (code, failure(code).to_string()),
+                    Reply::Broken => return Err(std::io::Error::other("broken")),
+                    Reply::Silence => std::future::pending().await,
+                };
+                Ok(Response::builder().status(code).body(Body::from(body.into_bytes())).expect("a response"))
+            }
+        });
+        kube::Client::new(service, "ns")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_that_fails_is_repeated_with_growing_pauses_up_to_a_limit() {
+        for reply in [Reply::Code(503), Reply::Code(403), Reply::Code(404), Reply::Broken] {
+            let times = Arc::new(Mutex::new(Vec::new()));
+            let seen = Arc::clone(&times);
+            let client = scripted(move |_, _| {
+                seen.lock().unwrap().push(Instant::now());
+                reply
+            });
+            let run = two_versions(&client).run(CancellationToken::new());
+            assert!(tokio::time::timeout(Duration::from_secs(600), run).await.is_err(), "it ends never");
+            let times = times.lock().unwrap().clone();
+            let pauses: Vec<Duration> = times.windows(2).map(|two| two[1] - two[0]).collect();
+            let pauses: Vec<_> = pauses.into_iter().filter(|pause| !pause.is_zero()).collect();
+            assert!(pauses.len() < 35, "{reply:?} {pauses:?}");
+            assert!(
+                pauses.iter().all(|pause| *pause <= Duration::from_millis(30_100)),
+                "{reply:?} {pauses:?}"
+            );
+            // Both versions are tried without a pause, and confirmed by discovery.
+            let round = if matches!(reply, Reply::Code(404)) { 4 } else { 1 };
+            assert_eq!(times.len(), round * (pauses.len() + 1), "{reply:?} {pauses:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_version_is_listed_when_the_watched_one_is_no_longer_served() {
+        let is_switched = Arc::new(AtomicBool::new(false));
+        let client = scripted(move |_, request| match (request, is_switched.load(Ordering::SeqCst)) {
+            ("configmaps", false) => Reply::Code(404),
+            ("secrets", false) => Reply::Object("old"),
+            ("secrets?watch", false) => {
+                is_switched.store(true, Ordering::SeqCst);
+                Reply::Ends(Duration::from_secs(10))
+            }
+            ("configmaps", true) => Reply::Object("new"),
+            ("configmaps?watch", true) => Reply::Silence,
+            _ => Reply::Code(404),
+        });
+        run_until(two_versions(&client), |store, problem| {
+            let names: Vec<_> = store.state().iter().map(|object| object.name_any()).collect();
+            assert_ne!(problem.incomplete().as_deref(), Some("no"), "nothing is missing");
+            names == ["new"] && problem.current().is_none()
+        })
+        .await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_version_that_is_switched_off_is_unserved() {
+        let client = scripted(|number, request| match (number, request) {
+            (0, "configmaps") => Reply::Object("x"),
+            (_, "configmaps?watch") if number < 2 => Reply::Ends(Duration::from_secs(10)),
+            _ => Reply::Code(404),
+        });
+        run_until(two_versions(&client), |store, problem| !store.is_empty() && problem.is_unserved()).await;
+    }
+
+    /// Runs a watch, and returns whether objects may be missing all the time after they were for
+    /// the first time.
+    async fn stays_incomplete(client: &kube::Client) -> bool {
+        let watched = two_versions(client);
+        let problem = watched.problem();
+        let mut changes = watched.problem.subscribe();
+        let refused = async {
+            while problem.incomplete().is_none_or(|why| why != "no") {
+                changes.changed().await.expect("it runs");
+            }
+            while problem.incomplete().is_some() {
+                changes.changed().await.expect("it runs");
+            }
+        };
+        tokio::select! {
+            () = refused => false,
+            () = watched.run(CancellationToken::new()) => panic!("the watch ended"),
+            () = tokio::time::sleep(Duration::from_secs(600)) => problem.incomplete().is_some(),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_withdrawn_permission_stays_known_while_other_errors_follow() {
+        let others = [Reply::Code(403), Reply::Code(500), Reply::Broken, Reply::Code(429)];
+        // The list succeeds, and the watch is forbidden.
+        let watch = scripted(move |number, request| match request {
+            "configmaps" => Reply::Object("x"),
+            _ => others[(number - 1) % others.len()],
+        });
+        assert!(stays_incomplete(&watch).await);
+        // After a watch that works, the list is forbidden.
+        let list = scripted(move |number, _| match number {
+            0 => Reply::Object("x"),
+            1 => Reply::Expired,
+            _ => others[number % others.len()],
+        });
+        assert!(stays_incomplete(&list).await);
+        // A list without a response does not show that it is permitted.
+        let silence = scripted(|number, _| match number {
+            0 => Reply::Object("x"),
+            1 => Reply::Expired,
+            2 => Reply::Code(403),
+            _ => Reply::Silence,
+        });
+        assert!(stays_incomplete(&silence).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_of_which_only_a_part_is_read_does_not_end_a_problem() {
+        let client = scripted(|number, request| match (number, request) {
+            (0, _) => Reply::Object("x"),
+            (1, _) => Reply::Expired,
+            (3.., "configmaps") => Reply::Page,
+            _ => Reply::Code(403),
+        });
+        assert!(stays_incomplete(&client).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_permission_counts_as_granted_when_the_watch_runs_without_an_error() {
+        for failure in [Reply::Code(403), Reply::Broken] {
+            let client = scripted(move |number, request| match (number, request) {
+                (_, "configmaps") => Reply::Object("x"),
+                (..4, _) => failure,
+                _ => Reply::Silence,
+            });
+            let (began, was_reported) = (Instant::now(), AtomicBool::new(false));
+            run_until(two_versions(&client), |_, problem| {
+                let is_reported = problem.current().is_some();
+                was_reported.fetch_or(is_reported, Ordering::SeqCst);
+                was_reported.load(Ordering::SeqCst) && !is_reported && problem.incomplete().is_none()
+            })
+            .await;
+            let within = WORKS_AFTER + Duration::from_secs(15);
+            assert!((WORKS_AFTER..within).contains(&began.elapsed()), "{:?}", began.elapsed());
         }
     }
 
@@ -610,12 +987,15 @@ mod tests {
             (true, false, false, false),
             (true, false, true, false),
         ] {
-            let state = ProblemState { message: "no".to_owned(), is_unserved, is_forbidden, was_filled };
+            let refused = is_forbidden.then(|| "forbidden".to_owned());
+            let state = ProblemState { message: "no".to_owned(), is_unserved, refused };
             let (sender, receiver) = tokio::sync::watch::channel(Some(state.clone()));
-            let problem = Problem(receiver);
-            assert_eq!(problem.incomplete().is_some(), is_incomplete, "{state:?}");
+            let filled = tokio::sync::watch::channel(was_filled).1;
+            let problem = Problem { state: receiver, filled };
+            let wanted = if is_forbidden { "forbidden" } else { "no" };
+            assert_eq!(problem.incomplete().as_deref(), is_incomplete.then_some(wanted), "{state:?}");
             sender.send_replace(None);
-            assert_eq!(problem.incomplete(), None);
+            assert_eq!(problem.incomplete().is_some(), !was_filled);
         }
     }
 
@@ -651,6 +1031,26 @@ mod tests {
         let error = watches.synced(Duration::from_secs(60)).await.expect_err("two are missing");
         assert_eq!(error.to_string(), "failed to sync informers of services, configmaps");
         assert_eq!(began.elapsed().as_secs(), 60);
+        watches.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_optional_cache_is_filled_and_not_waited_for() {
+        let mut watches = Watches::new(&TaskMonitor::default());
+        let mut ready = Vec::new();
+        for code_of in [(|_| 503) as fn(&str) -> u16, |_| 200] {
+            let api = Api::default_namespaced(client(code_of));
+            let watched = Watched::<Secret>::new(api, (), watcher::Config::default(), "secrets");
+            ready.push((watched.ready(), watched.problem()));
+            watches.start_optional(watched);
+        }
+        assert_eq!(watches.synced(Duration::ZERO).await, Ok(()));
+        let [(failing, unread), (filled, read)] = ready.try_into().unwrap_or_else(|_| panic!("two"));
+        assert_eq!(unread.incomplete().as_deref(), Some(NOT_READ_YET));
+        filled.await;
+        assert_eq!(read.incomplete(), None);
+        assert!(tokio::time::timeout(Duration::from_secs(600), failing).await.is_err());
+        assert_eq!(unread.incomplete().as_deref(), Some("no"));
         watches.stop().await;
     }
 

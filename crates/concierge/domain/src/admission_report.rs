@@ -32,10 +32,6 @@ pub const NOT_READ: &str = "NotRead";
 /// can be read.
 pub const REFUSED: &str = "Refused";
 
-/// Maximum length in bytes of the list of objects in the message of a refusal. Clients that are not
-/// authenticated receive it.
-const MAX_REFUSAL_LENGTH: usize = 1024;
-
 /// The resources of the aggregated API, with the group before the suffix is applied.
 const RESOURCES: [(&str, &str); 2] =
     [(GROUP_LOGIN, "tokencredentialrequests"), (GROUP_IDENTITY, "whoamirequests")];
@@ -142,14 +138,15 @@ impl Rule {
 
 impl From<&RuleWithOperations> for Rule {
     fn from(rule: &RuleWithOperations) -> Self {
-        Self {
-            groups: rule.api_groups.clone().unwrap_or_default(),
-            versions: rule.api_versions.clone().unwrap_or_default(),
-            operations: rule.operations.clone().unwrap_or_default(),
-            resources: rule.resources.clone().unwrap_or_default(),
-            scope: rule.scope.clone(),
-            is_named: false,
-        }
+        let RuleWithOperations { api_groups, api_versions, operations, resources, scope } = rule.clone();
+        Self::from(&NamedRuleWithOperations {
+            api_groups,
+            api_versions,
+            operations,
+            resource_names: None,
+            resources,
+            scope,
+        })
     }
 }
 
@@ -178,7 +175,7 @@ pub struct AdmissionObject {
 }
 
 /// The part of an admission policy's specification that decides which requests it matches. It is
-/// the same for both kinds of policies in the versions `v1` and `v1beta1`.
+/// the same for both kinds of policies in the versions `v1`, `v1beta1` and `v1alpha1`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PolicySpec {
@@ -260,10 +257,11 @@ pub struct AdmissionDecision {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Refusals(BTreeMap<&'static str, CreateRefusal>);
 
-/// The reason why no client can create a resource.
+/// The reason why no client can create a resource. Clients that are not authenticated receive it,
+/// so it has the kinds of the objects only: the condition has their names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CreateRefusal {
-    /// Objects may match, and are not applied. The text lists them.
+    /// Objects may match, and are not applied. The text lists their kinds.
     Unapplied(String),
     /// Objects that cannot be read may match. The text lists their kinds, which is empty before the
     /// first decision.
@@ -311,15 +309,17 @@ struct Matching {
     group: String,
     resource: &'static str,
     objects: String,
+    kinds: String,
 }
 
 impl Matching {
     fn new(observed: &ObservedAdmission, group: String, resource: &'static str) -> Option<Self> {
-        let objects = observed.objects.iter().filter(|object| object.may_match(&group, resource));
+        let objects = || observed.objects.iter().filter(|object| object.may_match(&group, resource));
+        let kinds = kinds(objects().map(|object| object.plugin));
         let texts: BTreeSet<String> =
-            objects.map(|object| format!("{} \"{}\"", object.plugin.kind(), object.name)).collect();
+            objects().map(|object| format!("{} \"{}\"", object.plugin.kind(), object.name)).collect();
         let texts: Vec<String> = texts.into_iter().collect();
-        (!texts.is_empty()).then(|| Self { group, resource, objects: texts.join(", ") })
+        (!texts.is_empty()).then(|| Self { group, resource, objects: texts.join(", "), kinds })
     }
 }
 
@@ -341,7 +341,7 @@ fn condition(
         (UnappliedAdmission::Report, condition::FALSE) => (NOT_APPLIED, ""),
         (UnappliedAdmission::Report, _) => (NOT_READ, ""),
     };
-    let matching = matching.iter().map(|Matching { group, resource, objects }| {
+    let matching = matching.iter().map(|Matching { group, resource, objects, .. }| {
         format!("not applied to {resource}.{group}{consequence}: {objects}")
     });
     let consequence = match handling {
@@ -361,14 +361,18 @@ fn refusals(observed: &ObservedAdmission, matching: &[Matching]) -> Refusals {
     let mut refusals = BTreeMap::new();
     if !observed.unreadable.is_empty() {
         // The reason can contain names of the cluster's accounts, which clients do not need.
-        let kinds: BTreeSet<&str> = observed.unreadable.iter().map(|(plugin, _)| plugin.kind()).collect();
-        let kinds = kinds.into_iter().collect::<Vec<_>>().join(", ");
+        let kinds = kinds(observed.unreadable.iter().map(|(plugin, _)| *plugin));
         refusals.extend(RESOURCES.map(|(_, resource)| (resource, CreateRefusal::Unread(kinds.clone()))));
     }
-    for Matching { resource, objects, .. } in matching {
-        refusals.insert(*resource, CreateRefusal::Unapplied(truncated(objects, MAX_REFUSAL_LENGTH)));
+    for Matching { resource, kinds, .. } in matching {
+        refusals.insert(*resource, CreateRefusal::Unapplied(kinds.clone()));
     }
     Refusals(refusals)
+}
+
+fn kinds(plugins: impl Iterator<Item = AdmissionPlugin>) -> String {
+    let kinds: BTreeSet<&str> = plugins.map(AdmissionPlugin::kind).collect();
+    kinds.into_iter().collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

@@ -15,7 +15,9 @@ const FILE: &str = "pinniped.yaml";
 const POLICY: &str = "admitting-policy";
 const MUTATING: &str = "admitting-mutating";
 const VALIDATING: &str = "admitting-validating";
-const REFUSED: &str = "is forbidden: this API does not apply admission, and these may match: ";
+const REFUSED: &str =
+    "is forbidden: this API does not apply admission, and objects of these kinds may match: ";
+const NAMED: &str = ". The condition AdmissionApplied of the CredentialIssuer names them";
 
 /// One test, because each step changes the installation of the previous one.
 #[tokio::test]
@@ -42,7 +44,7 @@ async fn matching_objects_are_reported_and_requests_are_refused_if_configured() 
     let status = await_refusal(&own).await;
     let resource = format!("tokencredentialrequests.{login}");
     assert_eq!((status.code, status.reason.as_str()), (403, "Forbidden"));
-    assert_eq!(status.message, format!("{resource} {REFUSED}{object}"));
+    assert_eq!(status.message, format!("{resource} {REFUSED}ValidatingAdmissionPolicy{NAMED}"));
     await_condition(&own, "Refused", &format!("not applied to {resource}, so its creation is refused: "))
         .await;
     let (problems, finding) = doctor(&own).await;
@@ -59,8 +61,10 @@ async fn matching_objects_are_reported_and_requests_are_refused_if_configured() 
         Err(kube::Error::Api(status)) => Ok(status.message),
         other => anyhow::bail!("{other:?}"),
     });
-    let object = format!("ValidatingWebhookConfiguration \"{VALIDATING}\"");
-    assert_eq!(waited.await.unwrap(), format!("whoamirequests.{identity} {REFUSED}{object}"));
+    let kind = "ValidatingWebhookConfiguration";
+    assert_eq!(waited.await.unwrap(), format!("whoamirequests.{identity} {REFUSED}{kind}{NAMED}"));
+    let object = format!("{kind} \"{VALIDATING}\"");
+    await_condition(&own, "Refused", &object).await;
 
     // Requests are served again without a restart.
     let kubectl = own.world.kubectl();

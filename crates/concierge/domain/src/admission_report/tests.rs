@@ -132,7 +132,7 @@ fn cases() -> Vec<Case> {
     let nothing = "no admission policy or webhook of the cluster matches the aggregated API".to_owned();
     let p = || "ValidatingAdmissionPolicy \"p\"".to_owned();
     let who = || "ValidatingAdmissionPolicy \"who\"".to_owned();
-    let unapplied = |text| Some(CreateRefusal::Unapplied(text));
+    let policies = || Some(CreateRefusal::Unapplied("ValidatingAdmissionPolicy".to_owned()));
     let unread = |text: &str| Some(CreateRefusal::Unread(text.to_owned()));
     let hooks = "MutatingWebhookConfiguration";
     let cannot_read = format!("cannot read {hooks}: forbidden");
@@ -160,14 +160,14 @@ fn cases() -> Vec<Case> {
             unreadable: &[],
             reported: ("False", "NotApplied", format!("not applied to {TOKENS}: {}", p())),
             refused: ("False", "Refused", refused(TOKENS, p())),
-            refusals: [unapplied(p()), None],
+            refusals: [policies(), None],
         },
         Case {
             objects: vec![whoami(), none()],
             unreadable: &[],
             reported: ("False", "NotApplied", format!("not applied to {WHOAMI}: {}", who())),
             refused: ("False", "Refused", refused(WHOAMI, who())),
-            refusals: [None, unapplied(who())],
+            refusals: [None, policies()],
         },
         // The same object in two versions of the API is one object.
         Case {
@@ -183,7 +183,7 @@ fn cases() -> Vec<Case> {
                 "Refused",
                 [refused(TOKENS, p()), refused(WHOAMI, format!("{}, {}", p(), who()))].join("; "),
             ),
-            refusals: [unapplied(p()), unapplied(format!("{}, {}", p(), who()))],
+            refusals: [policies(), policies()],
         },
         Case {
             objects: vec![none()],
@@ -197,7 +197,7 @@ fn cases() -> Vec<Case> {
             unreadable: &[AdmissionPlugin::MutatingAdmissionWebhook],
             reported: ("False", "NotApplied", format!("not applied to {TOKENS}: {}; {cannot_read}", p())),
             refused: ("False", "Refused", format!("{}; {cannot_read_all}", refused(TOKENS, p()))),
-            refusals: [unapplied(p()), unread(hooks)],
+            refusals: [policies(), unread(hooks)],
         },
     ]
 }
@@ -245,14 +245,21 @@ fn all_requests_are_refused_before_the_first_decision_if_configured() {
 }
 
 #[test]
-fn the_text_of_a_refusal_has_a_maximum_length() {
-    let objects =
-        (0..100).map(|number| named_policy(&format!("policy-{number:0>200}"), &json!({}))).collect();
+fn a_refusal_has_the_kinds_of_the_objects_and_not_their_names() {
+    let hook = json!({"metadata": {"name": "hook"}, "webhooks": [{"name": "a.b.c",
+        "rules": [rule(&json!({"apiGroups": ["*"], "resources": ["*"]}))],
+        "admissionReviewVersions": ["v1"], "clientConfig": {}, "sideEffects": "None"}]});
+    let hook: MutatingWebhookConfiguration = serde_json::from_value(hook).unwrap();
+    let mut objects: Vec<_> =
+        (0..100).map(|number| named_policy(&format!("policy-{number}"), &json!({}))).collect();
+    objects.push(AdmissionObject::from(&hook));
     let observed = ObservedAdmission { objects, ..ObservedAdmission::default() };
     let (condition, refusals) = decided(&observed, "pinniped.dev", UnappliedAdmission::Refuse);
-    assert!(condition.message.len() > MAX_REFUSAL_LENGTH);
-    let Some(CreateRefusal::Unapplied(text)) = refusals.of("whoamirequests") else { panic!("not refused") };
-    assert!(text.len() <= MAX_REFUSAL_LENGTH && text.len() > MAX_REFUSAL_LENGTH / 2, "{}", text.len());
+    assert!(condition.message.contains("\"policy-99\""), "{}", condition.message);
+    let kinds = "MutatingWebhookConfiguration, ValidatingAdmissionPolicy".to_owned();
+    for (_, resource) in RESOURCES {
+        assert_eq!(refusals.of(resource), Some(&CreateRefusal::Unapplied(kinds.clone())));
+    }
 }
 
 #[test]

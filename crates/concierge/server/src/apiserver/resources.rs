@@ -11,13 +11,13 @@ use pinniped_concierge_api::login::{
     TokenCredentialRequest, TokenCredentialRequestList, TokenCredentialRequestSpec,
 };
 use pinniped_concierge_controllers::admission_report::AdmissionGate;
-use pinniped_concierge_domain::admission_report::CreateRefusal;
+use pinniped_concierge_domain::admission_report::{ADMISSION_APPLIED, CreateRefusal};
 use pinniped_delegated_auth::client_key::ClientKey;
 use pinniped_go_compat::json::quote;
 use pinniped_http_server::{Body, BoxError};
 use pinniped_kube_request::identity::User;
 use pinniped_kube_request::request_info::{first_query_value, query_pairs};
-use pinniped_kube_types::status::{Status, StatusCause};
+use pinniped_kube_types::status::{Status, StatusCause, StatusDetails};
 use pinniped_kube_types::suffix::GroupSuffix;
 use pinniped_secret::text::SecretString;
 use serde::Serialize;
@@ -31,6 +31,10 @@ use super::exchange::Exchange;
 /// The time limit of a create request, in addition to the one that the client requests. API servers
 /// have the same limit.
 const CREATE_TIMEOUT: Duration = Duration::from_secs(34);
+
+/// The seconds after which a client should try again while it is not known which objects match, as
+/// in the refusals of the handler chain.
+const RETRY_AFTER_SECONDS: i32 = 1;
 
 /// Maximum number of characters of all warnings of a response, and the length to which each is
 /// shortened beyond that (k8s.io/apiserver's `filters/warning.go`).
@@ -165,16 +169,22 @@ impl Call<'_> {
         let plural = self.kind.plural();
         match refusals.of(plural) {
             None => Ok(()),
-            Some(CreateRefusal::Unapplied(objects)) => {
-                let why = format!("this API does not apply admission, and these may match: {objects}");
+            Some(CreateRefusal::Unapplied(kinds)) => {
+                let why = format!(
+                    "this API does not apply admission, and objects of these kinds may match: {kinds}. The \
+                     condition {ADMISSION_APPLIED} of the CredentialIssuer names them"
+                );
                 Err(Box::new(Status::object_forbidden(&self.kind.group(suffix), plural, name, &why)))
             }
             Some(CreateRefusal::Unread(kinds)) => {
                 let kinds = if kinds.is_empty() { String::new() } else { format!(": {kinds}") };
-                Err(Box::new(Status::service_unavailable(format!(
+                let status = Status::service_unavailable(format!(
                     "this API does not apply admission, and cannot read yet which policies and webhooks may \
                      match{kinds}"
-                ))))
+                ));
+                let details =
+                    StatusDetails { retry_after_seconds: RETRY_AFTER_SECONDS, ..Default::default() };
+                Err(Box::new(Status { details: Some(details), ..status }))
             }
         }
     }

@@ -146,8 +146,8 @@ async fn creates_are_refused_while_admission_is_required_and_not_applied() {
     let world = World::new("pinniped.dev");
     let before =
         "this API does not apply admission, and cannot read yet which policies and webhooks may match";
-    let matches =
-        "this API does not apply admission, and these may match: ValidatingAdmissionPolicy \"everything\"";
+    let matches = "this API does not apply admission, and objects of these kinds may match: \
+                   ValidatingAdmissionPolicy. The condition AdmissionApplied of the CredentialIssuer names them";
     for (refusals, code, reason, text) in [
         (Refusals::at_start(UnappliedAdmission::Refuse), 503, "ServiceUnavailable", before.to_owned()),
         (refusals(false), 503, "ServiceUnavailable", format!("{before}: ValidatingAdmissionPolicy")),
@@ -173,8 +173,13 @@ async fn creates_are_refused_while_admission_is_required_and_not_applied() {
             assert_eq!((response.status, status["reason"].as_str()), (code, Some(reason)), "{status}");
             let message = if code == 403 { format!("{object} is forbidden: {text}") } else { text.clone() };
             assert_eq!(status["message"], message);
-            let details = if code == 403 { details } else { Value::Null };
+            let retry = code == 503;
+            let details = if retry { json!({"retryAfterSeconds": 1}) } else { details };
             assert_eq!(status["details"], details);
+            assert_eq!(response.header("retry-after"), if retry { "1" } else { "" });
+            // Without admission, the effect of a dry run is unknown too.
+            let dry_run = world.send_request("POST", &format!("{uri}?dryRun=All"), &[], body).await;
+            assert_eq!((dry_run.status, dry_run.json()), (code, status));
             // Admission applies to creates only, and a request that is not decoded has no object.
             assert_eq!(world.send_request("GET", uri, &[], "").await.status, 200);
             assert_eq!(world.send_request("POST", uri, &[], "{").await.status, 400);
@@ -820,27 +825,14 @@ async fn health_probes_succeed_without_free_permits() {
 
 #[tokio::test]
 async fn a_client_can_only_shorten_the_deadline() {
-    struct Slow;
-
-    impl pinniped_concierge_authentication::registry::TokenAuthenticator for Slow {
-        fn authenticate<'a>(
-            &'a self,
-            _: &'a pinniped_secret::Token,
-        ) -> futures::future::BoxFuture<
-            'a,
-            Result<Option<User>, pinniped_concierge_authentication::registry::AuthenticateError>,
-        > {
-            Box::pin(std::future::pending())
-        }
-    }
-
     let world = World::new("pinniped.dev");
+    let slow = Webhook { slow: true, waiting: Arc::default() };
     let key = pinniped_concierge_authentication::registry::AuthenticatorKey {
         api_group: "authentication.concierge.pinniped.dev".to_owned(),
         kind: "WebhookAuthenticator".to_owned(),
         name: "slow".to_owned(),
     };
-    world.chain.handler().exchange.registry.insert(key, "1".to_owned(), Arc::new(Slow));
+    world.chain.handler().exchange.registry.insert(key, "1".to_owned(), Arc::new(slow));
     let body = r#"{"spec":{"token":"t","authenticator":{"apiGroup":"authentication.concierge.pinniped.dev","kind":"WebhookAuthenticator","name":"slow"}}}"#;
     let response = world.send_request("POST", &format!("{LOGIN}?timeout=50ms"), &[], body).await;
     assert_eq!((response.status, &response.json()["reason"]), (504, &json!("Timeout")));

@@ -36,8 +36,8 @@ use crate::credential_issuer::CredentialIssuers;
 const GROUP: &str = "admissionregistration.k8s.io";
 
 /// The versions in which API servers may serve policies, the preferred one first. The parts that
-/// are read are equal. Alpha versions are not observed: they need a feature gate.
-const POLICY_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
+/// are read are equal.
+const POLICY_VERSIONS: [&str; 3] = ["v1", "v1beta1", "v1alpha1"];
 
 /// A policy of either kind.
 type Policy = Object<PolicySpec, NotUsed>;
@@ -108,13 +108,13 @@ impl PluginWatch {
     }
 
     fn policies(client: &kube::Client, plugin: AdmissionPlugin, plural: &str, trigger: &Trigger) -> Self {
-        let [resource, older] = POLICY_VERSIONS.map(|version| {
+        let [resource, older @ ..] = POLICY_VERSIONS.map(|version| {
             let kind = GroupVersionKind::gvk(GROUP, version, plugin.kind());
             ApiResource::from_gvk_with_plural(&kind, plural)
         });
         let api = Api::<Policy>::all_with(client.clone(), &resource);
         let mut watched = Watched::new(api, resource, any(), format!("{plural}.{GROUP}"));
-        watched.or_version(Api::all_with(client.clone(), &older));
+        older.iter().for_each(|older| watched.or_version(Api::all_with(client.clone(), older)));
         Self::of(watched, plugin, trigger, move |policy| {
             AdmissionObject::policy(plugin, &policy.name_any(), &policy.spec)
         })
@@ -126,7 +126,8 @@ impl PluginWatch {
         for<'a> AdmissionObject: From<&'a K>,
     {
         let api = Api::<K>::all(client.clone());
-        let watched = Watched::new(api, (), any(), format!("{}.{GROUP}", K::plural(&())));
+        let mut watched = Watched::new(api, (), any(), format!("{}.{GROUP}", K::plural(&())));
+        watched.always_served();
         Self::of(watched, plugin, trigger, |object| AdmissionObject::from(object))
     }
 
@@ -294,22 +295,59 @@ mod tests {
             ValidatingAdmissionWebhook,
         };
         for plugin in AdmissionPlugin::ALL {
-            let beta = match plugin {
-                MutatingAdmissionPolicy | ValidatingAdmissionPolicy => Some("v1beta1"),
-                MutatingAdmissionWebhook | ValidatingAdmissionWebhook => None,
+            // Every API server serves the webhook configurations, in v1 only.
+            let older = |version| match plugin {
+                MutatingAdmissionPolicy | ValidatingAdmissionPolicy => Some(version),
+                MutatingAdmissionWebhook | ValidatingAdmissionWebhook => Some("cannot read"),
             };
-            for (v1, v1beta1, named) in
-                [(200, 404, Some("v1")), (200, 200, Some("v1")), (404, 200, beta), (404, 404, None)]
-            {
-                let client = client(move |version| if version == "v1" { v1 } else { v1beta1 });
+            let none = older("").filter(|text| !text.is_empty());
+            for (v1, v1beta1, v1alpha1, named) in [
+                (200, 404, 404, Some("v1")),
+                (200, 200, 200, Some("v1")),
+                (404, 200, 200, older("v1beta1")),
+                (404, 404, 200, older("v1alpha1")),
+                (404, 404, 404, none),
+            ] {
+                let client = client(move |version| match version {
+                    "v1" => v1,
+                    "v1beta1" => v1beta1,
+                    _ => v1alpha1,
+                });
                 let (message, is_refused) = decided(plugin, &client).await;
-                assert_eq!(is_refused, named.is_some(), "{plugin:?} {v1} {v1beta1}: {message}");
+                let case = format!("{plugin:?} {v1} {v1beta1} {v1alpha1}: {message}");
+                assert_eq!(is_refused, named.is_some(), "{case}");
                 if let Some(name) = named {
                     let object = format!("{} \"{name}\"", plugin.kind());
-                    assert!(message.contains(&object), "{plugin:?} {v1} {v1beta1}: {message}");
+                    assert!(message.contains(&object) || message.starts_with(name), "{case}");
                 }
             }
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn policies_that_discovery_lists_cannot_be_read_if_the_api_server_does_not_know_them() {
+        let plugin = AdmissionPlugin::ValidatingAdmissionPolicy;
+        let service = tower::service_fn(move |request: Request<Body>| async move {
+            let path = request.uri().path();
+            let (code, body) = match path.strip_prefix("/apis/admissionregistration.k8s.io/v1") {
+                Some("") => {
+                    let resource = json!({"name": "validatingadmissionpolicies", "singularName": "",
+                        "namespaced": false, "kind": plugin.kind(), "verbs": []});
+                    let list = json!({"kind": "APIResourceList", "apiVersion": "v1",
+                        "groupVersion": "admissionregistration.k8s.io/v1", "resources": [resource]});
+                    (200, list)
+                }
+                _ => (
+                    404,
+                    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404,
+                    "message": "no"}),
+                ),
+            };
+            let response = Response::builder().status(code).header("content-type", "application/json");
+            Ok::<_, std::io::Error>(response.body(Body::from(body.to_string().into_bytes())).unwrap())
+        });
+        let (message, is_refused) = decided(plugin, &kube::Client::new(service, "ns")).await;
+        assert!(is_refused && message.starts_with("cannot read ValidatingAdmissionPolicy"), "{message}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -11,6 +11,7 @@
 use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use futures::future::BoxFuture;
@@ -39,6 +40,10 @@ const GROUP: &str = "admissionregistration.k8s.io";
 /// are read are equal.
 const POLICY_VERSIONS: [&str; 3] = ["v1", "v1beta1", "v1alpha1"];
 
+/// How long the first report waits for the responses to all lists. Kinds without a response cannot
+/// be read. A restart of the API server takes less.
+const FIRST_RESPONSES_LIMIT: Duration = Duration::from_secs(30);
+
 /// A policy of either kind.
 type Policy = Object<PolicySpec, NotUsed>;
 
@@ -54,24 +59,36 @@ pub struct AdmissionParams {
 
 /// The current refusals, shared by all clones.
 #[derive(Clone, Debug)]
-pub struct AdmissionGate(Arc<ArcSwap<Refusals>>);
+pub struct AdmissionGate {
+    refusals: Arc<ArcSwap<Refusals>>,
+    decided: tokio::sync::watch::Sender<bool>,
+}
 
 impl AdmissionGate {
     /// Creates a gate with the refusals before the first decision.
     pub fn new(handling: UnappliedAdmission) -> Self {
-        Self(Arc::new(ArcSwap::from_pointee(Refusals::at_start(handling))))
+        let refusals = Arc::new(ArcSwap::from_pointee(Refusals::at_start(handling)));
+        Self { refusals, decided: tokio::sync::watch::Sender::default() }
     }
 
     /// Returns the current refusals.
     pub fn refusals(&self) -> Arc<Refusals> {
-        self.0.load_full()
+        self.refusals.load_full()
     }
 
     /// Changes the refusals.
     pub fn set(&self, refusals: Refusals) {
-        if **self.0.load() != refusals {
-            self.0.store(Arc::new(refusals));
+        if **self.refusals.load() != refusals {
+            self.refusals.store(Arc::new(refusals));
         }
+        self.decided.send_replace(true);
+    }
+
+    /// Waits until the refusals are those of a decision.
+    pub async fn decided(&self) {
+        let mut decided = self.decided.subscribe();
+        // The sender is part of this gate, so it cannot be dropped.
+        let _open = decided.wait_for(|decided| *decided).await;
     }
 }
 
@@ -148,9 +165,16 @@ impl PluginWatch {
         Self {
             objects: PluginObjects { plugin, problem: watched.problem(), objects: Box::new(objects) },
             responded: Box::pin(watched.responded()),
-            start: Box::new(move |watches| watches.start(watched)),
+            // The API is served without the report.
+            start: Box::new(move |watches| watches.start_optional(watched)),
         }
     }
+}
+
+/// Ends when there are all responses, or after [`FIRST_RESPONSES_LIMIT`].
+pub(crate) async fn first_responses(responses: Vec<BoxFuture<'static, ()>>) {
+    let all = futures::future::join_all(responses);
+    let _late = tokio::time::timeout(FIRST_RESPONSES_LIMIT, all).await;
 }
 
 fn any() -> watcher::Config {
@@ -244,7 +268,7 @@ mod tests {
     use super::*;
 
     /// Returns a client of an API server that responds to lists with the status code for their
-    /// version. A list has one object, which matches everything.
+    /// version; 0 for no response. A list has one object, which matches everything.
     fn client(code_of: impl Fn(&str) -> u16 + Clone + Send + 'static) -> kube::Client {
         let service = tower::service_fn(move |request: Request<Body>| {
             let code_of = code_of.clone();
@@ -257,6 +281,9 @@ mod tests {
                 let rule = json!({"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"],
                     "resources": ["*/*"]});
                 let code = code_of(version);
+                if code == 0 {
+                    std::future::pending::<()>().await;
+                }
                 let body = match code {
                     200 => {
                         json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": [
@@ -348,6 +375,31 @@ mod tests {
         });
         let (message, is_refused) = decided(plugin, &kube::Client::new(service, "ns")).await;
         assert!(is_refused && message.starts_with("cannot read ValidatingAdmissionPolicy"), "{message}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_decision_does_not_wait_for_an_api_server_that_fails() {
+        let plugin = AdmissionPlugin::ValidatingAdmissionPolicy;
+        for (code, why) in [(503, "no"), (0, "the API server has not responded yet")] {
+            let watch = PluginWatch::new(&client(move |_| code), plugin, &Trigger::new());
+            let mut watches = Watches::new(&TaskMonitor::default());
+            (watch.start)(&mut watches);
+            assert_eq!(watches.synced(Duration::ZERO).await, Ok(()));
+            let responses = first_responses(vec![watch.responded]);
+            assert_eq!(tokio::time::timeout(FIRST_RESPONSES_LIMIT * 2, responses).await, Ok(()));
+            assert_eq!(observe(&[watch.objects]).unreadable, [(plugin, why.to_owned())]);
+            watches.stop().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_gate_has_a_decision_when_one_was_made() {
+        for handling in UnappliedAdmission::ALL {
+            let gate = AdmissionGate::new(handling);
+            assert!(futures::poll!(Box::pin(gate.decided())).is_pending());
+            gate.clone().set(Refusals::at_start(handling));
+            assert!(futures::poll!(Box::pin(gate.decided())).is_ready());
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -29,7 +29,9 @@ use pinniped_tasks::{TaskGroup, TaskMonitor};
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
-use crate::admission_report::{AdmissionParams, AdmissionReportController, PluginWatch, StartWatch};
+use crate::admission_report::{
+    AdmissionParams, AdmissionReportController, PluginWatch, StartWatch, first_responses,
+};
 use crate::api_certs::{
     ApiServiceUpdater, CA_CERTIFICATE, CertsExpirer, CertsManager, CertsObserver, Material, SecretRef,
     TLS_CERTIFICATE_CHAIN,
@@ -543,9 +545,7 @@ impl Spawner {
             params.gate,
             objects,
         );
-        self.start(controller, trigger, async move {
-            futures::future::join_all(responses).await;
-        });
+        self.start(controller, trigger, first_responses(responses));
         starts
     }
 

@@ -32,7 +32,7 @@ use pinniped_concierge_controllers::impersonator::{ConfigMetrics, ImpersonatorPa
 use pinniped_concierge_controllers::kube_cert_agent::CertAgentParams;
 use pinniped_concierge_controllers::kube_cert_agent::exec::ApiServerExec;
 use pinniped_concierge_controllers::service_account_tokens::{Account, Switch, TokensParams};
-use pinniped_concierge_domain::admission_report::AdmissionPlugin;
+use pinniped_concierge_domain::admission_report::{AdmissionPlugin, UnappliedAdmission};
 use pinniped_concierge_domain::renewal::GENERATED_LIFETIME;
 use pinniped_concierge_domain::strategy::certificate_signing_requests::request::Maker as RequestMaker;
 use pinniped_concierge_domain::strategy::kube_cert_agent::{
@@ -77,6 +77,9 @@ const DISABLE_GRACE: Duration = Duration::from_secs(5);
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long caches may remain without a response before the program terminates, as in upstream.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a pod remains unready without a decision about admission objects. Then requests reach
+/// it, and it refuses them with the reason.
+const ADMISSION_TIMEOUT: Duration = Duration::from_secs(60);
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LAST_RETRY: Duration = Duration::from_secs(2);
 
@@ -289,6 +292,9 @@ pub(crate) async fn run(
         lease_timing: Timing::default(),
         monitor: monitor.clone(),
     });
+    if config.unapplied_admission == UnappliedAdmission::Refuse {
+        ready_when_decided(&mut health, &admission, &mut background);
+    }
     let synced = controllers.synced(SYNC_TIMEOUT);
     tokens_started.done();
     let proxy_health = controllers.impersonator();
@@ -402,6 +408,18 @@ async fn prepare(client: &kube::Client, config: &Config, pod: &PodInfo) -> anyho
     Ok(Prepared { own_pod, owner_api_service, cluster_auth })
 }
 
+/// Makes the pod ready after the first decision about admission objects, or after
+/// [`ADMISSION_TIMEOUT`].
+fn ready_when_decided(health: &mut Health, gate: &AdmissionGate, background: &mut TaskGroup) {
+    let (step, gate) = (health.ready_step("admission"), gate.clone());
+    background.spawn("first decision about admission", |stop| async move {
+        let decided = tokio::time::timeout(ADMISSION_TIMEOUT, gate.decided());
+        let _late_or_stopped = stop.run_until_cancelled(decided).await;
+        step.done();
+        stop.cancelled().await;
+    });
+}
+
 /// Encodes a bundle for kubeconfigs.
 fn base64_pem(bundle: &CaBundle) -> String {
     let pem: String = bundle.ders().iter().map(|der| pinniped_pki::pem::encode("CERTIFICATE", der)).collect();
@@ -476,5 +494,32 @@ fn controller_names(config: &Config) -> Names {
         impersonation_ca_certificate_secret: names.impersonation_ca_certificate_secret,
         impersonation_signer_secret: names.impersonation_signer_secret,
         impersonation_proxy_legacy_secret: names.impersonation_proxy_legacy_secret,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pinniped_concierge_domain::admission_report::Refusals;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pod_that_refuses_is_ready_after_the_first_decision_or_a_time_limit() {
+        for is_decided in [true, false] {
+            let (mut health, mut tasks) = (Health::new(), TaskGroup::new(&TaskMonitor::default()));
+            let gate = AdmissionGate::new(UnappliedAdmission::Refuse);
+            ready_when_decided(&mut health, &gate, &mut tasks);
+            let is_ready = || health.respond("readyz", None, "").is_some_and(|it| it.status() == 200);
+            tokio::time::sleep(ADMISSION_TIMEOUT - Duration::from_secs(1)).await;
+            assert!(!is_ready());
+            if is_decided {
+                gate.set(Refusals::at_start(UnappliedAdmission::Refuse));
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            assert_eq!(is_ready(), is_decided);
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            assert!(is_ready());
+            tasks.stop().await;
+        }
     }
 }

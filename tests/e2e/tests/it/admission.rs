@@ -6,9 +6,10 @@ use serde_json::{Value, json};
 
 use crate::apis;
 use crate::cli::Home;
-use crate::installed::{NEW_LEADER_LIMIT, TIME_LIMIT};
+use crate::installed::{self, NEW_LEADER_LIMIT, TIME_LIMIT};
 use crate::separate_concierge::{SeparateConcierge, with_proxy};
 use crate::service_account_tokens::webhook::Webhook;
+use crate::shutdown;
 
 const APP: &str = "admitting";
 const FILE: &str = "pinniped.yaml";
@@ -39,8 +40,10 @@ async fn matching_objects_are_reported_and_requests_are_refused_if_configured() 
     let (problems, finding) = doctor(&own).await;
     assert_eq!((problems, &finding["result"]), (problems_at_first, &json!("warning")), "{finding}");
 
-    // The other mode, without one of the plug-ins.
+    // The other mode, without one of the plug-ins. A pod becomes ready after its first decision.
+    await_readiness(&own, 404).await;
     refuse(&own, "MutatingAdmissionWebhook").await;
+    await_readiness(&own, 200).await;
     let status = await_refusal(&own).await;
     let resource = format!("tokencredentialrequests.{login}");
     assert_eq!((status.code, status.reason.as_str()), (403, "Forbidden"));
@@ -62,7 +65,12 @@ async fn matching_objects_are_reported_and_requests_are_refused_if_configured() 
         other => anyhow::bail!("{other:?}"),
     });
     let kind = "ValidatingWebhookConfiguration";
-    assert_eq!(waited.await.unwrap(), format!("whoamirequests.{identity} {REFUSED}{kind}{NAMED}"));
+    let refused = format!("whoamirequests.{identity} {REFUSED}{kind}{NAMED}");
+    assert_eq!(waited.await.unwrap(), refused);
+    match send_who_am_i(&own, "?dryRun=All").await {
+        Err(kube::Error::Api(status)) => assert_eq!((status.code, status.message), (403, refused)),
+        other => panic!("{other:?}"),
+    }
     let object = format!("{kind} \"{VALIDATING}\"");
     await_condition(&own, "Refused", &object).await;
 
@@ -113,6 +121,23 @@ async fn refuse(own: &SeparateConcierge, disabled: &str) {
     own.check(status.map(drop));
 }
 
+/// Waits until the check `admission` of each pod has this status. Single checks are not open to
+/// every user, so this client has all permissions.
+async fn await_readiness(own: &SeparateConcierge, expected: u16) {
+    let admin = own.world.control_plane().ca().client("admitting-admin", Some("system:masters")).unwrap();
+    let waited = wait::until_ok(TIME_LIMIT, format!("the readiness {expected}"), async || {
+        let running = installed::running(own.pods, APP).into_iter();
+        let addresses: Vec<_> = running.filter_map(|(_, pod)| pod.ip).collect();
+        anyhow::ensure!(!addresses.is_empty(), "no pod runs");
+        for ip in addresses {
+            let status = shutdown::get(ip, 10250, "/readyz/admission", Some(&admin)).await?;
+            anyhow::ensure!(status == expected, "{ip} responds with {status}");
+        }
+        Ok(())
+    });
+    own.check(waited.await);
+}
+
 async fn log_in(own: &SeparateConcierge) -> anyhow::Result<Value> {
     own.log_in(&json!({"username": "admitting-pinny"})).await
 }
@@ -142,7 +167,11 @@ async fn await_refusal(own: &SeparateConcierge) -> Box<Status> {
 }
 
 async fn who_am_i(own: &SeparateConcierge) -> Result<Value, kube::Error> {
-    let path = format!("/apis/{}/v1alpha1/whoamirequests", identity_group());
+    send_who_am_i(own, "").await
+}
+
+async fn send_who_am_i(own: &SeparateConcierge, query: &str) -> Result<Value, kube::Error> {
+    let path = format!("/apis/{}/v1alpha1/whoamirequests{query}", identity_group());
     apis::post(&apis::anonymous(own.world).await, &path, &json!({})).await
 }
 

@@ -1,9 +1,9 @@
 //! `pinniped doctor`: reports the problems of a Concierge installation, with remedies.
 //!
 //! ```text
-//! client          what a program does with the kubeconfig: plugin, connection, login, user
+//! observed_client what a program does with the kubeconfig: plugin, connection, login, user
 //! read, probe     the installation, with the user's permissions and as any client  -> Observed
-//! connection, strategies, certificate, surroundings, logins
+//! client, strategies, certificate, surroundings, logins
 //!                 checks without IO                                                -> Finding
 //! report          finds the root causes, prints
 //! ```
@@ -13,12 +13,12 @@
 
 mod certificate;
 mod client;
-mod connection;
 mod finding;
 #[cfg(test)]
 mod fixtures;
 mod logins;
 mod observed;
+mod observed_client;
 mod probe;
 mod read;
 mod report;
@@ -34,10 +34,10 @@ use pinniped_go_compat::json::quote;
 use pinniped_http_client::tcp_dialer::TcpDialer;
 use pinniped_kube_types::suffix::{GroupSuffix, SuffixError};
 
-use self::client::ObservedClient;
 use self::finding::{Check, Finding};
 use self::logins::{logins_of, only_token_logins};
 use self::observed::{KubeconfigEntry, Observed, Unreadable};
+use self::observed_client::ObservedClient;
 use self::read::{IssuerError, Reader};
 use self::report::{Relations, Report};
 use super::whoami::{self, ConnectError};
@@ -186,7 +186,7 @@ fn decide(observations: &Observations, now: Timestamp) -> Report {
     let mut relations = Relations::default();
     let client = observations.client.as_ref();
     if let Some(client) = client {
-        findings.extend(connection::check(client, pinniped_version::VERSION, now));
+        findings.extend(client::check(client, pinniped_version::VERSION, now));
     }
     match &observations.installation {
         Installation::Read(observed) => {
@@ -237,7 +237,7 @@ async fn observe(parsed: &Parsed, environment: &Environment) -> Result<Observati
     let (client, admin) = match checked {
         Some((path, config)) => {
             let resolved = kubeconfig::resolve(&config, "").map_err(ConnectError::from)?;
-            let (client, _) = client::observe(config, &resolved, path, &written, environment).await;
+            let (client, _) = observed_client::observe(config, &resolved, path, &written, environment).await;
             (Some(client), whoami::connect(parsed, environment).await.map(|(admin, _)| admin))
         }
         None if whoami::is_empty(&used) && context.is_empty() => {
@@ -245,7 +245,8 @@ async fn observe(parsed: &Parsed, environment: &Environment) -> Result<Observati
         }
         None => {
             let resolved = kubeconfig::resolve(&used, &context).map_err(ConnectError::from)?;
-            let (client, admin) = client::observe(used, &resolved, "in use", &written, environment).await;
+            let (client, admin) =
+                observed_client::observe(used, &resolved, "in use", &written, environment).await;
             let Some(admin) = admin else {
                 let why = "the kubeconfig in use results in no client".to_owned();
                 return Ok(Observations {

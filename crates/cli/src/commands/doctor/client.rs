@@ -1,363 +1,281 @@
-//! The client's side: observes what a program does with the kubeconfig, up to the user that the
-//! cluster authenticates.
+//! Checks the client's side: plugin, proxies, name, connection, certificate, clock, login and the
+//! authenticated user.
 
-use std::net::IpAddr;
-use std::path::PathBuf;
-use std::time::Duration;
-
-use http::{Request, header};
-use jiff::fmt::rfc2822;
 use jiff::{SignedDuration, Timestamp};
-use kube::config::{AuthInfo, Cluster, Kubeconfig};
-use pinniped_error::chain;
-use pinniped_http_client::https::host_of;
-use pinniped_http_client::proxy_environment::ProxyEnvironment;
-use pinniped_http_client::tcp_dialer::TcpDialer;
-use url::Url;
+use pinniped_pki::Certificate;
+use pinniped_pki::tls::PresentedTls;
 
-use super::observed::{EndpointProbe, Unreadable};
-use super::probe::probe_endpoint;
-use super::read::READ_TIMEOUT;
-use crate::admin::{Admin, AdminError};
-use crate::commands::whoami;
-use crate::environment::Environment;
-use crate::exec_plugin::{self, ExecPluginError};
-use crate::flags::parse;
-use crate::flags::parse::ParseResult;
-use crate::flags::tree::{Action, ROOT};
-use crate::kubeconfig::{self, Resolved};
+use super::certificate::{TrustError, is_for, names, trusted};
+use super::finding::{Check, Checked, Finding};
+use super::observed::EndpointProbe;
+use super::observed_client::{LoginResult, ObservedClient, ObservedPlugin, RefusedRequest};
+use crate::explanations;
+use crate::explanations::client_errors::{self, NO_CONCIERGE, REGENERATE};
 
-/// The timeout of `pinniped version` of the plugin.
-const VERSION_TIMEOUT: Duration = Duration::from_secs(5);
-/// The variables that select a proxy.
-const PROXY_VARIABLES: [&str; 6] =
-    ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "NO_PROXY", "no_proxy"];
+/// A larger difference of two clocks makes credentials invalid that were just issued: the Concierge
+/// and other verifiers of ID tokens accept one minute.
+const MAX_SKEW: SignedDuration = SignedDuration::from_secs(60);
 
-/// The observed state of a client with one context of a kubeconfig.
-#[derive(Clone, Debug)]
-pub(super) struct ObservedClient {
-    /// The kubeconfig, as messages name it.
-    pub(super) file: String,
-    /// The context.
-    pub(super) context: String,
-    /// The user entry of the context.
-    pub(super) user: String,
-    /// The URL of the cluster.
-    pub(super) server: String,
-    /// The CA certificates in PEM form; `None` if the kubeconfig disables the verification.
-    pub(super) ca: Option<Result<Vec<u8>, Unreadable>>,
-    /// The name that the certificate of the server must have.
-    pub(super) server_name: String,
-    /// The names of the variables about proxies that are set.
-    pub(super) proxy_variables: Vec<&'static str>,
-    /// Whether requests to the server go through a proxy.
-    pub(super) proxied: Result<bool, String>,
-    /// The plugin of the user, if it has one.
-    pub(super) plugin: Option<ObservedPlugin>,
-    /// The addresses of the server's name, if the connection failed.
-    pub(super) addresses: Option<Result<Vec<IpAddr>, String>>,
-    /// The result of the probe of the server.
-    pub(super) probe: EndpointProbe,
-    /// The login.
-    pub(super) login: LoginResult,
-    /// The difference of the server's clock and this machine's, if the server sent its time.
-    pub(super) clock_skew: Option<SignedDuration>,
-    /// The user that the cluster authenticated, or the error.
-    pub(super) user_info: Option<Result<AuthenticatedUser, RefusedRequest>>,
-}
+/// The user that API servers report for requests without a credential.
+const ANONYMOUS: &str = "system:anonymous";
 
-/// A user that a cluster authenticated.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct AuthenticatedUser {
-    pub(super) name: String,
-    pub(super) groups: usize,
-}
-
-/// A request for the user failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum RefusedRequest {
-    /// The cluster does not serve the API.
-    NotServed(String),
-    /// Any other error.
-    Other(String),
-}
-
-/// The result of the login.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum LoginResult {
-    /// There is a credential. It may not be accepted.
-    LoggedIn {
-        /// The end of its validity, if it is known.
-        expires: Option<Timestamp>,
-    },
-    /// The user entry has no credential and no plugin.
-    NoCredential,
-    /// The plugin does not exist.
-    NoPlugin(String),
-    /// The plugin failed.
-    Failed(String),
-    /// The entries of the kubeconfig cannot be used.
-    Invalid(String),
-}
-
-/// The credential plugin of a kubeconfig user.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ObservedPlugin {
-    /// The command.
-    pub(super) command: String,
-    /// The program that it names.
-    pub(super) program: Option<PathBuf>,
-    /// The version, if its arguments are those of a `pinniped login` command.
-    pub(super) version: Option<Result<String, String>>,
-    /// The authenticator that it logs in with: type and name.
-    pub(super) authenticator: Option<(String, String)>,
-}
-
-/// Observes the client. Runs the plugin of the user, which may involve the user. Returns the client
-/// for the API of the cluster, if the kubeconfig results in one.
-pub(super) async fn observe(
-    config: Kubeconfig,
-    resolved: &Resolved,
-    file: &str,
-    suffix: &str,
-    environment: &Environment,
-) -> (ObservedClient, Option<Admin>) {
-    let no_user = AuthInfo::default();
-    let entry = config.auth_infos.iter().find(|named| named.name == resolved.user);
-    let entry = entry.and_then(|named| named.auth_info.as_ref()).unwrap_or(&no_user).clone();
-    let dialer = TcpDialer::new(environment);
-    let mut observed = of_cluster(&resolved.cluster, resolved, file, environment, &dialer).await;
-    observed.plugin = plugin(&entry, environment).await;
-    if !has_credential(&entry) {
-        observed.login = LoginResult::NoCredential;
-        return (observed, None);
+/// Checks the client.
+pub(super) fn check(client: &ObservedClient, own_version: &str, now: Timestamp) -> Vec<Checked> {
+    let mut findings = Vec::new();
+    proxies(client, &mut findings);
+    if let Some(plugin) = &client.plugin {
+        check_plugin(client, plugin, own_version, &mut findings);
     }
-    let mut last_line = String::new();
-    let admin = Admin::with_plugin(config, &resolved.context, dialer, |user| {
-        exec_plugin::resolve_and_watch(user, &mut last_line)
-    });
-    let admin = match admin.await {
-        Ok(admin) => admin,
-        Err(error) => {
-            observed.login = failure(&error, &last_line);
-            return (observed, None);
-        }
-    };
-    observed.login = LoginResult::LoggedIn { expires: admin.expires };
-    observed.clock_skew = clock_skew(&admin).await;
-    let request = tokio::time::timeout(READ_TIMEOUT, whoami::request(&admin, suffix, None));
-    observed.user_info = Some(match request.await {
-        Ok(Ok(response)) => {
-            let user = response.status.kubernetes_user_info.user;
-            Ok(AuthenticatedUser { name: user.username, groups: user.groups.len() })
-        }
-        Ok(Err(error @ whoami::WhoAmIError::NotServed(_))) => {
-            Err(RefusedRequest::NotServed(chain(&error).to_string()))
-        }
-        Ok(Err(error)) => Err(RefusedRequest::Other(chain(&error).to_string())),
-        Err(_) => Err(RefusedRequest::Other("no response in time".to_owned())),
-    });
-    (observed, Some(admin))
+    connection(client, now, &mut findings);
+    clock(client, &mut findings);
+    login(client, now, &mut findings);
+    findings
 }
 
-async fn of_cluster(
-    cluster: &Cluster,
-    resolved: &Resolved,
-    file: &str,
-    environment: &Environment,
-    dialer: &TcpDialer,
-) -> ObservedClient {
-    let written = cluster.server.clone().unwrap_or_default();
-    let server = kubeconfig::server_url(&resolved.cluster_name, &written, true).unwrap_or(written);
-    let url = Url::parse(&server).ok();
-    let host = url.as_ref().map(host_of).unwrap_or_default();
-    let own_proxy = cluster.proxy_url.as_deref().filter(|proxy| !proxy.is_empty());
-    let proxied = match (own_proxy, &url) {
-        (Some(_), _) => Ok(true),
-        (None, None) => Ok(false),
-        (None, Some(url)) => ProxyEnvironment::from(environment)
-            .proxy_for(url)
-            .map(|proxy| proxy.is_some())
-            .map_err(|error| chain(&error).to_string()),
+fn proxies(client: &ObservedClient, findings: &mut Vec<Checked>) {
+    let ObservedClient { server, proxied, proxy_variables, .. } = client;
+    let variables = proxy_variables.join(", ");
+    let finding = match proxied {
+        Err(why) => Finding::problem(
+            format!("the proxy for {server} cannot be used: {why}"),
+            format!("correct the environment variables {variables}"),
+        ),
+        Ok(true) if variables.is_empty() => {
+            Finding::Fine(format!("requests to {server} go through the proxy of the kubeconfig"))
+        }
+        Ok(true) => Finding::Fine(format!("requests to {server} go through a proxy ({variables})")),
+        Ok(false) if variables.is_empty() => return,
+        Ok(false) => Finding::Fine(format!("requests to {server} go through no proxy ({variables})")),
     };
-    let ca = kubeconfig::certificate_authority(&resolved.cluster_name, cluster)
-        .map_err(|error| Unreadable(chain(&error).to_string()));
-    let ca = (cluster.insecure_skip_tls_verify != Some(true)).then_some(ca);
-    let system = matches!(&ca, Some(Ok(pem)) if pem.is_empty());
-    let probe = probe_endpoint(&dialer.clone().with_proxy(own_proxy), &server, system).await;
-    let failed = matches!(probe, EndpointProbe::Unreachable(_));
-    let named = !host.is_empty() && host.parse::<IpAddr>().is_err();
-    let addresses = match failed && named && proxied == Ok(false) {
-        true => Some(resolve(&host).await),
-        false => None,
+    findings.push((Check::ProxyEnvironment, finding));
+}
+
+fn check_plugin(
+    client: &ObservedClient,
+    plugin: &ObservedPlugin,
+    own_version: &str,
+    findings: &mut Vec<Checked>,
+) {
+    let ObservedPlugin { command, program, version, .. } = plugin;
+    let user = format!("user {} of kubeconfig {}", client.user, client.file);
+    let Some(program) = program else {
+        findings.push((
+            Check::Plugin,
+            Finding::problem(
+                format!("the plugin {command} of {user} does not exist"),
+                "install it, or correct `command` of the user",
+            ),
+        ));
+        return;
     };
-    ObservedClient {
-        file: file.to_owned(),
-        context: resolved.context.clone(),
-        user: resolved.user.clone(),
-        server,
-        ca,
-        server_name: cluster.tls_server_name.clone().filter(|name| !name.is_empty()).unwrap_or(host),
-        proxy_variables: PROXY_VARIABLES
-            .into_iter()
-            .filter(|name| environment.non_empty(name).is_some())
-            .collect(),
-        proxied,
-        plugin: None,
-        addresses,
-        probe,
-        login: LoginResult::NoCredential,
-        clock_skew: None,
-        user_info: None,
+    let program = program.display();
+    findings.push((
+        Check::Plugin,
+        match version {
+            None => Finding::Fine(format!("the plugin of {user} is {program}")),
+            Some(Ok(version)) if version == own_version => {
+                Finding::Fine(format!("the plugin of {user} is {program}, {version}"))
+            }
+            Some(Ok(version)) => Finding::Fine(format!(
+                "the plugin of {user} is {program}, {version}; this program is {own_version}"
+            )),
+            Some(Err(why)) => Finding::problem(
+                format!("the plugin {program} of {user} does not run: {why}"),
+                "install it again, for this operating system and architecture",
+            ),
+        },
+    ));
+}
+
+fn connection(client: &ObservedClient, now: Timestamp, findings: &mut Vec<Checked>) {
+    let server = &client.server;
+    match &client.probe {
+        EndpointProbe::Malformed(why) => findings.push((
+            Check::Connection,
+            Finding::problem(format!("the server {server} of the kubeconfig is no URL: {why}"), REGENERATE),
+        )),
+        EndpointProbe::Unreachable(why) => {
+            if let Some(Err(why)) = &client.addresses {
+                findings.push((
+                    Check::Name,
+                    Finding::problem(
+                        format!("the name of {server} has no address: {why}"),
+                        "see the DNS settings of this machine, and whether it needs a VPN",
+                    ),
+                ));
+            }
+            findings.push((
+                Check::Connection,
+                Finding::problem(
+                    format!("no server responds at {server} from here: {why}"),
+                    "see whether the cluster runs, and that no firewall, VPN or proxy is in between",
+                ),
+            ));
+        }
+        EndpointProbe::NoCertificate(why) => findings.push((
+            Check::Connection,
+            Finding::problem(
+                format!("{server} responds, but presents no certificate: {why}"),
+                "see whether the address of the server is right, and that no other program listens there",
+            ),
+        )),
+        EndpointProbe::Connected { shown, system } => {
+            findings.push((Check::Certificate, certificate(client, shown, system.as_deref(), now)));
+        }
     }
 }
 
-async fn resolve(host: &str) -> Result<Vec<IpAddr>, String> {
-    match tokio::time::timeout(READ_TIMEOUT, tokio::net::lookup_host((host, 443))).await {
-        Ok(Ok(addresses)) => Ok(addresses.map(|address| address.ip()).collect()),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err("no response in time".to_owned()),
+fn certificate(
+    client: &ObservedClient,
+    shown: &PresentedTls,
+    system: Option<&str>,
+    now: Timestamp,
+) -> Finding {
+    let ObservedClient { server, server_name, .. } = client;
+    let Some(ca) = &client.ca else {
+        return Finding::Fine(format!(
+            "the certificate of {server} is not verified: the kubeconfig has insecure-skip-tls-verify"
+        ));
+    };
+    let ca = match ca {
+        Ok(ca) => ca,
+        Err(why) => {
+            return Finding::problem(
+                format!("the CA certificates of the kubeconfig cannot be read: {why}"),
+                REGENERATE,
+            );
+        }
+    };
+    let leaf = match shown.chain.first().map(|leaf| Certificate::parse_der(leaf)) {
+        Some(Ok(leaf)) => leaf,
+        Some(Err(why)) => {
+            return Finding::problem(
+                format!("{server} presents no usable certificate: {why}"),
+                "the administrator of the server has to replace it",
+            );
+        }
+        None => return Finding::unseen(format!("the certificate of {server}"), "none was presented"),
+    };
+    let clocks = "compare the clock of this machine with the time; otherwise, the administrator of the server has to \
+                  issue the certificate again";
+    if now < leaf.not_before {
+        return Finding::problem(
+            format!("the certificate of {server} is not valid before {}", leaf.not_before),
+            clocks,
+        );
+    }
+    if now > leaf.not_after {
+        return Finding::problem(
+            format!("the certificate of {server} expired at {}", leaf.not_after),
+            clocks,
+        );
+    }
+    if !is_for(&leaf, server_name) {
+        return Finding::problem(
+            format!("the certificate of {server} is for [{}], not for {server_name}", names(&leaf)),
+            "use one of these names in the kubeconfig, or see whether a proxy or another server responds",
+        );
+    }
+    match trusted(&leaf, shown, ca, system, now) {
+        Ok(()) => Finding::Fine(format!(
+            "{server} presents a certificate that the kubeconfig trusts, until {}",
+            leaf.not_after
+        )),
+        Err(why @ (TrustError::Bundle(_) | TrustError::Base64(_))) => Finding::problem(
+            format!("the CA certificates of the kubeconfig cannot be used: {why}"),
+            REGENERATE,
+        ),
+        Err(why) => Finding::problem(
+            format!("the kubeconfig does not trust the certificate of {server}: {why}"),
+            "create the kubeconfig again if the cluster has a new CA; otherwise a proxy or another server responds",
+        ),
     }
 }
 
-fn has_credential(user: &AuthInfo) -> bool {
-    user.exec.is_some()
-        || user.auth_provider.is_some()
-        || user.token.is_some()
-        || user.token_file.is_some()
-        || user.username.is_some()
-        || user.client_certificate.is_some()
-        || user.client_certificate_data.is_some()
-}
-
-/// Returns the result of a failed login; `last_line` is the last error that the plugin printed.
-fn failure(error: &AdminError, last_line: &str) -> LoginResult {
-    match error {
-        AdminError::Plugin(ExecPluginError::NotFound { name, hint }) => {
-            let hint = hint.as_deref().filter(|hint| !hint.is_empty());
-            LoginResult::NoPlugin(match hint {
-                Some(hint) => format!("{name} ({hint})"),
-                None => name.clone(),
-            })
-        }
-        AdminError::Plugin(ExecPluginError::Failed { .. }) if !last_line.is_empty() => {
-            LoginResult::Failed(last_line.to_owned())
-        }
-        AdminError::Plugin(error) => LoginResult::Failed(chain(error).to_string()),
-        AdminError::Credential(_) => LoginResult::Failed(chain(error).to_string()),
-        other => LoginResult::Invalid(chain(other).to_string()),
-    }
-}
-
-async fn plugin(user: &AuthInfo, environment: &Environment) -> Option<ObservedPlugin> {
-    let exec = user.exec.as_ref()?;
-    let command = exec.command.clone().unwrap_or_default();
-    let program = find_program(&command, environment);
-    let args = exec.args.clone().unwrap_or_default();
-    let parsed = match parse(&ROOT, &args) {
-        ParseResult::Run(parsed)
-            if matches!(parsed.action, Action::LoginStatic | Action::LoginOidc | Action::LoginToken) =>
-        {
-            Some(parsed)
-        }
-        _ => None,
-    };
-    let version = match (&program, &parsed) {
-        (Some(program), Some(_)) => Some(version_of(program).await),
-        _ => None,
-    };
-    let authenticator = parsed.filter(|parsed| parsed.bool("enable-concierge")).map(|parsed| {
-        (
-            parsed.string("concierge-authenticator-type").to_lowercase(),
-            parsed.string("concierge-authenticator-name"),
+fn clock(client: &ObservedClient, findings: &mut Vec<Checked>) {
+    let Some(skew) = client.clock_skew else { return };
+    let finding = if skew.abs() > MAX_SKEW {
+        let direction = if skew.is_positive() { "behind" } else { "ahead of" };
+        Finding::problem(
+            format!(
+                "the clock of this machine is {} seconds {direction} the clock of {}",
+                skew.abs().as_secs(),
+                client.server
+            ),
+            "synchronize the clocks, for example with NTP: credentials and certificates are valid for minutes",
         )
-    });
-    Some(ObservedPlugin { command, program, version, authenticator })
-}
-
-/// Returns the file that runs for a command: a path, or a name in one of the folders of `PATH`.
-fn find_program(command: &str, environment: &Environment) -> Option<PathBuf> {
-    if command.is_empty() {
-        return None;
-    }
-    let is_path = command.contains(std::path::is_separator);
-    let folders: Vec<PathBuf> = match is_path {
-        true => vec![PathBuf::new()],
-        false => std::env::split_paths(environment.variable("PATH").unwrap_or_default()).collect(),
-    };
-    let suffix = std::env::consts::EXE_SUFFIX;
-    let names = [command.to_owned(), format!("{command}{suffix}")];
-    let mut candidates = folders.iter().flat_map(|folder| names.iter().map(|name| folder.join(name)));
-    candidates.find(|path| path.is_file())
-}
-
-async fn version_of(program: &std::path::Path) -> Result<String, String> {
-    let mut command = tokio::process::Command::new(program);
-    command.arg("version").stdin(std::process::Stdio::null()).kill_on_drop(true);
-    match tokio::time::timeout(VERSION_TIMEOUT, command.output()).await {
-        Ok(Ok(output)) if output.status.success() => {
-            let text = String::from_utf8_lossy(&output.stdout);
-            Ok(text.lines().next().unwrap_or_default().chars().take(100).collect())
-        }
-        Ok(Ok(output)) => Err(format!("`version` failed with {}", output.status)),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err("`version` did not finish in time".to_owned()),
-    }
-}
-
-/// Returns the difference of the server's clock and this machine's.
-async fn clock_skew(admin: &Admin) -> Option<SignedDuration> {
-    let request = Request::get("/version").body(kube::client::Body::empty()).ok()?;
-    let before = Timestamp::now();
-    let response = tokio::time::timeout(READ_TIMEOUT, admin.client.send(request)).await.ok()?.ok()?;
-    let after = Timestamp::now();
-    let date = response.headers().get(header::DATE)?.to_str().ok()?;
-    let date = rfc2822::DateTimeParser::new().parse_timestamp(date).ok()?;
-    // The response was created at some time in between, and its time has full seconds.
-    Some(if date < before - SignedDuration::from_secs(1) {
-        date.duration_since(before)
-    } else if date > after {
-        date.duration_since(after)
     } else {
-        SignedDuration::ZERO
-    })
+        Finding::Fine(format!("the clocks of this machine and of {} agree", client.server))
+    };
+    findings.push((Check::Clock, finding));
+}
+
+fn login(client: &ObservedClient, now: Timestamp, findings: &mut Vec<Checked>) {
+    let name = format!("context {} of kubeconfig {}", client.context, client.file);
+    let expires = match &client.login {
+        LoginResult::LoggedIn { expires } => *expires,
+        LoginResult::NoCredential => {
+            let why = format!("user {} has no credential", client.user);
+            findings.push((Check::Login, Finding::unseen(format!("the login with {name}"), why)));
+            return;
+        }
+        // The finding about the plugin has the reason.
+        LoginResult::NoPlugin(_) if client.plugin.as_ref().is_some_and(|plugin| plugin.program.is_none()) => {
+            findings.push((
+                Check::Login,
+                Finding::problem(format!("the login with {name} is not possible"), "install the plugin"),
+            ));
+            return;
+        }
+        LoginResult::NoPlugin(plugin) => {
+            let what = format!("the login with {name} fails: there is no program {plugin}");
+            findings.push((Check::Login, Finding::problem(what, "install the plugin")));
+            return;
+        }
+        LoginResult::Failed(why) => {
+            findings.push((
+                Check::Login,
+                Finding::problem(format!("the login with {name} fails: {why}"), advice(why)),
+            ));
+            return;
+        }
+        LoginResult::Invalid(why) => {
+            let what = format!("{name} cannot be used: {why}");
+            findings.push((Check::Login, Finding::problem(what, REGENERATE)));
+            return;
+        }
+    };
+    if expires.is_some_and(|end| end <= now) {
+        findings.push((
+            Check::Login,
+            Finding::problem(
+                format!("the credential of {name} is not valid any more"),
+                "log in again; or renew the credential in the kubeconfig",
+            ),
+        ));
+    }
+    let finding = match &client.user_info {
+        None => return,
+        Some(Ok(user)) if user.name == ANONYMOUS => Finding::problem(
+            format!("the cluster does not accept the credential of {name}: the user is {ANONYMOUS}"),
+            "log in again, or see whether a server in front of the cluster removes the credential",
+        ),
+        Some(Ok(user)) => {
+            Finding::Fine(format!("{name} logs in as {}, with {} groups", user.name, user.groups))
+        }
+        Some(Err(RefusedRequest::NotServed(why))) => Finding::problem(why.clone(), NO_CONCIERGE.remedy),
+        Some(Err(RefusedRequest::Other(why))) => Finding::problem(
+            format!("the cluster does not accept requests with {name}: {why}"),
+            "log in again; a token or certificate in the kubeconfig may be wrong, revoked or of another cluster",
+        ),
+    };
+    findings.push((Check::WhoAmI, finding));
+}
+
+fn advice(why: &str) -> &'static str {
+    explanations::of_message(client_errors::OF_LOGINS, why)
+        .map_or("run the command again with PINNIPED_DEBUG=true for the steps of the login", |row| row.remedy)
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::HashMap;
-
-    use super::*;
-
-    #[test]
-    fn a_program_is_found_by_its_path_or_in_the_folders_of_path() {
-        let dir = tempfile::tempdir().unwrap();
-        let program = dir.path().join("tool");
-        std::fs::write(&program, "").unwrap();
-        let path = dir.path().to_str().unwrap().to_owned();
-        let environment = Environment::new(Vec::new(), HashMap::from([("PATH".to_owned(), path)]));
-        let absolute = program.to_str().unwrap();
-        for (command, found) in [
-            ("tool", Some(&program)),
-            (absolute, Some(&program)),
-            ("other", None),
-            ("", None),
-            ("./no/tool", None),
-        ] {
-            assert_eq!(find_program(command, &environment).as_ref(), found, "{command}");
-        }
-        assert_eq!(find_program("tool", &Environment::default()), None);
-    }
-
-    #[test]
-    fn the_reason_of_a_failed_plugin_is_its_last_error() {
-        let failed = |line: &str| {
-            let error = ExecPluginError::Failed { name: "p".into(), code: 1 };
-            failure(&AdminError::Plugin(error), line)
-        };
-        assert_eq!(failed("login failed: no"), LoginResult::Failed("login failed: no".into()));
-        assert_eq!(failed(""), LoginResult::Failed("exec: executable p failed with exit code 1".into()));
-        let missing = ExecPluginError::NotFound { name: "p".into(), hint: Some("install it".into()) };
-        assert_eq!(failure(&AdminError::Plugin(missing), ""), LoginResult::NoPlugin("p (install it)".into()));
-    }
-}
+mod tests;

@@ -1,7 +1,7 @@
 use pinniped_pki::tls::PresentedTls;
 
-use super::super::client::AuthenticatedUser;
 use super::super::fixtures::problems;
+use super::super::observed_client::AuthenticatedUser;
 use super::*;
 
 const NOW: &str = "2026-11-21T10:00:00Z";

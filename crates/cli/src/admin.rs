@@ -21,11 +21,10 @@ use pinniped_go_compat::network as go_network;
 use pinniped_http_client::dial::ConnectError;
 use pinniped_http_client::tcp_dialer::TcpDialer;
 use pinniped_kube_types::status::generic_message;
-use pinniped_pki::Certificate;
 
 use crate::exec_plugin::{ExecPluginError, PluginResult};
 use crate::kubeconfig::identity::NoUsername;
-use crate::kubeconfig::{ServerUrlError, UserCertificateError};
+use crate::kubeconfig::{ClusterCaError, ServerUrlError, UserCertificateError};
 use crate::login::{HeaderError, impersonation_headers};
 use crate::version;
 use crate::{exec_plugin, kubeconfig};
@@ -36,6 +35,9 @@ pub enum AdminError {
     /// The address of the cluster is invalid.
     #[error(transparent)]
     Server(#[from] ServerUrlError),
+    /// The CA certificates of the cluster cannot be read.
+    #[error("invalid configuration")]
+    Ca(#[from] ClusterCaError),
     /// The client certificate of the user is invalid.
     #[error(transparent)]
     Certificate(#[from] UserCertificateError),
@@ -150,6 +152,12 @@ impl Admin {
             let server = cluster.server.as_deref().unwrap_or_default();
             cluster.server = Some(kubeconfig::server_url(name, server, secure)?);
             proxy = cluster.proxy_url.clone();
+            if let Some(path) = cluster.certificate_authority.take() {
+                // kube would read all of the file.
+                let file = Cluster { certificate_authority: Some(path), ..cluster.clone() };
+                let pem = kubeconfig::certificate_authority(name, &file)?;
+                cluster.certificate_authority_data = (!pem.is_empty()).then(|| gobase64::encode(&pem));
+            }
         }
         let mut impersonated = None;
         if let Some(user) = user_of(&config, context) {
@@ -160,7 +168,8 @@ impl Admin {
         }
         let mut config = kube::Config::from_custom_kubeconfig(config, &options).await?;
         let PluginResult { headers: plugin_headers, expires } = resolve(&mut config.auth_info)?;
-        let expires = expires.or_else(|| certificate_end(&config.auth_info));
+        let certificate = || Some(kubeconfig::client_certificate(&config.auth_info)?.not_after);
+        let expires = expires.or_else(certificate);
         check_header(&config.auth_info)?;
         impersonate(&mut config, impersonated.as_ref(), plugin_headers)?;
         Ok(Self { expires, ..Self::from_config(config, dialer.with_proxy(proxy.as_deref()))? })
@@ -230,15 +239,6 @@ impl Admin {
         let method = if subject.verb == "create" { "Post" } else { "Get" };
         format!("{method} \"{}{}\": ", self.server, subject.path)
     }
-}
-
-/// Returns the end of the validity of a user's client certificate, if the entry contains one.
-fn certificate_end(user: &AuthInfo) -> Option<Timestamp> {
-    let pem = match (&user.client_certificate_data, &user.client_certificate) {
-        (Some(data), _) => gobase64::decode(data.as_bytes()).ok()?,
-        (None, path) => std::fs::read(path.as_deref()?).ok()?,
-    };
-    Some(Certificate::parse_pem(&pem).ok()?.not_after)
 }
 
 /// Sets the impersonation headers of every request. The kubeconfig takes precedence over its

@@ -7,6 +7,7 @@ pub mod identity;
 pub mod merge;
 pub(crate) mod replace;
 
+use std::io;
 use std::path::Path;
 
 use kube::config::{AuthInfo, Cluster, Kubeconfig, KubeconfigError};
@@ -14,8 +15,10 @@ use kube::config::{AuthInfo, Cluster, Kubeconfig, KubeconfigError};
 use pinniped_go_compat::base64::{self as gobase64, CorruptInput};
 use pinniped_go_compat::io::GoIoError;
 use pinniped_go_compat::json::quote;
+use pinniped_pki::Certificate;
 
 use crate::environment::Environment;
+use crate::{bounded_file, platform};
 
 /// A kubeconfig could not be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -196,8 +199,12 @@ pub fn check_exists(flag: Option<&str>, environment: &Environment) -> Result<(),
 }
 
 fn read(path: &str) -> Result<Kubeconfig, LoadError> {
-    if let Err(error) = std::fs::metadata(path) {
-        return Err(LoadError::Stat { path: path.to_owned(), source: error.into() });
+    let metadata = std::fs::metadata(path)
+        .map_err(|error| LoadError::Stat { path: path.to_owned(), source: error.into() })?;
+    // A shell may pass the output of a command as a pipe.
+    if !platform::is_pipe(&metadata) {
+        bounded_file::check(Path::new(path))
+            .map_err(|error| LoadError::Open { path: path.to_owned(), source: error.into() })?;
     }
     let mut config = Kubeconfig::read_from(path).map_err(|err| {
         let path = path.to_owned();
@@ -286,13 +293,23 @@ pub fn certificate_authority(name: &str, cluster: &Cluster) -> Result<Vec<u8>, C
             .map_err(|source| ClusterCaError::Data { cluster: name.to_owned(), source });
     }
     match cluster.certificate_authority.as_deref().filter(|path| !path.is_empty()) {
-        Some(path) => std::fs::read(path).map_err(|error| ClusterCaError::File {
+        Some(path) => bounded_file::read(Path::new(path)).map_err(|error| ClusterCaError::File {
             cluster: name.to_owned(),
             path: path.to_owned(),
             source: error.into(),
         }),
         None => Ok(Vec::new()),
     }
+}
+
+/// Returns the client certificate of a user, from its data or its file, if there is one that can be
+/// read.
+pub(crate) fn client_certificate(user: &AuthInfo) -> Option<Certificate> {
+    let pem = match (&user.client_certificate_data, &user.client_certificate) {
+        (Some(data), _) => gobase64::decode(data.as_bytes()).ok()?,
+        (None, path) => bounded_file::read(Path::new(path.as_deref()?)).ok()?,
+    };
+    Certificate::parse_pem(&pem).ok()
 }
 
 /// Checks that the client certificate of a user, if there is one, exists together with its key.
@@ -319,7 +336,7 @@ pub(crate) fn check_certificate(name: &str, user: &AuthInfo) -> Result<(), UserC
     }
     for (what, path) in [("client-cert", &user.client_certificate), ("client-key", &user.client_key)] {
         if let Some(path) = path.as_deref().filter(|path| !path.is_empty())
-            && let Err(error) = std::fs::File::open(path)
+            && let Err(error) = readable(Path::new(path))
         {
             problems.push(UserCertificateProblem::File {
                 what,
@@ -330,6 +347,12 @@ pub(crate) fn check_certificate(name: &str, user: &AuthInfo) -> Result<(), UserC
         }
     }
     if problems.is_empty() { Ok(()) } else { Err(UserCertificateError(problems)) }
+}
+
+/// Checks that a file can be read, without blocking on a pipe.
+fn readable(path: &Path) -> io::Result<()> {
+    bounded_file::check(path)?;
+    std::fs::File::open(path).map(drop)
 }
 
 /// Returns the address of a cluster as a URL; the scheme may be missing, as in client-go.

@@ -24,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 pub mod admin;
+mod bounded_file;
 pub mod commands;
 pub mod concierge;
 mod default_scopes;

@@ -278,13 +278,12 @@ fn read(
     (context, session)
 }
 
-fn of_certificate(pem: &[u8]) -> Option<Credential> {
-    let certificate = Certificate::parse_pem(pem).ok()?;
-    Some(Credential {
+fn of_certificate(certificate: Certificate) -> Credential {
+    Credential {
         type_: "client-certificate",
         username: Some(certificate.subject_cn).filter(|name| !name.is_empty()),
         expires: Some(certificate.not_after),
-    })
+    }
 }
 
 /// Returns the credential in a user entry.
@@ -292,19 +291,15 @@ fn of_kubeconfig(user: &AuthInfo) -> Option<Credential> {
     if user.token.is_some() || user.token_file.is_some() {
         return Some(Credential { type_: "token", username: None, expires: None });
     }
-    let pem = match (&user.client_certificate_data, &user.client_certificate) {
-        (Some(data), _) => gobase64::decode(data.as_bytes()).ok()?,
-        (None, path) => std::fs::read(path.as_deref()?).ok()?,
-    };
-    of_certificate(&pem)
+    kubeconfig::client_certificate(user).map(of_certificate)
 }
 
 /// Returns the credential of a cached login.
 fn of_cache(login: &Login) -> Option<Credential> {
     let expires = login.expires();
     if !login.credential.client_certificate_data.is_empty() {
-        let of_pem = of_certificate(login.credential.client_certificate_data.as_bytes())?;
-        return Some(Credential { expires, ..of_pem });
+        let certificate = Certificate::parse_pem(login.credential.client_certificate_data.as_bytes());
+        return Some(Credential { expires, ..of_certificate(certificate.ok()?) });
     }
     let username = login.impersonate.as_ref().map(|user| user.username.clone());
     (!login.credential.token.is_empty()).then_some(Credential { type_: "token", username, expires })

@@ -1,6 +1,7 @@
 //! Flag values: a parser for each kind.
 
 use std::fmt;
+use std::path::Path;
 
 use pinniped_concierge_api::login::CredentialType;
 use pinniped_concierge_domain::identity_digest::{IdentityDigest, NotADigest};
@@ -9,6 +10,7 @@ use pinniped_go_compat::io::GoIoError;
 use pinniped_go_compat::json::quote;
 use pinniped_pki::CaBundle;
 
+use crate::bounded_file;
 use crate::printer::style::ColorChoice;
 
 /// The kind of a flag's value.
@@ -224,7 +226,7 @@ impl Value {
                     Some(Value::CaBundle(earlier)) => earlier.clone(),
                     _ => Vec::new(),
                 };
-                let pem = std::fs::read(text).map_err(|error| ValueError::CaBundleFile {
+                let pem = bounded_file::read(Path::new(text)).map_err(|error| ValueError::CaBundleFile {
                     path: text.to_owned(),
                     source: error.into(),
                 })?;

@@ -16,6 +16,7 @@ use pinniped_concierge_domain::identity_digest::IdentityDigest;
 use super::merge::with_users;
 use super::paths;
 use super::replace::{ReplaceError, replace};
+use crate::bounded_file;
 use crate::environment::Environment;
 use crate::flags::Delivery;
 use crate::login::session::{DELIVERY, EXPECTED_IDENTITY};
@@ -78,11 +79,9 @@ pub fn record(environment: &Environment, user: Option<&ImpersonatedUser>) -> Res
 }
 
 fn has_login(path: &Path, environment: &Environment) -> bool {
-    // A pipe or a device is not a kubeconfig file, and reading it may block forever.
-    path.is_file()
-        && std::fs::read_to_string(path)
-            .and_then(|text| parse(&text))
-            .is_ok_and(|mut document| edit(&mut document, environment, None).is_some())
+    bounded_file::read_to_string(path)
+        .and_then(|text| parse(&text))
+        .is_ok_and(|mut document| edit(&mut document, environment, None).is_some())
 }
 
 fn parse(text: &str) -> io::Result<Value> {

@@ -1,8 +1,7 @@
 //! The token of a workload, such as a CI job or a pod: a JWT that its platform has issued, and that
 //! a JWTAuthenticator accepts. No user and no browser is involved.
 
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::path::Path;
 use std::time::Duration;
 
 use http::header::{ACCEPT, AUTHORIZATION, HeaderName};
@@ -17,11 +16,12 @@ use pinniped_go_compat::io::GoIoError;
 use pinniped_go_compat::json::quote;
 use pinniped_http_client::https::{Redirects, SendError};
 use pinniped_http_client::tcp_dialer::TcpDialer;
+use pinniped_jose::Jws;
 use pinniped_jose::json::parse_object;
-use pinniped_jose::{Jws, MAX_TOKEN_SIZE};
 use pinniped_pki::tls::{Profile, Roots, TlsError};
 use pinniped_secret::SecretString;
 
+use crate::bounded_file;
 use crate::environment::Environment;
 use crate::flags::{Parsed, Value, WorkloadTokenSource};
 use crate::https;
@@ -168,12 +168,9 @@ impl WorkloadToken {
 }
 
 fn read_file(path: &str) -> Result<WorkloadToken, WorkloadError> {
-    let mut text = Zeroizing::new(String::new());
-    // One byte more than the limit shows that there is more.
-    let read =
-        File::open(path).and_then(|file| file.take(MAX_TOKEN_SIZE as u64 + 1).read_to_string(&mut text));
-    let failed = |error: io::Error| WorkloadError::File { path: path.to_owned(), source: error.into() };
-    read.map_err(failed)?;
+    let text = bounded_file::read_to_string(Path::new(path))
+        .map_err(|error| WorkloadError::File { path: path.to_owned(), source: error.into() })?;
+    let text = Zeroizing::new(text);
     Ok(WorkloadToken::Known { origin: format!("file {path}"), token: text.trim().into() })
 }
 

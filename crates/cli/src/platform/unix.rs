@@ -7,7 +7,9 @@ mod terminal;
 use std::borrow::Cow;
 use std::fs::{DirBuilder, File, Metadata, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{
+    DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
 use std::process::{Command, ExitStatus};
@@ -50,6 +52,11 @@ pub(crate) fn exit_signal(status: ExitStatus) -> Option<i32> {
 /// Returns whether a file may be run.
 pub(crate) fn is_program_file(found: &Metadata) -> bool {
     found.permissions().mode() & 0o111 != 0
+}
+
+/// Returns whether a file is a pipe.
+pub(crate) fn is_pipe(found: &Metadata) -> bool {
+    found.file_type().is_fifo()
 }
 
 /// Makes new files readable by this user only.

@@ -60,6 +60,11 @@ pub(crate) fn is_program_file(_: &Metadata) -> bool {
     true
 }
 
+/// Returns false: pipes have no paths in the file system.
+pub(crate) fn is_pipe(_: &Metadata) -> bool {
+    false
+}
+
 /// Does nothing.
 pub(crate) fn private_options(_: &mut OpenOptions) {}
 

@@ -10,7 +10,7 @@ use pinniped_secret::text::SecretString;
 use serde_json::{Map, json};
 
 use crate::kubeconfig::Resolved;
-use crate::private_file;
+use crate::{bounded_file, private_file};
 
 /// The first line of our files, which identifies them.
 const MARK: &str =
@@ -93,7 +93,7 @@ impl Written {
     /// Returns an error if the name belongs to another program, or if the file cannot be written.
     pub(super) fn write(path: PathBuf, text: String) -> Result<Self, WrittenError> {
         let shown = || path.to_string_lossy().into_owned();
-        match std::fs::read(&path) {
+        match bounded_file::read(&path) {
             Ok(existing) if !existing.starts_with(MARK.as_bytes()) => {
                 return Err(WrittenError::Foreign(shown()));
             }
@@ -110,7 +110,7 @@ impl Written {
 impl Drop for Written {
     fn drop(&mut self) {
         // Another proxy may have replaced the file.
-        if std::fs::read(&self.path).is_ok_and(|existing| existing == self.text.as_bytes()) {
+        if bounded_file::read(&self.path).is_ok_and(|existing| existing == self.text.as_bytes()) {
             // A remaining file is useless without the proxy.
             let _ = std::fs::remove_file(&self.path);
         }

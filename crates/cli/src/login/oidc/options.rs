@@ -1,6 +1,6 @@
 //! The options of an OIDC login, from the flags of `login oidc` and the environment.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pinniped_go_compat::base64::{self as gobase64, CorruptInput};
@@ -11,6 +11,7 @@ use pinniped_pki::tls::Roots;
 use pinniped_secret::SecretString;
 
 use super::browser::Browser;
+use crate::bounded_file;
 use crate::default_scopes;
 use crate::environment::{
     Environment, PINNIPED_PASSWORD, PINNIPED_SKIP_PRINT_LOGIN_URL, PINNIPED_UPSTREAM_IDENTITY_PROVIDER_FLOW,
@@ -198,7 +199,7 @@ fn ca(parsed: &Parsed) -> Result<Option<Vec<Vec<u8>>>, OidcOptionsError> {
     }
     let mut all = Vec::new();
     for path in paths {
-        let pem = std::fs::read(&path);
+        let pem = bounded_file::read(Path::new(&path));
         all.push(pem.map_err(|error| OidcOptionsError::CaBundle { path, source: error.into() })?);
     }
     for data in data {

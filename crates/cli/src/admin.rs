@@ -190,9 +190,7 @@ impl Admin {
         // Go treats an empty name as not set.
         config.tls_server_name = config.tls_server_name.filter(|name| !name.is_empty());
         let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
-        if let Ok(agent) = http::HeaderValue::from_str(&version::user_agent()) {
-            config.headers.push((http::header::USER_AGENT, agent));
-        }
+        config.headers.push((http::header::USER_AGENT, version::user_agent()));
         let connector = config.rustls_https_connector_with_connector(dialer)?;
         let http = legacy::Client::builder(TokioExecutor::new()).build::<_, kube::client::Body>(connector);
         let service = ServiceBuilder::new()

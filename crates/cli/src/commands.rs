@@ -11,6 +11,7 @@ pub mod interruptible_login;
 pub mod kubectl;
 pub mod login;
 pub mod logout;
+mod output_format;
 mod plugin_response;
 pub mod proxy;
 mod remedies;
@@ -19,6 +20,9 @@ pub mod version;
 pub mod whoami;
 
 use std::io;
+
+use pinniped_go_compat::duration::GoDuration;
+use tokio::time::error::Elapsed;
 
 use self::doctor::DoctorError;
 use self::explain::ExplainError;
@@ -137,5 +141,52 @@ fn login_printer(environment: &Environment, printer: Printer) -> Printer {
 
 /// Runs `work` on this thread. Commands that need no network do not call this.
 pub(crate) fn block_on<T, E: From<StartError>>(work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError)?.block_on(work)
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError)?;
+    let result = runtime.block_on(work);
+    // A pending name resolution may block, and no result depends on it.
+    runtime.shutdown_background();
+    result
+}
+
+/// Runs `work` for the time of a flag `--timeout`; zero is no limit.
+///
+/// # Errors
+///
+/// Returns an error if the time has elapsed.
+pub(crate) async fn within<T>(limit: GoDuration, work: impl Future<Output = T>) -> Result<T, Elapsed> {
+    match limit.is_zero() {
+        true => Ok(work.await),
+        false => tokio::time::timeout(limit.to_std(), work).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_blocked_thread_does_not_delay_the_end_of_a_command() {
+        let (end, wait) = mpsc::channel::<Infallible>();
+        let (done, finished) = mpsc::channel();
+        std::thread::spawn(move || {
+            let result: Result<(), StartError> = block_on(async move {
+                tokio::task::spawn_blocking(move || wait.recv());
+                Ok(())
+            });
+            done.send(result.is_ok())
+        });
+        assert_eq!(finished.recv_timeout(Duration::from_secs(10)), Ok(true));
+        drop(end);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn zero_is_no_limit() {
+        let hour = || tokio::time::sleep(Duration::from_secs(3600));
+        assert!(within(GoDuration::default(), hour()).await.is_ok());
+        assert!(within(Duration::from_secs(1).into(), hour()).await.is_err());
+    }
 }

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use http::HeaderValue;
 use pinniped_http_client::https::{HttpsClient, HttpsClientParams, Redirects};
 use pinniped_http_client::tcp_dialer::TcpDialer;
 use pinniped_pki::tls::{ALPN_HTTP, Profile, Roots, TlsError, client_config};
@@ -35,12 +34,10 @@ pub fn client_with(
     redirects: Redirects,
 ) -> Result<HttpsClient, TlsError> {
     pinniped_pki::install_crypto_provider();
-    let user_agent = HeaderValue::from_str(&version::user_agent());
     Ok(HttpsClient::new(HttpsClientParams {
         dialer,
         tls: client_config(profile, roots, ALPN_HTTP)?,
-        // The version of a build is printable text.
-        user_agent: user_agent.unwrap_or(HeaderValue::from_static("pinniped")),
+        user_agent: version::user_agent(),
         max_body: MAX_BODY,
         timeout,
         redirects,

@@ -198,6 +198,20 @@ pub fn check_exists(flag: Option<&str>, environment: &Environment) -> Result<(),
     }
 }
 
+/// Loads the files of [`load`], and checks that there is one.
+///
+/// # Errors
+///
+/// Returns the error of [`load`] or of [`check_exists`].
+pub fn load_existing<E: From<LoadError> + From<NoKubeconfig>>(
+    flag: Option<&str>,
+    environment: &Environment,
+) -> Result<Kubeconfig, E> {
+    let config = load(flag, environment)?;
+    check_exists(flag, environment)?;
+    Ok(config)
+}
+
 fn read(path: &str) -> Result<Kubeconfig, LoadError> {
     let metadata = std::fs::metadata(path)
         .map_err(|error| LoadError::Stat { path: path.to_owned(), source: error.into() })?;

@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 
+use http::HeaderValue;
 use pinniped_version::{BUILD_DATE, COMMIT, TREE_STATE, VERSION};
 use serde::Serialize;
 
@@ -61,7 +62,12 @@ fn platform() -> String {
 }
 
 /// Returns the user agent for requests.
-pub fn user_agent() -> String {
+pub fn user_agent() -> HeaderValue {
+    // The version of a build is printable text.
+    HeaderValue::try_from(user_agent_text()).unwrap_or(HeaderValue::from_static("pinniped"))
+}
+
+fn user_agent_text() -> String {
     let mut agent = format!("pinniped/{VERSION} ({}) kubernetes/", platform());
     let _ = match COMMIT {
         Some(commit) => write!(agent, "{}", commit.get(..7).unwrap_or(commit)),
@@ -77,6 +83,7 @@ mod tests {
     #[test]
     fn the_user_agent_has_the_form_of_kubernetes_programs() {
         let agent = user_agent();
+        let agent = agent.to_str().unwrap();
         let rest = agent.strip_prefix(&format!("pinniped/{VERSION} (")).unwrap();
         assert!(rest.contains(") kubernetes/"), "{agent}");
         assert_eq!(info().git_version, VERSION);

@@ -30,7 +30,6 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::config::Kubeconfig;
 use pinniped_error::chain;
-use pinniped_go_compat::json::quote;
 use pinniped_http_client::tcp_dialer::TcpDialer;
 use pinniped_kube_types::suffix::{GroupSuffix, SuffixError};
 
@@ -40,11 +39,12 @@ use self::observed::{KubeconfigEntry, Observed, Unreadable};
 use self::observed_client::ObservedClient;
 use self::read::{IssuerError, Reader};
 use self::report::{Relations, Report};
+use super::output_format::{OutputFormat, UnknownFormat};
 use super::whoami::{self, ConnectError};
-use super::{StartError, block_on};
+use super::{StartError, block_on, within};
 use crate::environment::Environment;
+use crate::flags::Parsed;
 use crate::flags::tree::DEFAULT_SUFFIX;
-use crate::flags::{Parsed, Value};
 use crate::kubeconfig::{self, LoadError, NoKubeconfig};
 use crate::printer::Printer;
 use crate::{OutputError, write};
@@ -80,8 +80,8 @@ pub enum DoctorError {
     #[error("could not check the installation")]
     NotChecked,
     /// The format is unknown.
-    #[error("could not write output: unknown output format: {}", quote(.0))]
-    Format(String),
+    #[error(transparent)]
+    Format(#[from] UnknownFormat),
     /// The report cannot be encoded.
     #[error(transparent)]
     Encode(#[from] serde_json::Error),
@@ -115,43 +115,22 @@ impl DoctorError {
     }
 }
 
-/// The form of the report.
-#[derive(Clone, Copy)]
-enum Format {
-    Text,
-    Json,
-    Yaml,
-}
-
 /// Reads the installation, checks it, and prints the findings.
 pub(crate) fn run(parsed: &Parsed, environment: &Environment, printer: Printer) -> Result<(), DoctorError> {
-    let format = match parsed.string_or("output", "text").as_str() {
-        "text" => Format::Text,
-        "json" => Format::Json,
-        "yaml" => Format::Yaml,
-        other => return Err(DoctorError::Format(other.to_owned())),
-    };
+    let format = OutputFormat::parse(&parsed.string_or("output", "text"))?;
     let observed = block_on(async {
-        let work = Box::pin(observe(parsed, environment));
-        let limit = match parsed.value("timeout") {
-            Some(Value::Duration(limit)) => limit.to_std(),
-            _ => LIMIT,
-        };
-        if limit.is_zero() {
-            return work.await;
-        }
-        let in_time = tokio::time::timeout(limit, work).await;
+        let limit = parsed.duration("timeout").unwrap_or(LIMIT.into());
+        let in_time = within(limit, Box::pin(observe(parsed, environment))).await;
         in_time.unwrap_or(Err(DoctorError::Timeout))
     })?;
     let report = decide(&observed, Timestamp::now());
     match format {
-        Format::Text => {
+        OutputFormat::Text => {
             printer
                 .styled_product(&report.text(printer.output_is_for_people()))
                 .map_err(|error| OutputError(error.into()))?;
         }
-        Format::Json => write(printer, report.json().as_bytes())?,
-        Format::Yaml => write(printer, report.yaml()?.as_bytes())?,
+        format => write(printer, format.output(&report, String::new)?.as_bytes())?,
     }
     match report.problems() {
         0 if matches!(observed.installation, Installation::Unreachable(_)) => Err(DoctorError::NotChecked),

@@ -23,6 +23,7 @@ mod validate;
 
 use std::fs::File;
 use std::io::Write as _;
+use std::time::Duration;
 
 use serde_json::json;
 use tokio::time::Instant;
@@ -145,11 +146,7 @@ pub(crate) fn run(
             })?),
         };
     let limit = options.timeout.to_std();
-    let entries = block_on(async {
-        let deadline = Instant::now() + limit;
-        let work = Box::pin(generate(options, environment, printer, deadline));
-        tokio::time::timeout_at(deadline, work).await.unwrap_or(Err(GetKubeconfigError::Timeout))
-    })?;
+    let entries = generate(options, limit, environment, printer)?;
     let text = entries.document();
     match output {
         Some(mut file) => {
@@ -159,15 +156,28 @@ pub(crate) fn run(
     }
 }
 
-async fn generate(
+/// Generates the entries of one context.
+fn generate(
+    options: Options,
+    limit: Duration,
+    environment: &Environment,
+    printer: Printer,
+) -> Result<Entries, GetKubeconfigError> {
+    block_on(async {
+        let deadline = Instant::now() + limit;
+        let work = Box::pin(generate_until(options, environment, printer, deadline));
+        tokio::time::timeout_at(deadline, work).await.unwrap_or(Err(GetKubeconfigError::Timeout))
+    })
+}
+
+async fn generate_until(
     mut options: Options,
     environment: &Environment,
     printer: Printer,
     deadline: Instant,
 ) -> Result<Entries, GetKubeconfigError> {
     let suffix = GroupSuffix::parse(&options.concierge.api_group_suffix)?;
-    let config = kubeconfig::load(options.kubeconfig.as_deref(), environment)?;
-    kubeconfig::check_exists(options.kubeconfig.as_deref(), environment)?;
+    let config = kubeconfig::load_existing::<GetKubeconfigError>(options.kubeconfig.as_deref(), environment)?;
     let source = kubeconfig::resolve(&config, &options.kubeconfig_context)?;
     let source_ca = kubeconfig::certificate_authority(&source.cluster_name, &source.cluster)?;
     let source_server = source.cluster.server.clone().unwrap_or_default();

@@ -31,6 +31,7 @@ use pinniped_pki::{CertificateAuthority, CertificateStore, IssueError, SetError,
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::{StartError, block_on};
 use crate::OutputError;
 use crate::environment::Environment;
 use crate::flags::{Parsed, Value};
@@ -65,8 +66,8 @@ const REMEDY: &str = "create a kubeconfig with `pinniped get kubeconfig --concie
 #[derive(Debug, thiserror::Error)]
 pub enum ProxyError {
     /// The process could not be prepared.
-    #[error("could not start")]
-    Start(#[source] io::Error),
+    #[error(transparent)]
+    Start(#[from] StartError),
     /// Signals cannot be received.
     #[error("could not watch for signals")]
     Signals(#[source] io::Error),
@@ -137,13 +138,8 @@ pub enum ProxyError {
 
 /// Serves until a signal stops it.
 pub(crate) fn run(parsed: &Parsed, environment: &Environment, printer: Printer) -> Result<(), ProxyError> {
-    pinniped_http_server::platform::disable_core_dumps().map_err(ProxyError::Start)?;
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ProxyError::Start)?;
-    let result = runtime.block_on(proxy(parsed, environment, printer));
-    // A pending name resolution may block, and no result depends on it.
-    runtime.shutdown_background();
-    result
+    pinniped_http_server::platform::disable_core_dumps().map_err(StartError)?;
+    block_on(proxy(parsed, environment, printer))
 }
 
 async fn proxy(parsed: &Parsed, environment: &Environment, printer: Printer) -> Result<(), ProxyError> {

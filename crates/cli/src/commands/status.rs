@@ -7,18 +7,18 @@ use jiff::Timestamp;
 use kube::config::{AuthInfo, Kubeconfig};
 use pinniped_error::chain;
 use pinniped_go_compat::base64 as gobase64;
-use pinniped_go_compat::json::quote;
-use pinniped_go_compat::{json as gojson, yaml as goyaml};
+use pinniped_go_compat::duration::GoDuration;
 use pinniped_http_client::tcp_dialer::TcpDialer;
 use pinniped_pki::Certificate;
 use serde::Serialize;
 
 use super::contexts::{self, ContextEntries};
-use super::{StartError, block_on, whoami};
+use super::output_format::{OutputFormat, UnknownFormat};
+use super::{StartError, block_on, whoami, within};
 use crate::admin::Admin;
 use crate::environment::Environment;
 use crate::flags::tree::{Action, DEFAULT_SUFFIX};
-use crate::flags::{Delivery, Parsed, Value};
+use crate::flags::{Delivery, Parsed};
 use crate::kubeconfig::{self, LoadError, NoKubeconfig, ResolveError, identity};
 use crate::login::Login;
 use crate::login::session::{Session, login_command};
@@ -44,8 +44,8 @@ pub enum StatusError {
     #[error(transparent)]
     Context(#[from] ResolveError),
     /// The format is unknown.
-    #[error("could not write output: unknown output format: {}", quote(.0))]
-    Format(String),
+    #[error(transparent)]
+    Format(#[from] UnknownFormat),
     /// The state cannot be encoded.
     #[error(transparent)]
     Encode(#[from] serde_json::Error),
@@ -182,12 +182,8 @@ struct Check {
 
 /// Prints the state.
 pub(crate) fn run(parsed: &Parsed, environment: &Environment, printer: Printer) -> Result<(), StatusError> {
-    let format = parsed.string_or("output", "text");
-    if !["text", "json", "yaml"].contains(&format.as_str()) {
-        return Err(StatusError::Format(format));
-    }
-    let config = kubeconfig::load(parsed.given("kubeconfig"), environment)?;
-    kubeconfig::check_exists(parsed.given("kubeconfig"), environment)?;
+    let format = OutputFormat::parse(&parsed.string_or("output", "text"))?;
+    let config = kubeconfig::load_existing::<StatusError>(parsed.given("kubeconfig"), environment)?;
     let only = parsed.string("kubeconfig-context");
     let mut all = contexts::of(&config);
     all.retain(|entries| only.is_empty() || entries.name == only);
@@ -200,19 +196,13 @@ pub(crate) fn run(parsed: &Parsed, environment: &Environment, printer: Printer) 
         let (mut context, session) = read(entries, now, environment, printer);
         context.current = config.current_context.as_deref() == Some(entries.name);
         if parsed.bool("check") {
-            let limit = match parsed.value("timeout") {
-                Some(Value::Duration(limit)) => limit.to_std(),
-                _ => LIMIT,
-            };
-            context.check = Some(block_on(check(&config, entries, session, limit, environment))?);
+            let limit = parsed.duration("timeout").unwrap_or(LIMIT.into());
+            let check = check(&config, entries, session, limit, environment);
+            context.check = Some(block_on(async { Ok::<_, StartError>(check.await) })?);
         }
         status.contexts.push(context);
     }
-    let text = match format.as_str() {
-        "json" => format!("{}\n", gojson::to_string_pretty(&status)),
-        "yaml" => goyaml::to_string(&serde_json::to_value(&status)?),
-        _ => status.text(),
-    };
+    let text = format.output(&status, || status.text())?;
     Ok(write(printer, text.as_bytes())?)
 }
 
@@ -310,21 +300,14 @@ async fn check(
     config: &Kubeconfig,
     entries: &ContextEntries<'_>,
     session: Option<Session>,
-    limit: Duration,
+    limit: GoDuration,
     environment: &Environment,
-) -> Result<Check, StartError> {
+) -> Check {
     let work = Box::pin(username(config, entries, session, environment));
-    let result = match limit.is_zero() {
-        true => work.await,
-        false => {
-            let in_time = tokio::time::timeout(limit, work).await;
-            in_time.unwrap_or_else(|_| Err("no response in time".to_owned()))
-        }
-    };
-    Ok(match result {
+    match within(limit, work).await.unwrap_or_else(|_| Err("no response in time".to_owned())) {
         Ok(username) => Check { username: Some(username), error: None },
         Err(error) => Check { username: None, error: Some(error) },
-    })
+    }
 }
 
 async fn username(
@@ -349,7 +332,7 @@ async fn username(
     let dialer = TcpDialer::new(environment);
     let admin = Admin::new(config, entries.name, dialer).await;
     let admin = admin.map_err(|error| chain(&error).to_string())?;
-    let response = whoami::request(&admin, &suffix, None).await;
+    let response = whoami::request(&admin, &suffix).await;
     let response = response.map_err(|error| chain(&error).to_string())?;
     Ok(response.status.kubernetes_user_info.user.username)
 }

@@ -1,9 +1,9 @@
 //! `pinniped version`.
 
+use super::output_format::OutputFormat;
 use crate::flags::Parsed;
 use crate::printer::Printer;
 use crate::{OutputError, version, write};
-use pinniped_go_compat::{json as gojson, yaml as goyaml};
 
 /// The version was not printed.
 #[derive(Debug, thiserror::Error)]
@@ -24,9 +24,10 @@ pub(crate) fn run(parsed: &Parsed, printer: Printer) -> Result<(), VersionError>
     let info = version::info();
     let text = match parsed.string("output").as_str() {
         "" => format!("{}\n", info.git_version),
-        "json" => format!("{}\n", gojson::to_string_pretty(&info)),
-        "yaml" => goyaml::to_string(&serde_json::to_value(&info)?),
-        other => return Err(VersionError::Format(other.to_owned())),
+        name => match OutputFormat::parse(name) {
+            Ok(format @ (OutputFormat::Json | OutputFormat::Yaml)) => format.output(&info, String::new)?,
+            Ok(OutputFormat::Text) | Err(_) => return Err(VersionError::Format(name.to_owned())),
+        },
     };
     Ok(write(printer, text.as_bytes())?)
 }

@@ -1,21 +1,19 @@
 //! `pinniped whoami`: prints the user that the cluster authenticates for the kubeconfig.
 
-use std::time::Duration;
-
 use http::{Request, header};
 use jiff::Timestamp;
 use kube::config::Kubeconfig;
 
 use pinniped_concierge_api::identity::WhoAmIRequest;
-use pinniped_go_compat::yaml as goyaml;
 use pinniped_go_compat::{json as gojson, json::quote};
 use pinniped_http_client::tcp_dialer::TcpDialer;
 
-use super::{StartError, block_on};
+use super::output_format::{OutputFormat, UnknownFormat};
+use super::{StartError, block_on, within};
 use crate::admin::{Admin, AdminError, RequestError, Subject};
 use crate::environment::Environment;
+use crate::flags::Parsed;
 use crate::flags::tree::DEFAULT_SUFFIX;
-use crate::flags::{Parsed, Value};
 use crate::kubeconfig::{self, LoadError, NoKubeconfig, ResolveError};
 use crate::printer::Printer;
 use crate::{OutputError, write};
@@ -48,8 +46,8 @@ pub enum WhoAmIError {
     #[error("could not complete WhoAmIRequest (is the Pinniped WhoAmI API running and healthy?)")]
     NotServed(#[source] RequestError),
     /// The format is unknown.
-    #[error("could not write output: unknown output format: {}", quote(.0))]
-    Format(String),
+    #[error(transparent)]
+    Format(#[from] UnknownFormat),
     /// The response cannot be encoded.
     #[error(transparent)]
     Encode(#[from] serde_json::Error),
@@ -117,14 +115,17 @@ pub(super) struct Cluster {
 pub(crate) fn run(parsed: &Parsed, environment: &Environment, printer: Printer) -> Result<(), WhoAmIError> {
     let suffix = parsed.string_or("api-group-suffix", DEFAULT_SUFFIX);
     let (response, cluster, expires) = block_on(send_request(parsed, environment, &suffix))?;
-    let text = match parsed.string_or("output", "text").as_str() {
-        "text" => text(&response, &cluster, printer.output_is_for_people().then_some(expires)),
-        "wide" => text(&response, &cluster, Some(expires)),
-        "json" => gojson::to_string_pretty(&response),
-        "yaml" => goyaml::to_string(&serde_json::to_value(&response)?),
-        other => return Err(WhoAmIError::Format(other.to_owned())),
+    let (format, is_wide) = match parsed.string_or("output", "text").as_str() {
+        "wide" => (OutputFormat::Text, true),
+        other => (OutputFormat::parse(other)?, printer.output_is_for_people()),
     };
-    Ok(write(printer, text.as_bytes())?)
+    let output = format.output(&response, || text(&response, &cluster, is_wide.then_some(expires)))?;
+    let output = match format {
+        // As upstream's.
+        OutputFormat::Json => output.trim_end(),
+        OutputFormat::Text | OutputFormat::Yaml => &output,
+    };
+    Ok(write(printer, output.as_bytes())?)
 }
 
 async fn send_request(
@@ -133,23 +134,17 @@ async fn send_request(
     suffix: &str,
 ) -> Result<(WhoAmIRequest, Cluster, Option<Timestamp>), WhoAmIError> {
     let (admin, cluster) = connect(parsed, environment).await?;
-    let limit = match parsed.value("timeout") {
-        Some(Value::Duration(limit)) if !limit.is_zero() => Some(limit.to_std()),
-        _ => None,
-    };
-    Ok((request(&admin, suffix, limit).await?, cluster, admin.expires))
+    let limit = parsed.duration("timeout").unwrap_or_default();
+    let response = within(limit, request(&admin, suffix)).await.unwrap_or(Err(WhoAmIError::Timeout))?;
+    Ok((response, cluster, admin.expires))
 }
 
 /// Returns the user that the cluster authenticates for `admin`.
 ///
 /// # Errors
 ///
-/// Returns an error if the cluster does not respond with a user in time.
-pub(super) async fn request(
-    admin: &Admin,
-    suffix: &str,
-    limit: Option<Duration>,
-) -> Result<WhoAmIRequest, WhoAmIError> {
+/// Returns an error if the cluster does not respond with a user.
+pub(super) async fn request(admin: &Admin, suffix: &str) -> Result<WhoAmIRequest, WhoAmIError> {
     let group = format!("identity.concierge.{suffix}");
     let api_version = format!("{group}/{}", WhoAmIRequest::VERSION);
     let path = format!("/apis/{api_version}/{}", WhoAmIRequest::PLURAL);
@@ -162,11 +157,7 @@ pub(super) async fn request(
         .header(header::CONTENT_TYPE, "application/json")
         .header(header::ACCEPT, "application/json")
         .body(gojson::to_string(&question).into_bytes())?;
-    let call = admin.client.request::<WhoAmIRequest>(request);
-    let response = match limit {
-        Some(limit) => tokio::time::timeout(limit, call).await.map_err(|_| WhoAmIError::Timeout)?,
-        None => call.await,
-    };
+    let response = admin.client.request::<WhoAmIRequest>(request).await;
     let mut response = response.map_err(|err| {
         let resource = format!("{}.{group}", WhoAmIRequest::PLURAL);
         let subject = Subject { verb: "create", resource: &resource, name: "", path: &path };

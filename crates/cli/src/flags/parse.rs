@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use pinniped_error::chain;
+use pinniped_go_compat::duration::GoDuration;
 use pinniped_go_compat::json::quote;
 
 use super::tree::{Action, COLOR_FLAG, CommandSpec, FlagSpec, HELP_FLAG, VERSION_FLAG};
@@ -89,6 +90,14 @@ impl Parsed {
     /// Returns the value of a bool flag; false if it was not given.
     pub fn bool(&self, name: &str) -> bool {
         matches!(self.values.get(name), Some(Value::Bool(true)))
+    }
+
+    /// Returns the value of a duration flag, if it was given.
+    pub fn duration(&self, name: &str) -> Option<GoDuration> {
+        match self.values.get(name) {
+            Some(Value::Duration(duration)) => Some(*duration),
+            _ => None,
+        }
     }
 
     /// Returns the use of colors.

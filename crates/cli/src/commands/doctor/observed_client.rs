@@ -22,10 +22,8 @@ use crate::admin::{Admin, AdminError};
 use crate::commands::whoami;
 use crate::environment::Environment;
 use crate::exec_plugin::{self, ExecPluginError};
-use crate::flags::parse;
-use crate::flags::parse::ParseResult;
-use crate::flags::tree::{Action, ROOT};
 use crate::kubeconfig::{self, Resolved};
+use crate::login::session::login_command;
 
 /// The timeout of `pinniped version` of the plugin.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(5);
@@ -145,7 +143,7 @@ pub(super) async fn observe(
     };
     observed.login = LoginResult::LoggedIn { expires: admin.expires };
     observed.clock_skew = clock_skew(&admin).await;
-    let request = tokio::time::timeout(READ_TIMEOUT, whoami::request(&admin, suffix, None));
+    let request = tokio::time::timeout(READ_TIMEOUT, whoami::request(&admin, suffix));
     observed.user_info = Some(match request.await {
         Ok(Ok(response)) => {
             let user = response.status.kubernetes_user_info.user;
@@ -254,14 +252,7 @@ async fn plugin(user: &AuthInfo, environment: &Environment) -> Option<ObservedPl
     let command = exec.command.clone().unwrap_or_default();
     let program = find_program(&command, environment);
     let args = exec.args.clone().unwrap_or_default();
-    let parsed = match parse(&ROOT, &args) {
-        ParseResult::Run(parsed)
-            if matches!(parsed.action, Action::LoginStatic | Action::LoginOidc | Action::LoginToken) =>
-        {
-            Some(parsed)
-        }
-        _ => None,
-    };
+    let parsed = login_command(&args);
     let version = match (&program, &parsed) {
         (Some(program), Some(_)) => Some(version_of(program).await),
         _ => None,

@@ -1,6 +1,5 @@
 //! The report of `pinniped doctor`: findings with their causes, root causes first.
 
-use pinniped_go_compat::{json as gojson, yaml as goyaml};
 use serde::Serialize;
 
 use super::finding::{Check, Checked, Finding};
@@ -146,20 +145,6 @@ impl Report {
         self.problems
     }
 
-    /// Returns the report as JSON.
-    pub(super) fn json(&self) -> String {
-        format!("{}\n", gojson::to_string_pretty(self))
-    }
-
-    /// Returns the report as YAML.
-    ///
-    /// # Errors
-    ///
-    /// A report causes no error; the result is fallible because serde serializes it.
-    pub(super) fn yaml(&self) -> Result<String, serde_json::Error> {
-        Ok(goyaml::to_string(&serde_json::to_value(self)?))
-    }
-
     /// Returns the report as text, with marks on a terminal. Much of it is from servers and
     /// kubeconfigs, and must not start a new line.
     pub(super) fn text(&self, for_people: bool) -> Text {
@@ -294,13 +279,13 @@ mod tests {
             (Check::Api, Finding::problem("down", "start it")),
         ];
         let report = Report::new(&findings, Relations::default());
-        let json: serde_json::Value = serde_json::from_str(&report.json()).unwrap();
+        let json = serde_json::to_value(&report).unwrap();
         assert_eq!(report.problems(), 1);
         let results: Vec<_> = [0, 1].map(|index| json["findings"][index]["result"].clone()).into();
         assert_eq!(results, ["problem", "warning"]);
         assert_eq!(json["findings"][0]["consequenceOf"], serde_json::Value::Null);
         let report = Report::new(&findings[..1], Relations::default());
-        let json: serde_json::Value = serde_json::from_str(&report.json()).unwrap();
+        let json = serde_json::to_value(&report).unwrap();
         assert_eq!((report.problems(), &json["healthy"]), (0, &true.into()));
         assert_eq!(json["findings"][0]["remedy"], "change it");
     }
@@ -326,10 +311,9 @@ mod tests {
             (Check::WhoAmI, Finding::problem("unknown", "see above")),
         ];
         let report = Report::new(&findings, Relations::default());
-        let json: serde_json::Value = serde_json::from_str(&report.json()).unwrap();
+        let json = serde_json::to_value(&report).unwrap();
         assert_eq!((&json["healthy"], &json["problems"]), (&false.into(), &1.into()));
         assert_eq!(json["findings"][1]["consequenceOf"], "refused");
         assert_eq!(json["findings"][1]["check"], "who-am-i");
-        assert!(report.yaml().unwrap().starts_with("findings:\n- check: login\n"));
     }
 }

@@ -6,12 +6,10 @@ use std::time::Duration;
 
 use pinniped_error::chain;
 use serde_json::json;
-use tokio::time::Instant;
 
 use super::discovery::{DiscoveryError, LookupError};
 use super::options::{MergeOptions, Options};
 use super::{GetKubeconfigError, generate};
-use crate::commands::block_on;
 use crate::environment::Environment;
 use crate::kubeconfig;
 use crate::kubeconfig::generated::Entries;
@@ -73,7 +71,7 @@ pub(super) fn run(
         true => all_contexts(&options, settings, environment, printer)?,
         false => {
             let limit = options.timeout.to_std();
-            let entries = block_on(within(limit, options, environment, printer))?;
+            let entries = generate(options, limit, environment, printer)?;
             let entries = match settings.context.as_str() {
                 "" => entries,
                 name => entries.named(name),
@@ -91,17 +89,6 @@ struct Found {
     total: usize,
 }
 
-async fn within(
-    limit: Duration,
-    options: Options,
-    environment: &Environment,
-    printer: Printer,
-) -> Result<Entries, GetKubeconfigError> {
-    let deadline = Instant::now() + limit;
-    let work = Box::pin(generate(options, environment, printer, deadline));
-    tokio::time::timeout_at(deadline, work).await.unwrap_or(Err(GetKubeconfigError::Timeout))
-}
-
 fn all_contexts(
     options: &Options,
     settings: &MergeOptions,
@@ -109,8 +96,7 @@ fn all_contexts(
     printer: Printer,
 ) -> Result<Found, GetKubeconfigError> {
     let source = options.kubeconfig.as_deref();
-    let config = kubeconfig::load(source, environment)?;
-    kubeconfig::check_exists(source, environment)?;
+    let config = kubeconfig::load_existing::<GetKubeconfigError>(source, environment)?;
     let limit = settings.limit.map_or(CONTEXT_LIMIT, |limit| limit.to_std());
     let mut found = Found { entries: Vec::new(), failed: 0, total: config.contexts.len() };
     for context in &config.contexts {
@@ -125,7 +111,7 @@ fn all_contexts(
         }
         printer.info("reading context", std::slice::from_ref(&name));
         let of_context = Options { kubeconfig_context: context.name.clone(), ..options.clone() };
-        match block_on(within(limit, of_context, environment, printer)) {
+        match generate(of_context, limit, environment, printer) {
             Ok(entries) => found.entries.push(entries),
             Err(error) if has_no_concierge(&error) => skip("its cluster has no Concierge"),
             Err(error) => {

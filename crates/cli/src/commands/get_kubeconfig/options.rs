@@ -182,10 +182,7 @@ fn merge(parsed: &Parsed) -> Result<Option<MergeOptions>, MergeOptionsError> {
             context: parsed.string("context"),
             overwrite: parsed.bool("overwrite"),
             set_current_context: parsed.bool("set-current-context"),
-            limit: match parsed.value("timeout") {
-                Some(Value::Duration(limit)) => Some(*limit),
-                _ => None,
-            },
+            limit: parsed.duration("timeout"),
         })),
     }
 }
@@ -307,10 +304,7 @@ impl Options {
             kubeconfig: parsed.given("kubeconfig").map(str::to_owned),
             kubeconfig_context: parsed.string("kubeconfig-context"),
             skip_validation: parsed.bool("skip-validation"),
-            timeout: match parsed.value("timeout") {
-                Some(Value::Duration(limit)) => *limit,
-                _ => DEFAULT_TIMEOUT.into(),
-            },
+            timeout: parsed.duration("timeout").unwrap_or(DEFAULT_TIMEOUT.into()),
             output: parsed.string("output"),
             generated_name_suffix: parsed.string_or("generated-name-suffix", DEFAULT_NAME_SUFFIX),
             credential_cache: parsed.given("credential-cache").map(str::to_owned),

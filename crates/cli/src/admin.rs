@@ -22,7 +22,7 @@ use pinniped_http_client::dial::ConnectError;
 use pinniped_http_client::tcp_dialer::TcpDialer;
 use pinniped_kube_types::status::generic_message;
 
-use crate::exec_plugin::{ExecPluginError, PluginResult};
+use crate::exec_plugin::{ExecPluginError, PluginResult, PluginRun};
 use crate::kubeconfig::identity::NoUsername;
 use crate::kubeconfig::{ClusterCaError, ServerUrlError, UserCertificateError};
 use crate::login::{HeaderError, impersonation_headers};
@@ -128,11 +128,10 @@ impl Admin {
     ///
     /// Returns an error if an entry of the context is invalid.
     pub async fn new(config: Kubeconfig, context: &str, dialer: TcpDialer) -> Result<Self, AdminError> {
-        Self::with_plugin(config, context, dialer, exec_plugin::resolve).await
+        Self::with_plugin(config, context, dialer, PluginRun::Interactive).await
     }
 
-    /// Creates the client as [`Admin::new`], with a function that replaces the plugin of a user
-    /// entry with its result.
+    /// Creates the client as [`Admin::new`]; `run` determines how the plugin runs.
     ///
     /// # Errors
     ///
@@ -141,7 +140,7 @@ impl Admin {
         mut config: Kubeconfig,
         context: &str,
         dialer: TcpDialer,
-        resolve: impl FnOnce(&mut AuthInfo) -> Result<PluginResult, ExecPluginError>,
+        run: PluginRun<'_>,
     ) -> Result<Self, AdminError> {
         let options = KubeConfigOptions { context: Some(context.to_owned()), ..KubeConfigOptions::default() };
         let mut proxy = None;
@@ -167,7 +166,8 @@ impl Admin {
             impersonated = kubeconfig::identity::read_user(&user.name, entry)?;
         }
         let mut config = kube::Config::from_custom_kubeconfig(config, &options).await?;
-        let PluginResult { headers: plugin_headers, expires } = resolve(&mut config.auth_info)?;
+        let PluginResult { headers: plugin_headers, expires } =
+            exec_plugin::resolve(&mut config.auth_info, run).await?;
         let certificate = || Some(kubeconfig::client_certificate(&config.auth_info)?.not_after);
         let expires = expires.or_else(certificate);
         check_header(&config.auth_info)?;

@@ -4,13 +4,15 @@
 //! the header), includes the plugin's output, which may be a credential, in error texts, and panics
 //! if a token is not a valid header value.
 
-use std::io::{self, ErrorKind, Read};
-use std::process::{Command, Output, Stdio};
+use std::io::{self, ErrorKind};
+use std::process::{Output, Stdio};
 
 use http::{HeaderName, HeaderValue};
 use jiff::Timestamp;
 use kube::config::{AuthInfo, ExecConfig, ExecInteractiveMode};
 use serde_json::json;
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::process::Command;
 
 use pinniped_go_compat::{json as gojson, json::quote};
 use pinniped_kube_types::client_auth::{ExecCredential, ExecCredentialStatus, KIND};
@@ -30,6 +32,9 @@ pub enum ExecPluginError {
     /// The plugin needs the cluster entry, which the kubeconfig does not have.
     #[error("exec: the kubeconfig does not describe the cluster")]
     NoCluster,
+    /// The plugin needs a user.
+    #[error("exec plugin cannot support interactive mode: the command involves no user")]
+    Interactive,
     /// The cluster entry cannot be passed to the plugin.
     #[error("exec")]
     Cluster(#[source] serde_json::Error),
@@ -99,38 +104,34 @@ pub(crate) struct PluginResult {
     pub(crate) expires: Option<Timestamp>,
 }
 
+/// The way in which a plugin runs.
+#[derive(Debug)]
+pub(crate) enum PluginRun<'a> {
+    /// It may involve the user.
+    Interactive,
+    /// It may involve the user. The last error that it prints to its standard error, where the user
+    /// sees it too, replaces the text.
+    Watched(&'a mut String),
+    /// It involves no user.
+    InBackground,
+}
+
 /// Replaces the plugin in `user` with its result, unless another credential takes precedence.
+/// Dropping the future ends the plugin.
 ///
 /// # Errors
 ///
 /// Returns an error with the text of client-go; it never contains the plugin's standard error.
-pub(crate) fn resolve(user: &mut AuthInfo) -> Result<PluginResult, ExecPluginError> {
-    resolve_with(user, run)
-}
-
-/// Replaces the plugin like [`resolve`], and sets `last_error` to the last error that the plugin
-/// printed to its standard error, where the user sees it too.
-///
-/// # Errors
-///
-/// Returns the same errors.
-pub(crate) fn resolve_and_watch(
+pub(crate) async fn resolve(
     user: &mut AuthInfo,
-    last_error: &mut String,
-) -> Result<PluginResult, ExecPluginError> {
-    resolve_with(user, |exec| run_with(exec, |command| watched_output(command, last_error)))
-}
-
-fn resolve_with(
-    user: &mut AuthInfo,
-    run: impl FnOnce(&ExecConfig) -> Result<ExecCredentialStatus, ExecPluginError>,
+    how: PluginRun<'_>,
 ) -> Result<PluginResult, ExecPluginError> {
     let basic = user.username.is_some() && user.password.is_some();
     if user.auth_provider.is_some() || basic || user.token.is_some() || user.token_file.is_some() {
         return Ok(PluginResult::default());
     }
     let Some(exec) = user.exec.take() else { return Ok(PluginResult::default()) };
-    let credential = run(&exec)?;
+    let credential = run(&exec, how).await?;
     let headers = read_headers(&credential)?;
     let expires = credential.expiration_timestamp.as_ref().map(|time| time.0);
     if !credential.token.is_empty() {
@@ -165,26 +166,26 @@ fn read_headers(
 /// The maximum length in bytes of a line of a plugin's standard error.
 const MAX_LINE: usize = 4096;
 
-/// Runs a command like [`Command::output`], passes its standard error on, and sets `last_error` to
-/// the last line of it that begins with `Error: `.
-fn watched_output(command: &mut Command, last_error: &mut String) -> io::Result<Output> {
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+/// Runs a command and returns its standard output. Its standard error is that of this program; with
+/// `last_error`, the last line of it that begins with `Error: ` replaces this text.
+async fn output(command: &mut Command, last_error: Option<&mut String>) -> io::Result<Output> {
+    command.stdout(Stdio::piped()).kill_on_drop(true);
+    let Some(last_error) = last_error else { return command.spawn()?.wait_with_output().await };
+    let mut child = command.stderr(Stdio::piped()).spawn()?;
     let stderr = child.stderr.take();
-    std::thread::scope(|scope| {
-        scope.spawn(move || {
-            if let Some(stderr) = stderr {
-                pass_on(stderr, last_error);
-            }
-        });
-        child.wait_with_output()
-    })
+    let passed_on = async {
+        if let Some(stderr) = stderr {
+            pass_on(stderr, last_error).await;
+        }
+    };
+    tokio::join!(passed_on, child.wait_with_output()).1
 }
 
 /// Copies at once what arrives, because it may be a prompt.
-fn pass_on(mut from: impl Read, last_error: &mut String) {
+async fn pass_on(mut from: impl AsyncRead + Unpin, last_error: &mut String) {
     let mut buffer = [0; 1024];
     let mut line = Vec::new();
-    while let Ok(count) = from.read(&mut buffer)
+    while let Ok(count) = from.read(&mut buffer).await
         && count > 0
     {
         let part = &buffer[..count];
@@ -204,14 +205,7 @@ fn pass_on(mut from: impl Read, last_error: &mut String) {
     }
 }
 
-fn run(exec: &ExecConfig) -> Result<ExecCredentialStatus, ExecPluginError> {
-    run_with(exec, |command| command.stderr(Stdio::inherit()).output())
-}
-
-fn run_with(
-    exec: &ExecConfig,
-    output: impl FnOnce(&mut Command) -> io::Result<Output>,
-) -> Result<ExecCredentialStatus, ExecPluginError> {
+async fn run(exec: &ExecConfig, how: PluginRun<'_>) -> Result<ExecCredentialStatus, ExecPluginError> {
     let name = match exec.command.as_deref() {
         None | Some("") => return Err(ExecPluginError::NoCommand),
         Some(name) => name,
@@ -220,7 +214,15 @@ fn run_with(
     command.args(exec.args.iter().flatten());
     let variables = exec.env.iter().flatten();
     command.envs(variables.filter_map(|entry| Some((entry.get("name")?, entry.get("value")?))));
-    let interactive = exec.interactive_mode != Some(ExecInteractiveMode::Never);
+    let (in_background, last_error) = match how {
+        PluginRun::Interactive => (false, None),
+        PluginRun::Watched(text) => (false, Some(text)),
+        PluginRun::InBackground => (true, None),
+    };
+    if in_background && exec.interactive_mode == Some(ExecInteractiveMode::Always) {
+        return Err(ExecPluginError::Interactive);
+    }
+    let interactive = !in_background && exec.interactive_mode != Some(ExecInteractiveMode::Never);
     command.stdin(if interactive { Stdio::inherit() } else { Stdio::null() });
 
     let version = exec.api_version.clone().unwrap_or_default();
@@ -235,7 +237,7 @@ fn run_with(
     command.env(KUBERNETES_EXEC_INFO, gojson::to_string(&info));
 
     let name = name.to_owned();
-    let output = match output(&mut command) {
+    let output = match output(&mut command, last_error).await {
         Ok(output) => output,
         Err(error) if error.kind() == ErrorKind::NotFound => {
             return Err(ExecPluginError::NotFound { name, hint: exec.install_hint.clone() });
@@ -281,13 +283,17 @@ fn not_found(name: &str, hint: Option<&str>) -> String {
 mod tests {
     use super::*;
 
-    fn shell(script: &str) -> Result<ExecCredentialStatus, ExecPluginError> {
-        run(&ExecConfig {
+    fn plugin(script: &str) -> ExecConfig {
+        ExecConfig {
             api_version: Some("client.authentication.k8s.io/v1beta1".into()),
             command: Some("/bin/sh".into()),
             args: Some(vec!["-c".into(), script.into()]),
             ..serde_json::from_str("{}").unwrap()
-        })
+        }
+    }
+
+    async fn shell(script: &str) -> Result<ExecCredentialStatus, ExecPluginError> {
+        run(&plugin(script), PluginRun::Interactive).await
     }
 
     fn print(status: &str) -> String {
@@ -296,15 +302,45 @@ mod tests {
         )
     }
 
-    #[test]
-    fn a_plugin_receives_the_version_and_returns_a_credential() {
+    #[tokio::test]
+    async fn a_plugin_receives_the_version_and_returns_a_credential() {
         let reported = r#"[ "$KUBERNETES_EXEC_INFO" = '{"apiVersion":"client.authentication.k8s.io/v1beta1","kind":"ExecCredential","spec":{"interactive":true}}' ] || exit 9"#;
         let script = format!("{reported}; {}", print(r#"{"token":"t"}"#));
-        assert_eq!(shell(&script).unwrap().token.expose(), "t");
+        assert_eq!(shell(&script).await.unwrap().token.expose(), "t");
     }
 
-    #[test]
-    fn the_error_of_a_failing_plugin_contains_its_name_but_not_its_output() {
+    #[tokio::test]
+    async fn a_plugin_in_the_background_does_not_reach_the_user() {
+        let script = r#"case "$KUBERNETES_EXEC_INFO" in *'"interactive":false'*) ;; *) exit 9;; esac; read line && exit 8; "#;
+        let mut exec = plugin(&format!("{script} {}", print(r#"{"token":"t"}"#)));
+        assert_eq!(run(&exec, PluginRun::InBackground).await.unwrap().token.expose(), "t");
+        exec.interactive_mode = Some(ExecInteractiveMode::Always);
+        assert_eq!(
+            run(&exec, PluginRun::InBackground).await.unwrap_err().to_string(),
+            "exec plugin cannot support interactive mode: the command involves no user"
+        );
+    }
+
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn a_plugin_ends_with_the_wait_for_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("pipe");
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        let exec = plugin(&format!("exec > {}; echo started; exec sleep 600", pipe.display()));
+        // A reader sees the end of the pipe when the last writer has ended.
+        let mut reader = tokio::net::unix::pipe::OpenOptions::new().open_receiver(&pipe).unwrap();
+        let mut text = [0; 8];
+        tokio::select! {
+            result = run(&exec, PluginRun::InBackground) => panic!("{result:?}"),
+            read = reader.read_exact(&mut text) => assert_eq!((read.unwrap(), &text), (8, b"started\n")),
+        }
+        assert_eq!(reader.read(&mut text).await.unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn the_error_of_a_failing_plugin_contains_its_name_but_not_its_output() {
         for (script, error) in [
             ("echo hush; exit 3".to_owned(), "exec: executable /bin/sh failed with exit code 3"),
             ("echo hush".to_owned(), "decoding stdout: executable /bin/sh did not print an ExecCredential"),
@@ -316,29 +352,29 @@ mod tests {
             (print("{}"), "exec plugin didn't return a token or cert/key pair"),
             (print(r#"{"clientKeyData":"hush"}"#), "exec plugin returned only certificate or key, not both"),
         ] {
-            assert_eq!(shell(&script).unwrap_err().to_string(), error, "{script}");
+            assert_eq!(shell(&script).await.unwrap_err().to_string(), error, "{script}");
         }
     }
 
-    #[test]
-    fn the_last_error_of_a_plugin_is_recorded() {
+    #[tokio::test]
+    async fn the_last_error_of_a_plugin_is_recorded() {
         for (text, expected) in
             [("Log in here\nError: a\nError: b: c\ntry: d\n", "b: c"), ("Error: not complete", ""), ("", "")]
         {
             let mut last = String::new();
-            pass_on(text.as_bytes(), &mut last);
+            pass_on(text.as_bytes(), &mut last).await;
             assert_eq!(last, expected, "{text}");
         }
     }
 
-    #[test]
-    fn a_missing_plugin_prints_its_hint() {
+    #[tokio::test]
+    async fn a_missing_plugin_prints_its_hint() {
         let exec = ExecConfig {
             command: Some("/no/such/plugin".into()),
             install_hint: Some("please install it".into()),
             ..serde_json::from_str("{}").unwrap()
         };
-        let error = run(&exec).unwrap_err().to_string();
+        let error = run(&exec, PluginRun::Interactive).await.unwrap_err().to_string();
         assert!(error.starts_with("exec: executable /no/such/plugin not found\n\nIt looks like "), "{error}");
         assert!(error.ends_with("\n\nplease install it"), "{error}");
     }

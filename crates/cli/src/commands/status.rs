@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use futures::stream::{self, StreamExt as _};
 use jiff::Timestamp;
 use kube::config::{AuthInfo, Kubeconfig};
 use pinniped_error::chain;
@@ -17,6 +18,7 @@ use super::output_format::{OutputFormat, UnknownFormat};
 use super::{StartError, block_on, whoami, within};
 use crate::admin::Admin;
 use crate::environment::Environment;
+use crate::exec_plugin::PluginRun;
 use crate::flags::tree::{Action, DEFAULT_SUFFIX};
 use crate::flags::{Delivery, Parsed};
 use crate::kubeconfig::{self, LoadError, NoKubeconfig, ResolveError, identity};
@@ -27,6 +29,8 @@ use crate::{OutputError, write};
 
 /// The time limit of the check of each context, as the help of the flag states.
 const LIMIT: Duration = Duration::from_secs(30);
+/// The maximum number of contexts that are checked at the same time.
+const CONCURRENT_CHECKS: usize = 8;
 
 /// The state was not printed.
 #[derive(Debug, thiserror::Error)]
@@ -192,15 +196,22 @@ pub(crate) fn run(parsed: &Parsed, environment: &Environment, printer: Printer) 
     }
     let now = Timestamp::now();
     let mut status = Status { contexts: Vec::new() };
+    let mut sessions = Vec::new();
     for entries in &all {
         let (mut context, session) = read(entries, now, environment, printer);
         context.current = config.current_context.as_deref() == Some(entries.name);
-        if parsed.bool("check") {
-            let limit = parsed.duration("timeout").unwrap_or(LIMIT.into());
-            let check = check(&config, entries, session, limit, environment);
-            context.check = Some(block_on(async { Ok::<_, StartError>(check.await) })?);
-        }
         status.contexts.push(context);
+        sessions.push(session);
+    }
+    if parsed.bool("check") {
+        let limit = parsed.duration("timeout").unwrap_or(LIMIT.into());
+        let checks = all.iter().zip(sessions);
+        let checks = checks.map(|(entries, session)| check(&config, entries, session, limit, environment));
+        let checks = stream::iter(checks).buffered(CONCURRENT_CHECKS).collect::<Vec<_>>();
+        let checks = block_on(async { Ok::<_, StartError>(checks.await) })?;
+        for (context, check) in status.contexts.iter_mut().zip(checks) {
+            context.check = Some(check);
+        }
     }
     let text = format.output(&status, || status.text())?;
     Ok(write(printer, text.as_bytes())?)
@@ -330,7 +341,7 @@ async fn username(
         }
     }
     let dialer = TcpDialer::new(environment);
-    let admin = Admin::new(config, entries.name, dialer).await;
+    let admin = Admin::with_plugin(config, entries.name, dialer, PluginRun::InBackground).await;
     let admin = admin.map_err(|error| chain(&error).to_string())?;
     let response = whoami::request(&admin, &suffix).await;
     let response = response.map_err(|error| chain(&error).to_string())?;
@@ -365,7 +376,8 @@ impl Status {
 
 impl ContextStatus {
     fn text(&self) -> String {
-        let mut text = format!("{}{}\n", self.name, if self.current { " (current)" } else { "" });
+        let mut text =
+            format!("{}{}\n", printable_line(&self.name), if self.current { " (current)" } else { "" });
         let mut row = |name: &str, value: String| {
             text.push_str(&format!("  {:<15}{}\n", format!("{name}:"), printable_line(&value)));
         };

@@ -92,6 +92,17 @@ f
 }
 
 #[test]
+fn names_of_a_kubeconfig_stay_on_their_line() {
+    let mut config: Value = serde_json::from_str(&plugin_kubeconfig("https://c", "", &[])).unwrap();
+    config["contexts"][0]["name"] = json!("a\n  check:         logs in as root");
+    let mut home = Home::new();
+    let path = home.write("config", &config.to_string());
+    home.set("KUBECONFIG", path.to_str().unwrap());
+    let run = home.run(&["status"]);
+    assert!(run.code == 0 && !run.stdout.contains("\n  check:"), "{run:?}");
+}
+
+#[test]
 fn sessions_and_cached_credentials_are_printed_and_stay_unchanged() {
     let issuer = Issuer::start(Settings::default());
     let desktop = Desktop::new();
@@ -127,6 +138,144 @@ fn sessions_and_cached_credentials_are_printed_and_stay_unchanged() {
     assert_eq!(files.map(|name| std::fs::read_to_string(desktop.file(name)).unwrap()), stored);
 }
 
+/// Returns the response of a cluster that authenticates a user.
+fn pinny() -> ReceivedResponse {
+    let user = json!({"username": "pinny", "groups": []});
+    ReceivedResponse::json(&json!({"kind": "WhoAmIRequest",
+        "apiVersion": "identity.concierge.pinniped.dev/v1alpha1", "metadata": {}, "spec": {},
+        "status": {"kubernetesUserInfo": {"user": user}}}))
+    .with_status(201)
+}
+
+/// Returns a kubeconfig with a context of the server for each user, with the name of the user.
+fn with_users(server: &Server, users: &[(String, Value)]) -> String {
+    let contexts: Vec<Value> = users
+        .iter()
+        .map(|(name, _)| json!({"name": name, "context": {"cluster": "c", "user": name}}))
+        .collect();
+    let users: Vec<Value> = users.iter().map(|(name, user)| json!({"name": name, "user": user})).collect();
+    let cluster = json!({"server": server.url(), "certificate-authority-data": server.ca_data()});
+    json!({"apiVersion": "v1", "kind": "Config", "clusters": [{"name": "c", "cluster": cluster}],
+        "contexts": contexts, "users": users})
+    .to_string()
+}
+
+fn checks(run: &Run) -> Vec<&str> {
+    run.stdout.lines().filter_map(|line| line.strip_prefix("  check:         ")).collect()
+}
+
+#[test]
+fn eight_contexts_are_checked_at_the_same_time() {
+    use std::sync::{Condvar, Mutex};
+    use std::time::Duration;
+    // The requests that wait, and the largest number of them.
+    let waiting = Mutex::new((0, 0));
+    let seven_more = Condvar::new();
+    let server = Server::start(move |_| {
+        let mut counts = waiting.lock().unwrap();
+        counts.0 += 1;
+        counts.1 = counts.1.max(counts.0);
+        assert!(counts.0 <= 8, "{counts:?}");
+        seven_more.notify_all();
+        let limit = Duration::from_secs(20);
+        let (mut counts, late) = seven_more.wait_timeout_while(counts, limit, |(_, most)| *most < 8).unwrap();
+        counts.0 -= 1;
+        if late.timed_out() { ReceivedResponse::text(500, "alone") } else { pinny() }
+    });
+    let users: Vec<(String, Value)> = (0..12).map(|n| (format!("u{n}"), json!({"token": "t"}))).collect();
+    let home = Home::new();
+    let path = home.write("config", &with_users(&server, &users));
+    let run = home.run(&["status", "--check", "--kubeconfig", path.to_str().unwrap()]);
+    assert_eq!(checks(&run), ["logs in as pinny"; 12], "{run:?}");
+    let names: Vec<String> =
+        run.stdout.lines().filter(|line| line.starts_with('u')).map(str::to_owned).collect();
+    assert_eq!(names, users.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_check_involves_no_user_and_does_not_wait_for_a_plugin_that_does() {
+    let server = Server::start(|_| pinny());
+    let plugin = |script: &str| {
+        json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1beta1", "command": "/bin/sh",
+            "args": ["-c", script]}})
+    };
+    let token = json!({"apiVersion": "client.authentication.k8s.io/v1beta1", "kind": "ExecCredential",
+        "status": {"token": "t"}});
+    let mut needs_user = plugin("exit 1");
+    needs_user["exec"]["interactiveMode"] = json!("Always");
+    let quiet = format!(
+        r#"case "$KUBERNETES_EXEC_INFO" in *'"interactive":false'*) echo '{token}';; *) exit 9;; esac"#
+    );
+    let users = [("waits", plugin("exec sleep 600")), ("needs-user", needs_user), ("quiet", plugin(&quiet))];
+    let home = Home::new();
+    let config = with_users(&server, &users.map(|(name, user)| (name.to_owned(), user)));
+    let path = home.write("config", &config);
+    let run = home.run(&["status", "--check", "--timeout=2s", "--kubeconfig", path.to_str().unwrap()]);
+    let expected = [
+        "fails: no response in time",
+        "fails: getting credentials: exec plugin cannot support interactive mode: the command involves no user",
+        "logs in as pinny",
+    ];
+    assert_eq!(checks(&run), expected, "{run:?}");
+}
+
+/// Creates a pipe.
+#[cfg(unix)]
+fn pipe(home: &Home) -> std::path::PathBuf {
+    let pipe = home.path().join("pipe");
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    pipe
+}
+
+#[cfg(unix)]
+#[test]
+fn a_kubeconfig_is_read_from_a_pipe_but_not_from_a_device() {
+    let home = Home::new();
+    let pipe = pipe(&home);
+    let config = plugin_kubeconfig("https://c", "", &["get-token".to_owned()]);
+    let writing = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || std::fs::write(pipe, config)
+    });
+    let run = home.run(&["status", "--kubeconfig", pipe.to_str().unwrap()]);
+    assert!(run.code == 0 && run.stdout.contains("another plugin"), "{run:?}");
+    writing.join().unwrap().unwrap();
+    home.run(&["status", "--kubeconfig=/dev/zero"]).fails_with("open /dev/zero: not a regular file");
+}
+
+#[cfg(unix)]
+#[test]
+fn files_that_a_kubeconfig_names_do_not_block_a_command() {
+    let home = Home::new();
+    let pipe = pipe(&home);
+    let pipe = pipe.to_str().unwrap();
+    let login = |flag: &str| {
+        json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1beta1", "command": "pinniped",
+            "args": ["login", "token", "--from=file", format!("--{flag}={pipe}")]}})
+    };
+    let oidc = json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1beta1", "command": "pinniped",
+        "args": ["login", "oidc", "--issuer=https://i", format!("--ca-bundle={pipe}")]}});
+    let not_regular = format!("open {pipe}: not a regular file");
+    for (cluster, user, expected) in [
+        (json!({"certificate-authority": pipe}), json!({"token": "t"}), "certificate-authority"),
+        (json!({}), json!({"client-certificate": pipe, "client-key": pipe}), "client-cert"),
+        (json!({}), login("token-file"), "could not read the token"),
+        (json!({}), oidc, "could not read --ca-bundle"),
+    ] {
+        let mut cluster = cluster;
+        cluster["server"] = json!("https://127.0.0.1:1");
+        let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "x",
+            "clusters": [{"name": "c", "cluster": cluster}], "users": [{"name": "u", "user": user}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}]});
+        let path = home.write("config", &config.to_string());
+        let run = home.run(&["status", "--check", "--kubeconfig", path.to_str().unwrap()]);
+        let line = run.stdout.lines().find(|line| line.contains(&not_regular));
+        assert!(line.is_some_and(|line| line.contains(expected)), "{expected}: {run:?}");
+    }
+}
+
 #[test]
 fn a_check_requests_the_user_of_each_cluster_and_opens_no_browser() {
     let server = Server::start(|request| {
@@ -136,11 +285,7 @@ fn a_check_requests_the_user_of_each_cluster_and_opens_no_browser() {
                 "status": "Failure", "reason": "Unauthorized", "message": "Unauthorized", "code": 401}))
             .with_status(401);
         }
-        let user = json!({"username": "pinny", "groups": []});
-        ReceivedResponse::json(&json!({"kind": "WhoAmIRequest",
-            "apiVersion": "identity.concierge.pinniped.dev/v1alpha1", "metadata": {}, "spec": {},
-            "status": {"kubernetesUserInfo": {"user": user}}}))
-        .with_status(201)
+        pinny()
     });
     let issuer = Issuer::start(Settings::default());
     let desktop = Desktop::new();
@@ -158,10 +303,8 @@ fn a_check_requests_the_user_of_each_cluster_and_opens_no_browser() {
     let path = desktop.home.write("config", &config.to_string());
     let run = desktop.home.run(&["status", "--check", "--kubeconfig", path.to_str().unwrap()]);
     assert_eq!(run.code, 0, "{run:?}");
-    let checks: Vec<&str> =
-        run.stdout.lines().filter_map(|line| line.strip_prefix("  check:         ")).collect();
     assert_eq!(
-        checks,
+        checks(&run),
         [
             "fails: could not complete Pinniped login: the session has ended: log in again",
             "logs in as pinny",

@@ -21,7 +21,7 @@ use super::read::READ_TIMEOUT;
 use crate::admin::{Admin, AdminError};
 use crate::commands::whoami;
 use crate::environment::Environment;
-use crate::exec_plugin::{self, ExecPluginError};
+use crate::exec_plugin::{ExecPluginError, PluginRun};
 use crate::kubeconfig::{self, Resolved};
 use crate::login::session::login_command;
 
@@ -131,10 +131,8 @@ pub(super) async fn observe(
         return (observed, None);
     }
     let mut last_line = String::new();
-    let admin = Admin::with_plugin(config, &resolved.context, dialer, |user| {
-        exec_plugin::resolve_and_watch(user, &mut last_line)
-    });
-    let admin = match admin.await {
+    let run = PluginRun::Watched(&mut last_line);
+    let admin = match Admin::with_plugin(config, &resolved.context, dialer, run).await {
         Ok(admin) => admin,
         Err(error) => {
             observed.login = failure(&error, &last_line);

@@ -105,23 +105,6 @@ pub fn find(words: &str) -> Option<&'static Explanation> {
     of_topic(words).or_else(|| all().find(|row| row.texts.iter().any(|text| words.contains(text))))
 }
 
-/// Returns the names of the topics that are similar to `word`, the most similar one first.
-pub fn similar(word: &str) -> Vec<&'static str> {
-    /// The similarity below which two names are not related.
-    const LEAST: f64 = 0.75;
-    /// The maximum number of names.
-    const MOST: usize = 3;
-    let word = word.to_lowercase();
-    let similarity = |topic: &str| {
-        let topic = topic.to_lowercase();
-        if topic.contains(&word) { 1.0 } else { strsim::jaro_winkler(&topic, &word) }
-    };
-    let mut rated: Vec<(f64, &str)> = all().map(|row| (similarity(row.topic), row.topic)).collect();
-    rated.retain(|(rate, _)| *rate >= LEAST);
-    rated.sort_by(|(one, _), (other, _)| other.total_cmp(one));
-    rated.into_iter().take(MOST).map(|(_, topic)| topic).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
@@ -167,13 +150,5 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn similar_topics_are_suggested() {
-        assert_eq!(similar("ServingCertificatValid")[0], "ServingCertificateValid");
-        assert_eq!(similar("CouldNotFetchKeys")[0], "CouldNotFetchKey");
-        assert!(similar("jwks").contains(&"JWKSFetchValid"), "{:?}", similar("jwks"));
-        assert_eq!(similar("qqqq"), [""; 0]);
     }
 }

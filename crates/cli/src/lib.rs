@@ -38,6 +38,7 @@ pub mod login;
 mod platform;
 pub mod printer;
 mod private_file;
+mod similar;
 pub mod supervisor;
 pub mod version;
 
@@ -63,9 +64,11 @@ pub fn run(environment: &Environment) -> u8 {
             let written = write(printer, help::help(&path, environment).as_bytes());
             (written.map(|()| 0).map_err(CommandError::from), printer)
         }
-        ParseResult::Wrong { message, hint } => {
+        ParseResult::Wrong { message, hint, remedy } => {
             let printer = printer(ColorChoice::default());
-            printer.error(&message, None);
+            // Upstream prints none.
+            let remedy = remedy.filter(|_| printer.messages_are_for_people());
+            printer.error(&message, remedy.as_deref());
             if let Some(hint) = hint {
                 printer.line(&hint);
             }

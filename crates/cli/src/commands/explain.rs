@@ -7,6 +7,7 @@ use crate::flags::Parsed;
 use crate::flags::help::wrap::{WIDTH, words};
 use crate::printer::Printer;
 use crate::printer::printable_line;
+use crate::similar::similar;
 use crate::{OutputError, write};
 
 /// Nothing was explained.
@@ -45,7 +46,7 @@ pub(crate) fn run(parsed: &Parsed, printer: Printer) -> Result<(), ExplainError>
         given => {
             let found = explanations::find(given).ok_or_else(|| ExplainError::Unknown {
                 given: given.to_owned(),
-                similar: explanations::similar(given),
+                similar: similar(given, topics()),
             })?;
             explain(found)
         }

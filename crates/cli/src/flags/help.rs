@@ -56,21 +56,23 @@ pub fn with_name_of_program<'a>(text: &'a str, root: &CommandSpec) -> Cow<'a, st
     out.into()
 }
 
+/// Returns the forms of a command line after the name of the command.
+pub(super) fn forms(command: &CommandSpec) -> Vec<&'static str> {
+    let own = command.action.map(|action| match action {
+        Action::Help => "[command] [flags]",
+        Action::Explain => "[topic] [flags]",
+        _ => "[flags]",
+    });
+    own.into_iter().chain((!command.children.is_empty()).then_some("[command]")).collect()
+}
+
 /// Returns the part of the help that starts with `Usage:`.
 pub fn usage(path: &[&'static CommandSpec], environment: &Environment) -> String {
     let Some(command) = path.last() else { return String::new() };
     let full_name = command_path(path);
     let mut out = String::from("Usage:");
-    if command.action.is_some() {
-        let arguments = match command.action {
-            Some(Action::Help) => " [command]",
-            Some(Action::Explain) => " [topic]",
-            _ => "",
-        };
-        let _ = write!(out, "\n  {full_name}{arguments} [flags]");
-    }
-    if !command.children.is_empty() {
-        let _ = write!(out, "\n  {full_name} [command]");
+    for form in forms(command) {
+        let _ = write!(out, "\n  {full_name} {form}");
     }
     out.push('\n');
     if !command.examples.is_empty() {

@@ -6,7 +6,7 @@ use roff::{Inline, Roff, bold, italic, roman};
 
 use super::help::groups::Group;
 use super::help::wrap::{Block, blocks};
-use super::help::{usage_of, visible_flags};
+use super::help::{forms, usage_of, visible_flags};
 use super::parse::command_path;
 use super::tree::{CommandSpec, FlagSpec, ROOT};
 use crate::environment::Environment;
@@ -107,14 +107,7 @@ fn breakable(text: &str) -> String {
 
 fn synopsis(path: &[&'static CommandSpec], here: &CommandSpec, roff: &mut Roff) {
     roff.control("SH", ["SYNOPSIS"]);
-    let mut forms = Vec::new();
-    if here.action.is_some() {
-        forms.push(if here.takes_words { "[flags] [argument...]" } else { "[flags]" });
-    }
-    if !here.children.is_empty() {
-        forms.push("command [flags]");
-    }
-    for (at, form) in forms.into_iter().enumerate() {
+    for (at, form) in forms(here).into_iter().enumerate() {
         if at > 0 {
             roff.control("br", []);
         }
@@ -186,6 +179,7 @@ mod tests {
         assert!(kubeconfig.contains(r"\fB\-\-oidc\-issuer\fR \fIstring\fR"), "{kubeconfig}");
         assert!(!kubeconfig.contains("concierge\\-namespace"), "{kubeconfig}");
         assert!(of("pinniped.1").contains(r"\fBpinniped\-get\fR(1), "), "{}", of("pinniped.1"));
+        assert!(of("pinniped-explain.1").contains("\\fBpinniped explain\\fR \\fI[topic] [flags]\\fR"));
         assert!(!pages.iter().any(|page| page.file.contains("generate") || page.file.contains("__")));
         assert!(of("pinniped-login-oidc.1").contains(r"offline_access,\:openid,\:"));
         assert!(of("pinniped-completion-fish.1").contains(r"\(ti/.config/fish"));

@@ -11,6 +11,7 @@ use pinniped_go_compat::json::quote;
 use super::tree::{Action, COLOR_FLAG, CommandSpec, FlagSpec, HELP_FLAG, VERSION_FLAG};
 use super::value::{Kind, Value, ValueError};
 use crate::printer::style::ColorChoice;
+use crate::similar::similar;
 
 /// A parsed command.
 #[derive(Debug)]
@@ -37,6 +38,8 @@ pub enum ParseResult {
         message: String,
         /// A second line.
         hint: Option<String>,
+        /// The text after `try: `, for people.
+        remedy: Option<String>,
     },
 }
 
@@ -62,9 +65,20 @@ enum FlagError {
     NoValueOfLetter { letter: char, letters: String },
 }
 
+impl FlagError {
+    /// Returns the flags of the command that the user may have meant.
+    fn remedy(&self, command: &CommandSpec) -> Option<String> {
+        let Self::Unknown(name) = self else { return None };
+        let visible = command.flags.iter().filter(|flag| !flag.hidden);
+        let names = similar(name, visible.map(|flag| flag.name));
+        let flags: Vec<String> = names.iter().map(|name| format!("--{name}")).collect();
+        (!flags.is_empty()).then(|| flags.join(" or "))
+    }
+}
+
 impl ParseResult {
     fn wrong(message: impl Into<String>) -> Self {
-        Self::Wrong { message: message.into(), hint: None }
+        Self::Wrong { message: message.into(), hint: None, remedy: None }
     }
 }
 
@@ -144,7 +158,8 @@ pub fn find(
     {
         let name = command_path(&path);
         let mut message = format!("unknown command {} for {}", quote(word), quote(&name));
-        let similar = suggestions(here, word);
+        let visible = here.children.iter().filter(|child| !child.hidden);
+        let similar = similar(word, visible.map(|child| child.name));
         if !similar.is_empty() {
             message.push_str("\n\nDid you mean this?\n");
             for name in similar {
@@ -152,7 +167,7 @@ pub fn find(
             }
         }
         let hint = Some(format!("Run '{name} --help' for usage."));
-        return Err(ParseResult::Wrong { message, hint });
+        return Err(ParseResult::Wrong { message, hint, remedy: None });
     }
     Ok((path, rest))
 }
@@ -166,7 +181,10 @@ pub fn parse(root: &'static CommandSpec, args: &[String]) -> ParseResult {
     let command = path[path.len() - 1];
     let flags = match read_flags(command, &rest) {
         Ok(flags) => flags,
-        Err(error) => return ParseResult::wrong(chain(&error).to_string()),
+        Err(error) => {
+            let message = chain(&error).to_string();
+            return ParseResult::Wrong { message, hint: None, remedy: error.remedy(command) };
+        }
     };
     if matches!(flags.values.get(HELP_FLAG.name), Some(Value::Bool(true))) {
         return ParseResult::Help(path);
@@ -327,18 +345,6 @@ fn words_of<'a>(args: &'a [String], command: &'static CommandSpec) -> Vec<(usize
     words
 }
 
-/// Returns visible commands whose name starts with `word` or has an edit distance of at most two.
-fn suggestions(command: &'static CommandSpec, word: &str) -> Vec<&'static str> {
-    let word = word.to_lowercase();
-    command
-        .children
-        .iter()
-        .filter(|child| !child.hidden)
-        .map(|child| child.name)
-        .filter(|name| name.starts_with(&word) || strsim::levenshtein(&word, name) <= 2)
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::tree::ROOT;
@@ -352,6 +358,19 @@ mod tests {
         match parse(&ROOT, &args(line)) {
             ParseResult::Wrong { message, .. } => message,
             other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_flag_that_is_about_the_same_is_the_remedy() {
+        for (line, expected) in [
+            ("whoami --ouput=json", Some("--output")),
+            ("status --kubeconf", Some("--kubeconfig or --kubeconfig-context")),
+            ("whoami --bogus", None),
+            ("whoami --output", None),
+        ] {
+            let ParseResult::Wrong { remedy, .. } = parse(&ROOT, &args(line)) else { panic!("{line}") };
+            assert_eq!(remedy.as_deref(), expected, "{line}");
         }
     }
 

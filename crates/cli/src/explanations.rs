@@ -134,6 +134,15 @@ mod tests {
                 Some("authentication-failed"),
             ),
             ("certificate delegation not permitted: x", Some("certificate-delegation")),
+            (
+                "failed to list CredentialIssuer objects for autodiscovery: the server could not find the requested \
+                 resource (get credentialissuers.config.concierge.pinniped.dev)",
+                Some("no-concierge"),
+            ),
+            (
+                "failed to list CredentialIssuer objects for autodiscovery: credentialissuers is forbidden",
+                None,
+            ),
             ("ServingCertificate", None),
             ("", None),
         ] {

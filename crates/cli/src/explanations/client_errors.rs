@@ -24,7 +24,7 @@ pub const NO_CONCIERGE: Explanation = error(
     &[
         "no CredentialIssuers were found",
         "is the Pinniped WhoAmI API running and healthy?",
-        "failed to list CredentialIssuer objects",
+        "failed to list CredentialIssuer objects for autodiscovery: the server could not find the requested resource",
     ],
     "The cluster has no Concierge, or its API groups have another suffix.",
     "install the Concierge, or name its API groups with --concierge-api-group-suffix",

@@ -22,6 +22,7 @@ use zeroize::Zeroizing;
 use pinniped_go_compat::yaml as goyaml;
 
 use super::private_files::{Folder, Private};
+use crate::bounded_file::MAX_SIZE;
 
 const API_VERSION: &str = "config.supervisor.pinniped.dev/v1alpha1";
 
@@ -29,8 +30,6 @@ const API_VERSION: &str = "config.supervisor.pinniped.dev/v1alpha1";
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 /// The polling interval for the lock.
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// The maximum size of the file in bytes.
-const MAX_SIZE: u64 = 16 << 20;
 
 /// An entry of a cache file.
 pub(super) trait CacheEntry: Serialize + DeserializeOwned {
@@ -85,6 +84,14 @@ pub enum CacheFileError {
         /// The failed call.
         #[source]
         source: io::Error,
+    },
+    /// The file is not a cache of this version, or cannot be trusted. It was not changed.
+    #[error("{} cannot be used as a cache, and stays as it is: {problem}", .path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// The problem with its content.
+        problem: &'static str,
     },
     /// The content was not readable, and was replaced.
     #[error("{} was not readable and has been replaced: {problem}", .path.display())]
@@ -157,19 +164,14 @@ impl<E: CacheEntry> CacheFile<E> {
         }
     }
 
-    /// Returns the entries that are valid at `now`, without a change of the file; none without a
-    /// file, or if it is not readable.
+    /// Returns the entries that are valid at `now`, without a change of any file; none without a
+    /// file.
     ///
     /// # Errors
     ///
-    /// Returns an error if the file cannot be locked or opened.
+    /// Returns an error if the file cannot be locked or opened, or is not a cache.
     pub(super) fn peek(&self, now: Timestamp) -> Result<Vec<E>, CacheFileError> {
-        if self.path.symlink_metadata().is_err() {
-            return Ok(Vec::new());
-        }
-        let opened = self.open()?;
-        let entries = content(&opened.file).and_then(|text| parse(&text));
-        let mut entries = entries.unwrap_or_default();
+        let mut entries = self.stored()?.unwrap_or_default();
         entries.retain_mut(|entry: &mut E| entry.prune(now));
         Ok(entries)
     }
@@ -179,23 +181,43 @@ impl<E: CacheEntry> CacheFile<E> {
     ///
     /// # Errors
     ///
-    /// Returns an error without a change.
+    /// Returns an error without a change, also if the file is not a cache: a kubeconfig of another
+    /// person may name any file.
     pub(super) fn take(
         &self,
         now: Timestamp,
         is_removed: impl Fn(&E) -> bool,
     ) -> Result<Vec<E>, CacheFileError> {
-        if self.path.symlink_metadata().is_err() {
+        // No lock is created beside a file that is not a cache.
+        if self.stored()?.is_none() {
             return Ok(Vec::new());
         }
+        let opened = self.open()?;
+        let before = content(&opened.file).map_err(|problem| self.unreadable(problem))?;
+        let entries = parse(&before).map_err(|problem| self.unreadable(problem))?;
         let mut taken = Vec::new();
         let change =
             |entries: &mut Vec<E>| taken = entries.extract_if(.., |entry| is_removed(entry)).collect();
-        match self.transaction(now, change) {
-            // There was no entry in it.
-            Err(CacheFileError::Replaced { .. }) => Ok(Vec::new()),
-            result => result.map(|()| taken),
-        }
+        self.store(opened, &before, entries, now, change)?;
+        Ok(taken)
+    }
+
+    /// Returns the entries of the file, without a change of any file; `None` without a file.
+    fn stored(&self) -> Result<Option<Vec<E>>, CacheFileError> {
+        let path = || self.path.clone();
+        // Upstream does not replace the file in one step. A program that writes has a lock file.
+        let lock = Folder::open_existing(&self.path.with_file_name(self.name(".lock")));
+        let lock = lock.and_then(|lock| lock.map(|lock| acquire(&lock.file).map(|()| lock)).transpose());
+        let _lock = lock.map_err(|source| CacheFileError::Lock { path: path(), source })?;
+        let opened = Folder::open_existing(&self.path)
+            .map_err(|source| CacheFileError::Open { path: path(), source })?;
+        let Some(file) = opened else { return Ok(None) };
+        let entries = content(&file).and_then(|text| parse(&text));
+        entries.map(Some).map_err(|problem| self.unreadable(problem))
+    }
+
+    fn unreadable(&self, problem: &'static str) -> CacheFileError {
+        CacheFileError::Unreadable { path: self.path.clone(), problem }
     }
 
     /// Changes the entries that are valid at `now`.
@@ -209,31 +231,42 @@ impl<E: CacheEntry> CacheFile<E> {
         now: Timestamp,
         change: impl FnOnce(&mut Vec<E>),
     ) -> Result<(), CacheFileError> {
-        let path = || self.path.clone();
-        let Opened { folder, file, _lock } = self.open()?;
-        let name = self.name("");
-        let (before, (mut entries, problem)) = match content(&file) {
+        let opened = self.open()?;
+        let (before, (entries, problem)) = match content(&opened.file) {
             Ok(before) => {
                 let entries = parse(&before);
                 (before, entries.map_or_else(|problem| (Vec::new(), Some(problem)), |all| (all, None)))
             }
             Err(problem) => (Zeroizing::default(), (Vec::new(), Some(problem))),
         };
+        self.store(opened, &before, entries, now, change)?;
+        match problem {
+            Some(problem) => Err(CacheFileError::Replaced { path: self.path.clone(), problem }),
+            None => Ok(()),
+        }
+    }
+
+    /// Changes the entries that are valid at `now`, and replaces the file `before` with them.
+    fn store(
+        &self,
+        opened: Opened,
+        before: &str,
+        mut entries: Vec<E>,
+        now: Timestamp,
+        change: impl FnOnce(&mut Vec<E>),
+    ) -> Result<(), CacheFileError> {
+        let Opened { folder, file, _lock } = opened;
         drop(file);
         entries.retain_mut(|entry: &mut E| entry.prune(now));
         change(&mut entries);
         entries.retain_mut(|entry| entry.prune(now));
         entries.sort_by_key(E::created);
-        let written = text(&entries).and_then(|after| match after == before {
+        let written = text(&entries).and_then(|after| match after.as_str() == before {
             // Many uses in one second.
             true => Ok(()),
-            false => folder.replace(&name, after.as_bytes()),
+            false => folder.replace(&self.name(""), after.as_bytes()),
         });
-        written.map_err(|source| CacheFileError::Write { path: path(), source })?;
-        match problem {
-            Some(problem) => Err(CacheFileError::Replaced { path: path(), problem }),
-            None => Ok(()),
-        }
+        written.map_err(|source| CacheFileError::Write { path: self.path.clone(), source })
         // Closing the lock file releases the lock.
     }
 

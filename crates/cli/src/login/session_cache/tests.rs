@@ -164,6 +164,72 @@ fn an_unreadable_file_is_reported_and_replaced() {
 }
 
 #[test]
+fn a_file_that_is_not_a_cache_is_not_changed_by_a_look_or_a_removal() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = SessionCache::new(dir.path().join("s.yaml"));
+    for (text, problem) in [
+        ("Dear diary", "it is not a cache file"),
+        ("apiVersion: v2\nkind: SessionCache\n", "it has another version or kind"),
+    ] {
+        std::fs::write(cache.path(), text).unwrap();
+        for error in [
+            cache.take(&key(), at(NOW)).unwrap_err(),
+            cache.take_all(at(NOW)).unwrap_err(),
+            cache.peek(&key(), at(NOW)).unwrap_err(),
+        ] {
+            let path = cache.path().display();
+            let expected = format!("{path} cannot be used as a cache, and stays as it is: {problem}");
+            assert_eq!(error.to_string(), expected);
+        }
+        assert_eq!(std::fs::read_to_string(cache.path()).unwrap(), text);
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "no lock file");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_look_changes_nothing() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let dir = tempfile::tempdir().unwrap();
+    let cache = SessionCache::new(dir.path().join("pinniped/s.yaml"));
+    assert_eq!(cache.peek(&key(), at(NOW)).unwrap(), None);
+    assert_eq!(cache.take(&key(), at(NOW)).unwrap(), None);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+
+    cache.put(&key(), &tokens("2026-11-21T10:30:00Z"), at(NOW)).unwrap();
+    // Another program writes, and does not replace the file in one step.
+    let lock_path = dir.path().join("pinniped/s.yaml.lock");
+    let lock = std::fs::File::open(&lock_path).unwrap();
+    lock.lock().unwrap();
+    let text = std::fs::read(cache.path()).unwrap();
+    std::fs::write(cache.path(), "").unwrap();
+    std::thread::scope(|scope| {
+        let look = scope.spawn(|| cache.peek(&key(), at(NOW)).unwrap());
+        std::fs::write(cache.path(), text).unwrap();
+        drop(lock);
+        assert!(look.join().unwrap().is_some());
+    });
+    std::fs::remove_file(lock_path).unwrap();
+    let set = |path: &std::path::Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let folder = dir.path().join("pinniped");
+    set(&folder, 0o755);
+    for (mode, is_read) in [(0o644, true), (0o666, false)] {
+        set(cache.path(), mode);
+        match cache.peek(&key(), at(NOW)) {
+            Ok(found) => assert!(is_read && found.is_some()),
+            Err(error) => assert!(!is_read && error.to_string().ends_with("other users could write to it")),
+        }
+        let found = [cache.path(), &folder].map(|path| path.metadata().unwrap().permissions().mode() & 0o777);
+        assert_eq!(found, [mode, 0o755]);
+    }
+    assert!(cache.take(&key(), at(NOW)).is_err());
+    assert_eq!(cache.path().metadata().unwrap().permissions().mode() & 0o777, 0o666);
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1, "no lock file");
+}
+
+#[test]
 fn an_audience_may_be_one_of_several() {
     for (aud, expected) in [
         (json!("a"), true),

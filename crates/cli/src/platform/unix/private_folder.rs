@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::Path;
 
+use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fchmod, fstat, open, openat, renameat, unlinkat};
 use rustix::process::geteuid;
 
@@ -17,40 +18,72 @@ const OWN_FOLDER: &str = "pinniped";
 
 const PRIVATE_FILE: Mode = Mode::RUSR.union(Mode::WUSR);
 
+/// Opening a pipe without a reader must not block.
+const READ: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
+
 /// An open directory.
 #[derive(Debug)]
-pub(crate) struct PrivateFolder(rustix::fd::OwnedFd);
+pub(crate) struct PrivateFolder(OwnedFd);
 
 impl PrivateFolder {
     /// Opens the directory of a file, and creates it if necessary.
     pub(crate) fn of(path: &Path) -> io::Result<Self> {
         let path = parent(path);
         create_folder(path)?;
+        let (folder, own) = Self::existing(path)?;
+        if let Some(found) = own
+            && mode(&found).intersects(Mode::RWXG | Mode::RWXO)
+        {
+            fchmod(&folder.0, Mode::RWXU)?;
+        }
+        Ok(folder)
+    }
+
+    /// Opens a directory, and returns what is known about it if it belongs to this program.
+    fn existing(path: &Path) -> io::Result<(Self, Option<Stat>)> {
         let own = path.file_name().is_some_and(|name| name == OWN_FOLDER);
         // A directory of the user may be a symbolic link.
         let follow = if own { OFlags::NOFOLLOW } else { OFlags::empty() };
         let folder =
             open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | follow, Mode::empty())?;
-        if own {
-            let found = fstat(&folder)?;
-            check_owner(&found)?;
-            if mode(&found).intersects(Mode::RWXG | Mode::RWXO) {
-                fchmod(&folder, Mode::RWXU)?;
-            }
-        }
-        Ok(Self(folder))
+        let found = match own {
+            true => Some(fstat(&folder)?),
+            false => None,
+        };
+        found.as_ref().map_or(Ok(()), check_owner)?;
+        Ok((Self(folder), found))
     }
 
-    /// Opens a file in the directory, and creates it if necessary.
-    pub(crate) fn open(&self, name: &OsStr) -> io::Result<Private> {
-        // Opening a pipe without a reader must not block.
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = openat(&self.0, name, flags, PRIVATE_FILE)?;
+    /// Opens a file for reading, without a change of it or of its directory; `None` if it does not
+    /// exist.
+    pub(crate) fn open_existing(path: &Path) -> io::Result<Option<Private>> {
+        let open = || {
+            let (folder, _) = Self::existing(parent(path))?;
+            Self::checked(openat(&folder.0, path.file_name().unwrap_or_default(), READ, Mode::empty())?)
+        };
+        match open() {
+            Ok((file, found)) => Ok(Some(Private {
+                file: file.into(),
+                was_writable_by_others: mode(&found).intersects(Mode::WGRP | Mode::WOTH),
+            })),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn checked(file: OwnedFd) -> io::Result<(OwnedFd, Stat)> {
         let found = fstat(&file)?;
         if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "not a regular file"));
         }
         check_owner(&found)?;
+        Ok((file, found))
+    }
+
+    /// Opens a file in the directory, and creates it if necessary.
+    pub(crate) fn open(&self, name: &OsStr) -> io::Result<Private> {
+        let flags = READ | OFlags::RDWR | OFlags::CREATE;
+        let (file, found) = Self::checked(openat(&self.0, name, flags, PRIVATE_FILE)?)?;
         if mode(&found).intersects(Mode::RWXG | Mode::RWXO) {
             fchmod(&file, PRIVATE_FILE)?;
         }

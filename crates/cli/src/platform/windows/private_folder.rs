@@ -1,7 +1,7 @@
 //! A directory, which the user's profile protects from other users.
 
 use std::ffi::OsStr;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -23,11 +23,19 @@ impl PrivateFolder {
     /// Opens a file in the directory, and creates it if necessary.
     pub(crate) fn open(&self, name: &OsStr) -> io::Result<Private> {
         let path = self.0.join(name);
-        if path.symlink_metadata().is_ok_and(|found| !found.is_file()) {
-            return Err(io::Error::new(io::ErrorKind::Unsupported, "not a regular file"));
-        }
+        check(&path)?;
         let file = OpenOptions::new().create(true).read(true).write(true).truncate(false).open(path)?;
         Ok(Private { file, was_writable_by_others: false })
+    }
+
+    /// Opens a file for reading, without a change of it; `None` if it does not exist.
+    pub(crate) fn open_existing(path: &Path) -> io::Result<Option<Private>> {
+        check(path)?;
+        match File::open(path) {
+            Ok(file) => Ok(Some(Private { file, was_writable_by_others: false })),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Replaces the content of a file in one step. The caller holds a lock, so that no other
@@ -41,5 +49,12 @@ impl PrivateFolder {
             let _ = std::fs::remove_file(&new);
         }
         replaced
+    }
+}
+
+fn check(path: &Path) -> io::Result<()> {
+    match path.symlink_metadata().is_ok_and(|found| !found.is_file()) {
+        true => Err(io::Error::new(io::ErrorKind::Unsupported, "not a regular file")),
+        false => Ok(()),
     }
 }

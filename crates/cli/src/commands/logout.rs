@@ -7,12 +7,14 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::config::Kubeconfig;
 use pinniped_error::chain;
+use pinniped_go_compat::duration::GoDuration;
 use pinniped_go_compat::json::quote;
+use serde_json::json;
 
 use super::contexts::{self, ContextEntries};
-use super::{StartError, block_on};
+use super::{StartError, block_on, within};
 use crate::environment::Environment;
-use crate::flags::{Parsed, Value};
+use crate::flags::Parsed;
 use crate::kubeconfig::{self, LoadError, NoKubeconfig, ResolveError};
 use crate::login::cache_file::CacheFileError;
 use crate::login::exec_cache::ExecCache;
@@ -25,6 +27,8 @@ use crate::{OutputError, write};
 
 /// The time limit of each revocation, as the help of the flag states.
 const LIMIT: Duration = Duration::from_secs(30);
+/// The maximum length in characters of the text of an error: the issuer may determine it.
+const MAX_ERROR: usize = 500;
 
 /// The user was not logged out.
 #[derive(Debug, thiserror::Error)]
@@ -70,30 +74,55 @@ struct Removed {
     /// The issuers at which another process logs in.
     in_progress: Vec<String>,
     credentials: usize,
+    /// The caches that could not be changed. They do not prevent the removal of the rest.
+    errors: Vec<CacheFileError>,
+}
+
+impl Removed {
+    /// Returns the result, or nothing after an error.
+    fn keep<T: Default>(&mut self, result: Result<T, CacheFileError>) -> T {
+        result.unwrap_or_else(|error| {
+            self.errors.push(error);
+            T::default()
+        })
+    }
+
+    fn is_nothing(&self) -> bool {
+        self.sessions.is_empty() && self.in_progress.is_empty() && self.credentials == 0
+    }
 }
 
 /// Logs the user of one context out, or removes all sessions.
 pub(crate) fn run(parsed: &Parsed, environment: &Environment, printer: Printer) -> Result<(), LogoutError> {
-    let limit = match parsed.value("timeout") {
-        Some(Value::Duration(limit)) => limit.to_std(),
-        _ => LIMIT,
-    };
-    let config = kubeconfig::load(parsed.given("kubeconfig"), environment)?;
+    let limit = parsed.duration("timeout").unwrap_or(LIMIT.into());
+    let kubeconfig = parsed.given("kubeconfig");
     let context = parsed.string("kubeconfig-context");
-    let text = match (parsed.bool("all"), context.is_empty()) {
+    let (mut removed, token_of) = match (parsed.bool("all"), context.is_empty()) {
         (true, false) => return Err(LogoutError::AllAndContext),
         (true, true) => {
-            let removed = block_on(all(&config, limit, environment, printer))?;
-            text(&removed, None)
+            let config = kubeconfig::load(kubeconfig, environment).unwrap_or_else(|error| {
+                let error = ("error", json!(chain(&error).to_string()));
+                printer
+                    .warn("the kubeconfig cannot be used, so only the default caches are cleared", &[error]);
+                Kubeconfig::default()
+            });
+            (block_on(all(&config, limit, environment, printer))?, None)
         }
         (false, _) => {
-            kubeconfig::check_exists(parsed.given("kubeconfig"), environment)?;
+            let config = kubeconfig::load_existing::<LogoutError>(kubeconfig, environment)?;
             let context = kubeconfig::resolve(&config, &context)?.context;
             let removed = block_on(one(&config, &context, limit, environment, printer))?;
-            text(&removed, token_in_kubeconfig(&config, &context))
+            (removed, token_in_kubeconfig(&config, &context))
         }
     };
-    Ok(write(printer, text.as_bytes())?)
+    if removed.errors.is_empty() || !removed.is_nothing() {
+        write(printer, text(&removed, token_of.as_deref()).as_bytes())?;
+    }
+    let last = removed.errors.pop();
+    for error in &removed.errors {
+        printer.warn("a cache could not be changed", &[("error", json!(chain(error).to_string()))]);
+    }
+    last.map_or(Ok(()), |error| Err(error.into()))
 }
 
 fn session(
@@ -120,7 +149,7 @@ fn is_same(one: &OidcLogin, other: &OidcLogin) -> bool {
 async fn one(
     config: &Kubeconfig,
     context: &str,
-    limit: Duration,
+    limit: GoDuration,
     environment: &Environment,
     printer: Printer,
 ) -> Result<Removed, LogoutError> {
@@ -132,28 +161,29 @@ async fn one(
         user: entries.user_name.to_owned(),
         context: context.to_owned(),
     })?;
-    let mut removed = Removed { credentials: usize::from(session.forget(now)?), ..Removed::default() };
+    let mut removed = Removed::default();
+    removed.credentials += usize::from(removed.keep(session.forget(now)));
     let Some(login) = session.oidc() else { return Ok(removed) };
-    let found = login.remove_session(now).await?;
-    // Credentials of other clusters come from the same session.
-    for other in sessions(config, environment, printer) {
-        if other.oidc().is_some_and(|other| is_same(login, other)) {
-            removed.credentials += usize::from(other.forget(now)?);
-        }
-    }
-    if let Some(found) = found {
+    // A session that is removed is revoked before anything else can fail.
+    if let Some(found) = removed.keep(login.remove_session(now).await) {
         if found.login_in_progress {
             removed.in_progress.push(found.session.key.issuer.clone());
         }
         let revocation = revoke(login, &found.session, limit).await;
         removed.sessions.push((found.session, revocation));
     }
+    // Credentials of other clusters come from the same session.
+    for other in sessions(config, environment, printer) {
+        if other.oidc().is_some_and(|other| is_same(login, other)) {
+            removed.credentials += usize::from(removed.keep(other.forget(now)));
+        }
+    }
     Ok(removed)
 }
 
 async fn all(
     config: &Kubeconfig,
-    limit: Duration,
+    limit: GoDuration,
     environment: &Environment,
     printer: Printer,
 ) -> Result<Removed, LogoutError> {
@@ -164,16 +194,21 @@ async fn all(
         known.iter().filter_map(|session| Some(session.cache()?.path().to_owned())).collect();
     let mut session_caches: BTreeSet<PathBuf> =
         logins.iter().filter_map(|login| Some(login.session_cache()?.path().to_owned())).collect();
-    credential_caches.extend(environment.config_file("credentials.yaml").map(PathBuf::from));
-    session_caches.extend(environment.config_file("sessions.yaml").map(PathBuf::from));
+    for (caches, flag, name) in [
+        (&mut credential_caches, "--credential-cache", "credentials.yaml"),
+        (&mut session_caches, "--session-cache", "sessions.yaml"),
+    ] {
+        caches.extend(named_caches(config, flag));
+        caches.extend(environment.config_file(name).map(PathBuf::from));
+    }
 
     let mut removed = Removed::default();
     for path in credential_caches {
-        removed.credentials += ExecCache::new(path).clear(now)?;
+        removed.credentials += removed.keep(ExecCache::new(path).clear(now));
     }
     let mut taken = Vec::new();
     for path in session_caches {
-        taken.extend(SessionCache::new(path).take_all(now)?);
+        taken.extend(removed.keep(SessionCache::new(path).take_all(now)));
     }
     for session in taken {
         let login = logins.iter().find(|login| login.session_key() == session.key).copied().cloned();
@@ -184,6 +219,21 @@ async fn all(
         removed.sessions.push((session, revocation));
     }
     Ok(removed)
+}
+
+/// Returns the caches that login commands name in this flag, also those that are not valid.
+fn named_caches(config: &Kubeconfig, flag: &str) -> Vec<PathBuf> {
+    let users = config.auth_infos.iter().filter_map(|named| named.auth_info.as_ref()?.exec.as_ref());
+    let logins = users
+        .filter_map(|exec| exec.args.as_deref())
+        .filter(|args| args.first().is_some_and(|word| word == "login"));
+    let paths = logins.flat_map(|args| {
+        args.iter().enumerate().filter_map(|(at, arg)| match arg.strip_prefix(flag)? {
+            "" => args.get(at + 1).map(String::as_str),
+            rest => rest.strip_prefix('='),
+        })
+    });
+    paths.filter(|path| !path.is_empty()).map(PathBuf::from).collect()
 }
 
 /// Returns the login of a session that the kubeconfig does not have: with the CA certificates of
@@ -198,20 +248,24 @@ fn login_of(key: &SessionKey, environment: &Environment, printer: Printer) -> Op
     OidcLogin::from_flags(&login_command(&args)?, environment, printer).ok()
 }
 
-async fn revoke(login: &OidcLogin, session: &StoredSession, limit: Duration) -> Revocation {
-    let revocation = login.revoke(session);
-    if limit.is_zero() {
-        return revocation.await;
-    }
-    tokio::time::timeout(limit, revocation).await.unwrap_or(Revocation::TimedOut)
+async fn revoke(login: &OidcLogin, session: &StoredSession, limit: GoDuration) -> Revocation {
+    within(limit, Box::pin(login.revoke(session))).await.unwrap_or(Revocation::TimedOut)
 }
 
 /// Returns the name of the user if the kubeconfig itself has the token.
-fn token_in_kubeconfig<'a>(config: &'a Kubeconfig, context: &str) -> Option<&'a str> {
+fn token_in_kubeconfig(config: &Kubeconfig, context: &str) -> Option<String> {
     let all = contexts::of(config);
     let entries = all.iter().find(|entries| entries.name == context)?;
     let login = login_command(entries.user?.exec.as_ref()?.args.as_deref()?)?;
-    (!login.string("token").is_empty()).then_some(entries.user_name)
+    (!login.string("token").is_empty()).then(|| entries.user_name.to_owned())
+}
+
+/// Cuts a text of a server at [`MAX_ERROR`].
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(MAX_ERROR) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_owned(),
+    }
 }
 
 fn text(removed: &Removed, token_of: Option<&str>) -> String {
@@ -230,7 +284,8 @@ fn text(removed: &Removed, token_of: Option<&str>) -> String {
                 )
             }
             Revocation::Failed(error) => {
-                format!("{session}; its refresh token could not be revoked: {}", chain(error))
+                let error = shortened(&chain(error).to_string());
+                format!("{session}; its refresh token could not be revoked: {error}")
             }
         });
     }
@@ -247,4 +302,34 @@ fn text(removed: &Removed, token_of: Option<&str>) -> String {
         lines.push(format!("the token of user {user} is part of the kubeconfig, and stays valid"));
     }
     lines.iter().map(|line| format!("{}\n", printable_line(line))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::login::oidc::logout::RevocationError;
+    use crate::login::session_cache::Tokens;
+
+    #[test]
+    fn a_long_error_of_an_issuer_does_not_fill_the_output() {
+        let key = SessionKey {
+            issuer: "https://i".into(),
+            client_id: String::new(),
+            scopes: Vec::new(),
+            redirect_uri: String::new(),
+            upstream_provider_name: String::new(),
+        };
+        let session = StoredSession { key, tokens: Tokens::default(), last_used: None };
+        let error = RevocationError::Refused("x".repeat(10_000));
+        let removed = Removed { sessions: vec![(session, Revocation::Failed(error))], ..Removed::default() };
+        let text = text(&removed, None);
+        assert!(text.len() < 1000 && text.ends_with("xxx...\n"), "{text}");
+    }
+
+    #[test]
+    fn the_text_of_an_error_is_cut() {
+        assert_eq!(shortened("é"), "é");
+        assert_eq!(shortened(&"é".repeat(MAX_ERROR)), "é".repeat(MAX_ERROR));
+        assert_eq!(shortened(&"é".repeat(MAX_ERROR + 1)), format!("{}...", "é".repeat(MAX_ERROR)));
+    }
 }

@@ -129,3 +129,94 @@ fn a_user_with_another_credential_cannot_log_out_and_a_token_in_the_kubeconfig_s
         .fails_with("user \"admin\" of context \"admin\" does not log in with this program");
     assert!(!home.path().join(".config").exists(), "no cache is created");
 }
+
+/// Adds a context whose user logs in at the issuer with these flags.
+fn add_context(desktop: &Desktop, issuer: &Issuer, flags: &[&str]) {
+    let path = desktop.home.path().join("config");
+    let mut config: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    let mut user = config["users"][0].clone();
+    user["name"] = json!("more");
+    user["user"]["exec"]["args"] = json!(issuer.args(flags));
+    config["users"].as_array_mut().unwrap().push(user);
+    let context = json!({"name": "more", "context": {"cluster": "c", "user": "more"}});
+    config["contexts"].as_array_mut().unwrap().push(context);
+    std::fs::write(&path, config.to_string()).unwrap();
+}
+
+#[test]
+fn tokens_are_revoked_and_reported_also_if_another_cache_cannot_be_changed() {
+    for flags in [&["logout"][..], &["logout", "--all"]] {
+        let issuer = Issuer::start(Settings { revocation: Some(200), ..Settings::default() });
+        let desktop = logged_in(&issuer);
+        // A directory is no cache. Its name is after that of the other cache.
+        let cache = desktop.home.path().join("zzz");
+        std::fs::create_dir(&cache).unwrap();
+        add_context(&desktop, &issuer, &[&format!("--credential-cache={}", cache.display())]);
+        add_context(&desktop, &issuer, &[&format!("--session-cache={}", cache.display())]);
+        let run = desktop.home.run(flags);
+        let removed = format!(
+            "removed the cached session of {}; its refresh token is revoked\nremoved cached credentials: 1\n",
+            issuer.server.url()
+        );
+        assert_eq!((run.code, run.stdout.as_str()), (1, removed.as_str()), "{flags:?} {run:?}");
+        assert!(run.last_error().unwrap().contains("zzz"), "{run:?}");
+        let also = run.log().iter().filter(|line| line.contains("a cache could not be changed")).count();
+        assert_eq!(also, 1, "{run:?}");
+        assert_eq!(issuer.refresh_tokens(), [""; 0], "{flags:?}");
+    }
+}
+
+#[test]
+fn a_file_that_is_not_a_cache_stays_as_it_is() {
+    let issuer = Issuer::start(Settings::default());
+    let desktop = logged_in(&issuer);
+    let file = desktop.home.write("diary", "Dear diary");
+    add_context(&desktop, &issuer, &[&format!("--session-cache={}", file.display())]);
+    let error =
+        format!("{} cannot be used as a cache, and stays as it is: it is not a cache file", file.display());
+    for flags in [&["logout", "--kubeconfig-context=more"][..], &["logout", "--all"]] {
+        let run = desktop.home.run(flags);
+        assert_eq!((run.code, run.last_error()), (1, Some(error.as_str())), "{run:?}");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "Dear diary");
+        assert!(!desktop.home.path().join("diary.lock").exists());
+    }
+    assert_eq!((entries(&desktop, SESSIONS), entries(&desktop, CREDENTIALS)), (0, 0));
+}
+
+#[test]
+fn all_sessions_are_removed_without_a_usable_kubeconfig() {
+    for content in [None, Some("users: [")] {
+        let issuer = Issuer::start(Settings::default());
+        let desktop = logged_in(&issuer);
+        let path = desktop.home.path().join("config");
+        match content {
+            Some(text) => std::fs::write(&path, text).unwrap(),
+            None => std::fs::remove_file(&path).unwrap(),
+        }
+        assert_eq!(desktop.home.run(&["logout"]).code, 1);
+        let run = desktop.home.run(&["logout", "--all"]);
+        assert_eq!(run.code, 0, "{run:?}");
+        let warning = "the kubeconfig cannot be used, so only the default caches are cleared";
+        assert!(run.log().iter().any(|line| line.starts_with(warning)), "{run:?}");
+        assert_eq!((entries(&desktop, SESSIONS), entries(&desktop, CREDENTIALS)), (0, 0));
+    }
+}
+
+#[test]
+fn caches_of_invalid_logins_are_cleared_too() {
+    let issuer = Issuer::start(Settings::default());
+    let mut desktop = logged_in(&issuer);
+    let moved = [("--session-cache", SESSIONS), ("--credential-cache", CREDENTIALS)].map(|(flag, file)| {
+        let path = desktop.home.path().join(flag);
+        std::fs::rename(desktop.file(file), &path).unwrap();
+        (format!("{flag}={}", path.display()), path)
+    });
+    let args = ["login", "oidc", "--no-such-flag", &moved[0].0, &moved[1].0].map(str::to_owned);
+    let path = desktop.home.write("invalid", &plugin_kubeconfig("https://c", "", &args));
+    desktop.home.set("KUBECONFIG", path.to_str().unwrap());
+    let run = desktop.home.run(&["logout", "--all"]);
+    assert!(run.code == 0 && run.stdout.ends_with("\nremoved cached credentials: 1\n"), "{run:?}");
+    for (_, path) in &moved {
+        assert!(std::fs::read_to_string(path).unwrap().contains(": []\n"), "{path:?}");
+    }
+}

@@ -1,12 +1,14 @@
 //! Changes a kubeconfig file in place like kubectl: with kubectl's lock, atomically, and with the
 //! original owner and permissions.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::{platform, private_file};
+use pinniped_go_compat::io::GoIoError;
+
+use crate::{bounded_file, platform, private_file};
 
 /// The maximum time to wait for another program that changes the file.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -24,6 +26,15 @@ pub enum ReplaceError {
     /// The file or its directory is not writable.
     #[error("{0} is read-only")]
     ReadOnly(String),
+    /// The file cannot be read.
+    #[error("could not read {path}")]
+    Read {
+        /// The file.
+        path: String,
+        /// The failed call.
+        #[source]
+        source: GoIoError,
+    },
     /// Any other error.
     #[error("could not write {path}: {why}")]
     Io {
@@ -58,7 +69,7 @@ pub(crate) fn replace(
 ) -> Result<bool, ReplaceError> {
     let attempt = || {
         let _lock = Lock::take(path)?;
-        match edit(&std::fs::read_to_string(path)?)? {
+        match edit(&bounded_file::read_to_string(path)?)? {
             Some(text) => write(path, &text).map(|()| true),
             None => Ok(false),
         }
@@ -78,23 +89,33 @@ pub(crate) fn replace_with_backup(
     edit: impl FnOnce(&str) -> io::Result<Option<String>>,
 ) -> Result<Option<PathBuf>, ReplaceError> {
     let attempt = || {
-        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            platform::create_folder(folder)?;
-        }
+        create_folder_of(path)?;
         let _lock = Lock::take(path)?;
-        // A symbolic link without its target is not replaced.
-        if path.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+        if is_missing(path) {
             if let Some(text) = edit("")? {
-                create(path, &text)?;
+                write_in_one_step(path, &text, |_| Ok(()))?;
             }
             return Ok(None);
         }
-        let before = std::fs::read_to_string(path)?;
+        let before = bounded_file::read_to_string(path)?;
         let Some(text) = edit(&before)? else { return Ok(None) };
+        // Otherwise the older copy would be lost, although the file does not change.
+        writable(path)?;
         let copy = back_up(path, &before)?;
         write(path, &text).map(|()| Some(copy))
     };
     attempt().map_err(|why| ReplaceError::of(path, why))
+}
+
+fn create_folder_of(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    folder.map_or(Ok(()), platform::create_folder)
+}
+
+/// Returns whether there is nothing at this path. A symbolic link without its target is something:
+/// it is not replaced.
+fn is_missing(path: &Path) -> bool {
+    path.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound)
 }
 
 /// kubectl's lock: the program that has created the lock file holds it.
@@ -128,7 +149,8 @@ impl Drop for Lock {
     }
 }
 
-fn write(path: &Path, text: &str) -> io::Result<()> {
+/// Returns the file to which a path leads, if it can be changed.
+fn writable(path: &Path) -> io::Result<(PathBuf, Metadata)> {
     // A symbolic link stays a symbolic link.
     let path = path.canonicalize()?;
     let metadata = path.metadata()?;
@@ -137,9 +159,31 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
         return Err(ErrorKind::PermissionDenied.into());
     }
     OpenOptions::new().write(true).open(&path)?;
+    Ok((path, metadata))
+}
 
-    let new = beside(&path, &private_file::random_name()?);
-    let written = write_new(&new, text, &metadata).and_then(|()| std::fs::rename(&new, &path));
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    let (path, metadata) = writable(path)?;
+    write_in_one_step(&path, text, |file| {
+        platform::copy_owner(file, &metadata)?;
+        file.set_permissions(metadata.permissions())
+    })
+}
+
+/// Writes a file in one step, with private permissions unless `prepare` changes them: another
+/// process finds all of it, or the previous file.
+fn write_in_one_step(
+    path: &Path,
+    text: &str,
+    prepare: impl FnOnce(&File) -> io::Result<()>,
+) -> io::Result<()> {
+    let new = beside(path, &private_file::random_name()?);
+    let written = private_file::create(&new).and_then(|mut file| {
+        prepare(&file)?;
+        file.write_all(text.as_bytes())?;
+        File::sync_all(&file)
+    });
+    let written = written.and_then(|()| std::fs::rename(&new, path));
     if written.is_err() {
         // The first error is the one to report.
         let _ = std::fs::remove_file(&new);
@@ -147,30 +191,13 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
     written
 }
 
-/// Creates the file in one step: another process finds all of it or none.
-fn create(path: &Path, text: &str) -> io::Result<()> {
-    let new = beside(path, &private_file::random_name()?);
-    let written = private_file::create(&new).and_then(|mut file| {
-        file.write_all(text.as_bytes())?;
-        File::sync_all(&file)
-    });
-    let created = written.and_then(|()| std::fs::rename(&new, path));
-    if created.is_err() {
-        // The first error is the one to report.
-        let _ = std::fs::remove_file(&new);
-    }
-    created
-}
-
-/// Writes the previous content beside the file to which `path` leads. An older copy is replaced.
+/// Writes the previous content beside the file to which `path` leads, for its owner only. Replaces
+/// an older copy.
 fn back_up(path: &Path, text: &str) -> io::Result<PathBuf> {
     let path = path.canonicalize()?;
     let copy = beside(&path, BACKUP_SUFFIX);
-    match std::fs::remove_file(&copy) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    write_new(&copy, text, &path.metadata()?)?;
+    let metadata = path.metadata()?;
+    write_in_one_step(&copy, text, |file| platform::copy_owner(file, &metadata))?;
     Ok(copy)
 }
 
@@ -179,14 +206,6 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{suffix}"));
     path.with_file_name(name)
-}
-
-fn write_new(path: &Path, text: &str, like: &std::fs::Metadata) -> io::Result<()> {
-    let mut file = private_file::create(path)?;
-    platform::copy_owner(&file, like)?;
-    file.set_permissions(like.permissions())?;
-    file.write_all(text.as_bytes())?;
-    File::sync_all(&file)
 }
 
 #[cfg(test)]
@@ -246,7 +265,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn the_previous_content_is_kept_with_the_same_permissions() {
+    fn the_previous_content_is_kept_for_its_owner_only() {
         use std::os::unix::fs::PermissionsExt as _;
         let dir = tempfile::tempdir().unwrap();
         let path = file(&dir, "first");
@@ -261,8 +280,14 @@ mod tests {
             };
             assert_eq!(replace_with_backup(&link, edit).unwrap().as_ref(), Some(&copy));
             assert_eq!(std::fs::read_to_string(&copy).unwrap(), before);
-            assert_eq!(std::fs::metadata(&copy).unwrap().permissions().mode() & 0o777, 0o640);
+            assert_eq!(std::fs::metadata(&copy).unwrap().permissions().mode() & 0o777, 0o600);
+            assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
         }
+        // The older copy stays if the file cannot be changed.
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o400)).unwrap();
+        assert!(replace_with_backup(&path, |_| Ok(Some("fourth".into()))).is_err());
+        assert_eq!(std::fs::read_to_string(&copy).unwrap(), "second");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
         assert_eq!(replace_with_backup(&path, |_| Ok(None)).unwrap(), None);
         assert!(replace_with_backup(&path, |_| Err(ErrorKind::InvalidData.into())).is_err());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "third");

@@ -107,6 +107,30 @@ pub(crate) fn replace_with_backup(
     attempt().map_err(|why| ReplaceError::of(path, why))
 }
 
+/// Returns the text of a file that [`replace_with_backup`] is to change later; `None` if there is
+/// no such file. Creates the directory.
+///
+/// # Errors
+///
+/// Returns an error if the file cannot be read or changed.
+pub(crate) fn check(path: &Path) -> Result<Option<String>, ReplaceError> {
+    let of = |why| ReplaceError::of(path, why);
+    create_folder_of(path).map_err(of)?;
+    let text = match is_missing(path) {
+        true => None,
+        false => Some(bounded_file::read_to_string(path).map_err(|error| ReplaceError::Read {
+            path: path.display().to_string(),
+            source: error.into(),
+        })?),
+    };
+    // Only an attempt shows whether the directory is writable.
+    drop(Lock::take(path).map_err(of)?);
+    if text.is_some() {
+        writable(path).map_err(of)?;
+    }
+    Ok(text)
+}
+
 fn create_folder_of(path: &Path) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     folder.map_or(Ok(()), platform::create_folder)

@@ -242,3 +242,72 @@ fn all_contexts_with_a_concierge_are_merged_and_failures_are_reported() {
         document["contexts"].as_array().unwrap().iter().map(|entry| &entry["name"]).collect();
     assert_eq!(names, ["other", "good-pinniped"]);
 }
+
+/// Returns a kubeconfig with a context for each server, whose user is the same.
+fn with_one_user(servers: &[(&str, &Server)]) -> String {
+    let mut source = json!({"apiVersion": "v1", "kind": "Config", "clusters": [], "contexts": [],
+        "users": [{"name": "u", "user": {"token": "admin-token"}}]});
+    for (name, server) in servers {
+        let cluster = json!({"server": server.url(), "certificate-authority-data": server.ca_data()});
+        source["clusters"].as_array_mut().unwrap().push(json!({"name": name, "cluster": cluster}));
+        let context = json!({"name": name, "context": {"cluster": name, "user": "u"}});
+        source["contexts"].as_array_mut().unwrap().push(context);
+    }
+    source.to_string()
+}
+
+#[test]
+fn a_target_that_cannot_be_read_or_written_is_refused_before_any_request() {
+    let server = usual().start();
+    let (home, target, source) = home_with(TARGET, &server);
+    let check = |problem: &str| {
+        let run = get(&home, &["--merge", &source]);
+        let found = run.last_error().unwrap().to_owned();
+        assert!(run.code == 1 && found.starts_with(problem), "{run:?}");
+    };
+    let path = target.display();
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        std::fs::set_permissions(&target, std::fs::Permissions::from_mode(0o400)).unwrap();
+        check(&format!("{path} is read-only"));
+        std::fs::set_permissions(&target, std::fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    std::fs::write(&target, b"users: \xff").unwrap();
+    check(&format!("could not read {path}: "));
+    std::fs::remove_file(&target).unwrap();
+    std::fs::create_dir(&target).unwrap();
+    check(&format!("could not read {path}: "));
+    assert_eq!(server.seen().len(), 0);
+    assert_eq!(std::fs::read_dir(home.path().join(".kube")).unwrap().count(), 1);
+}
+
+#[test]
+fn only_a_cluster_without_credential_issuers_has_no_concierge() {
+    let usual = usual();
+    let half = Server::start(move |request| match request.path.starts_with(crate::cluster::JWT) {
+        true => ReceivedResponse::text(404, "404 page not found"),
+        false => usual.respond(request),
+    });
+    let (home, _, _) = home_with(TARGET, &half);
+    let source = home.write("all.yaml", &with_one_user(&[("half", &half)]));
+    let source = format!("--kubeconfig={}", source.display());
+    let run = get(&home, &["--merge", "--all-contexts", &source]);
+    run.fails_with("1 of 1 contexts failed");
+    let run = get(&home, &["--merge", "--all-contexts", &source, "--concierge-credential-issuer=none"]);
+    let skipped = "skipped context  {\"context\": \"half\", \"reason\": \"its cluster has no Concierge\"}";
+    assert!(run.code == 0 && run.log().iter().any(|line| line == skipped), "{run:?}");
+}
+
+#[cfg(unix)]
+#[test]
+fn the_target_is_found_in_the_list_by_the_file_that_a_path_leads_to() {
+    let server = usual().start();
+    let (mut home, target, source) = home_with("", &server);
+    let second = home.write("second", TARGET);
+    let list = std::env::join_paths([&target, &second]).unwrap();
+    home.set("KUBECONFIG", list.to_str().unwrap());
+    let output = format!("--output={}", home.path().join(".kube/../.kube/config").display());
+    assert_eq!(get(&home, &["--merge", &source, &output]).code, 0);
+    assert_eq!(parse(&read(&target)).get("current-context"), None, "the other file has one");
+}

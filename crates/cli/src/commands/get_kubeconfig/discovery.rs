@@ -30,6 +30,9 @@ const LOOKUP_LIMIT: Duration = Duration::from_secs(20);
 /// The interval between reads of a CredentialIssuer that is not ready.
 const POLL: Duration = Duration::from_secs(2);
 
+/// The kind of the object with the state of the Concierge.
+pub(super) const CREDENTIAL_ISSUER: &str = "CredentialIssuer";
+
 /// An object could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum LookupError {
@@ -47,6 +50,9 @@ pub enum DiscoveryError {
     /// A named object could not be read.
     #[error(transparent)]
     Get(#[from] LookupError),
+    /// The CredentialIssuer that the user named could not be read.
+    #[error(transparent)]
+    GetCredentialIssuer(LookupError),
     /// The objects of a kind could not be listed.
     #[error("failed to list {kind} objects for autodiscovery")]
     List {
@@ -239,9 +245,9 @@ async fn credential_issuer(
     printer: Printer,
 ) -> Result<CredentialIssuer, DiscoveryError> {
     if !name.is_empty() {
-        return Ok(lookup.get(name).await?);
+        return lookup.get(name).await.map_err(DiscoveryError::GetCredentialIssuer);
     }
-    let mut all: Vec<CredentialIssuer> = lookup.list("CredentialIssuer").await?;
+    let mut all: Vec<CredentialIssuer> = lookup.list(CREDENTIAL_ISSUER).await?;
     match (all.pop(), all.is_empty()) {
         (None, _) => Err(DiscoveryError::NoCredentialIssuer),
         (Some(_), false) => Err(DiscoveryError::SeveralCredentialIssuers),

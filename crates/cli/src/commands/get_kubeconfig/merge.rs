@@ -1,20 +1,22 @@
 //! `get kubeconfig --merge`: merges the result into an existing kubeconfig, for one context of the
 //! source or for all of them.
 
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use pinniped_error::chain;
 use serde_json::json;
 
-use super::discovery::{DiscoveryError, LookupError};
+use super::discovery::{CREDENTIAL_ISSUER, DiscoveryError, LookupError};
 use super::options::{MergeOptions, Options};
 use super::{GetKubeconfigError, generate};
+use crate::bounded_file;
 use crate::environment::Environment;
 use crate::kubeconfig;
 use crate::kubeconfig::generated::Entries;
 use crate::kubeconfig::merge::{MergeError, MergeSettings, check, current_context_of, merge};
-use crate::kubeconfig::replace::{ReplaceError, replace_with_backup};
+use crate::kubeconfig::replace::{self, ReplaceError, replace_with_backup};
 use crate::login::session::login_command;
 use crate::printer::Printer;
 
@@ -64,7 +66,7 @@ pub(super) fn run(
         path => path.to_owned(),
     };
     // A file that cannot be merged into is refused before a request or a login.
-    if let Ok(text) = std::fs::read_to_string(&target) {
+    if let Some(text) = replace::check(Path::new(&target)).map_err(MergeCommandError::from)? {
         check(&text).map_err(|source| MergeCommandError::Merge { path: target.clone(), source })?;
     }
     let found = match settings.all_contexts {
@@ -127,9 +129,10 @@ fn all_contexts(
 fn has_no_concierge(error: &GetKubeconfigError) -> bool {
     match error {
         GetKubeconfigError::Discovery(DiscoveryError::NoCredentialIssuer) => true,
-        GetKubeconfigError::Discovery(DiscoveryError::List {
-            source: LookupError::Request(error), ..
-        }) => error.is_not_found(),
+        GetKubeconfigError::Discovery(
+            DiscoveryError::GetCredentialIssuer(LookupError::Request(error))
+            | DiscoveryError::List { kind: CREDENTIAL_ISSUER, source: LookupError::Request(error) },
+        ) => error.is_not_found(),
         _ => false,
     }
 }
@@ -202,11 +205,19 @@ fn write(
 
 /// Returns whether another file of the list that contains `target` has a current context.
 fn others_have_current_context(target: &str, environment: &Environment) -> bool {
+    let target = file_of(target);
     let files = kubeconfig::paths(environment);
-    if files.iter().all(|file| file != target) {
-        return false;
-    }
-    let others = files.iter().filter(|file| *file != target);
-    let mut texts = others.filter_map(|file| std::fs::read_to_string(file).ok());
-    texts.any(|text| !current_context_of(&text).is_empty())
+    let (same, others): (Vec<_>, Vec<_>) = files.iter().partition(|file| file_of(file) == target);
+    let mut texts = others.iter().filter_map(|file| bounded_file::read_to_string(Path::new(file)).ok());
+    !same.is_empty() && texts.any(|text| !current_context_of(&text).is_empty())
+}
+
+/// Returns the same path for all paths that lead to a file, which may not exist yet.
+fn file_of(path: &str) -> PathBuf {
+    let path = Path::new(path);
+    let in_folder = || {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        Ok(folder.unwrap_or(Path::new(".")).canonicalize()?.join(path.file_name().unwrap_or_default()))
+    };
+    path.canonicalize().or_else(|_: io::Error| in_folder()).unwrap_or_else(|_: io::Error| path.to_owned())
 }

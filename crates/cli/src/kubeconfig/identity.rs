@@ -65,8 +65,8 @@ pub fn record(environment: &Environment, user: Option<&ImpersonatedUser>) -> Res
         let written = replace(path, |text| {
             let before = parse(text)?;
             let mut after = before.clone();
-            let changed = edit(&mut after, environment, user);
-            Ok((changed == Some(true)).then(|| with_users(text, &before, &after)))
+            let changed = edit(&mut after, environment, user) == Some(true);
+            changed.then(|| with_users(text, &before, &after)).transpose().map_err(io::Error::other)
         })?;
         match recorded {
             Some(Recorded::Written(_)) => {}

@@ -2,7 +2,7 @@
 //!
 //! Everything else in the file stays: other entries, unknown fields, and comments. The result is
 //! parsed again and compared with the expected content. If the editor of the text cannot produce
-//! it, the document is written anew, without its comments.
+//! it, the document is written anew, without its comments. If the editor fails, nothing changes.
 
 use std::collections::HashSet;
 
@@ -14,6 +14,8 @@ use super::generated::Entries;
 use crate::login::session::login_command;
 
 mod text;
+
+pub use text::EditorFailure;
 
 /// The field with the name of the current context.
 const CURRENT_CONTEXT: &str = "current-context";
@@ -41,6 +43,9 @@ pub enum MergeError {
         /// The difference.
         problem: String,
     },
+    /// The editor of the text failed.
+    #[error(transparent)]
+    Editor(#[from] EditorFailure),
 }
 
 /// The settings of a merge.
@@ -71,6 +76,29 @@ const CLUSTERS: List = List { name: "clusters", kind: "cluster" };
 const USERS: List = List { name: "users", kind: "user" };
 const CONTEXTS: List = List { name: "contexts", kind: "context" };
 
+/// The fields of a cluster that belong to the verification of its certificate: they are replaced
+/// together.
+const VERIFICATION: [&str; 3] =
+    ["certificate-authority", "certificate-authority-data", "insecure-skip-tls-verify"];
+
+/// The fields of a user entry that determine the user that the cluster authenticates. A login has
+/// its own.
+const CREDENTIALS: [&str; 13] = [
+    "as",
+    "as-groups",
+    "as-uid",
+    "as-user-extra",
+    "auth-provider",
+    "client-certificate",
+    "client-certificate-data",
+    "client-key",
+    "client-key-data",
+    "password",
+    "token",
+    "tokenFile",
+    "username",
+];
+
 /// A change of the document.
 #[derive(Clone, Debug, PartialEq)]
 enum Change {
@@ -95,7 +123,10 @@ pub fn merge(text: &str, entries: &Entries, settings: MergeSettings) -> Result<M
         (&USERS, &entries.user_name, entries.user.clone()),
         (&CONTEXTS, &entries.context_name, entries.context()),
     ] {
-        changes.extend(change(&document, list, name, content, settings.overwrite)?);
+        let found = list.find(&document, name);
+        changes.extend(change(list, name, found, content, settings.overwrite, |found, content| {
+            clash(&document, list, found, content, entries)
+        })?);
     }
     if settings.set_current && current_context(&document) != entries.context_name {
         changes.push(Change::Field { name: CURRENT_CONTEXT, text: entries.context_name.clone() });
@@ -112,13 +143,17 @@ pub fn merge(text: &str, entries: &Entries, settings: MergeSettings) -> Result<M
     for change in &changes {
         apply(&mut expected, change);
     }
-    let (text, comments_lost) = changed(text, &changes, &Value::Object(expected));
+    let (text, comments_lost) = changed(text, &changes, &Value::Object(expected))?;
     Ok(Merged { text: Some(text), comments_lost })
 }
 
 /// Returns a text for the document `after`, which differs from `before`, the document of `text`,
 /// in user entries only.
-pub(super) fn with_users(text: &str, before: &Value, after: &Value) -> String {
+///
+/// # Errors
+///
+/// Returns an error if the editor of the text fails.
+pub(super) fn with_users(text: &str, before: &Value, after: &Value) -> Result<String, EditorFailure> {
     let users = |document: &Value| -> Vec<Value> {
         document.get(USERS.name).and_then(Value::as_array).cloned().unwrap_or_default()
     };
@@ -127,15 +162,19 @@ pub(super) fn with_users(text: &str, before: &Value, after: &Value) -> String {
         .filter(|(_, (old, new))| old != new)
         .map(|(at, (_, entry))| Change::Entry { list: USERS.name, at: Some(at), entry })
         .collect();
-    changed(text, &changes, after).0
+    Ok(changed(text, &changes, after)?.0)
 }
 
 /// Applies changes to a text. `expected` is the document of the result. Returns the new text, and
 /// whether comments are lost.
-fn changed(text: &str, changes: &[Change], expected: &Value) -> (String, bool) {
-    match text::edit(text, changes).filter(|edited| is_document(edited, expected)) {
-        Some(edited) => (edited, false),
-        None => (goyaml::to_string(expected), text.contains('#')),
+fn changed(text: &str, changes: &[Change], expected: &Value) -> Result<(String, bool), EditorFailure> {
+    match text::edit(text, changes)?.filter(|edited| is_document(edited, expected)) {
+        Some(edited) => {
+            // The comments inside an entry go with its previous content.
+            let lost = text::comments(text)? > text::comments(&edited)?;
+            Ok((edited, lost))
+        }
+        None => Ok((goyaml::to_string(expected), text::comments(text)? > 0)),
     }
 }
 
@@ -212,6 +251,16 @@ impl List {
             Some(_) => Err(MergeError::NotKubeconfig(format!("{} is not a list", self.name))),
         }
     }
+
+    /// Returns the entries of a document that [`parse`] has checked.
+    fn all<'a>(&self, document: &'a Map<String, Value>) -> &'a [Value] {
+        self.entries(document).unwrap_or_default()
+    }
+
+    /// Returns the entry of this name, and its index.
+    fn find<'a>(&self, document: &'a Map<String, Value>, name: &str) -> Option<(usize, &'a Value)> {
+        self.all(document).iter().enumerate().find(|(_, entry)| name_of(entry) == Some(name))
+    }
 }
 
 fn name_of(entry: &Value) -> Option<&str> {
@@ -219,31 +268,25 @@ fn name_of(entry: &Value) -> Option<&str> {
 }
 
 /// Returns the change that makes the entry `name` of a list have this content, unless it has it.
+/// `found` is the entry of this name with its index, and `clash` the reason not to replace it.
 fn change(
-    document: &Map<String, Value>,
     list: &List,
     name: &str,
+    found: Option<(usize, &Value)>,
     content: Value,
     overwrite: bool,
+    clash: impl FnOnce(&Value, &Value) -> Option<String>,
 ) -> Result<Option<Change>, MergeError> {
-    let entries = list.entries(document)?;
-    let Some(at) = entries.iter().position(|entry| name_of(entry) == Some(name)) else {
+    let Some((at, existing)) = found else {
         let entry = json!({list.kind: content, "name": name});
         return Ok(Some(Change::Entry { list: list.name, at: None, entry }));
     };
-    let existing = &entries[at];
     let found = existing.get(list.kind).unwrap_or(&Value::Null);
-    let content = match (found, content) {
-        // The user may have set a namespace.
-        (Value::Object(found), Value::Object(content)) if list.kind == CONTEXTS.kind => {
-            found.clone().into_iter().chain(content).collect()
-        }
-        (_, content) => content,
-    };
+    let content = with_settings_of_user(list.kind, found, content, overwrite);
     if *found == content {
         return Ok(None);
     }
-    if !overwrite && let Some(problem) = difference(list.kind, found, &content) {
+    if !overwrite && let Some(problem) = clash(found, &content) {
         return Err(MergeError::Clash { kind: list.kind, name: name.to_owned(), problem });
     }
     let mut entry = existing.clone();
@@ -251,22 +294,79 @@ fn change(
     Ok(Some(Change::Entry { list: list.name, at: Some(at), entry }))
 }
 
-/// Returns the difference between an entry and its replacement, unless the entry is an earlier
-/// result for the same cluster.
-fn difference(kind: &str, found: &Value, content: &Value) -> Option<String> {
-    let text =
-        |value: &Value, field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+/// Returns the content with the fields of the previous entry that the user may have set.
+fn with_settings_of_user(kind: &str, found: &Value, mut content: Value, overwrite: bool) -> Value {
     match kind {
-        "cluster" => {
-            let (found, new) = (text(found, "server"), text(content, "server"));
-            (found != new).then(|| format!("of the server {found}, not {new}"))
+        // The user may have set a namespace.
+        "context" => keep(found, &mut content, |_| true),
+        "cluster" if !overwrite => {
+            keep(found, &mut content, |field| !VERIFICATION.contains(&field));
         }
-        "user" => (!is_login(found)).then(|| "that does not log in with this program".to_owned()),
-        _ => {
-            let (cluster, user) = (text(found, "cluster"), text(found, "user"));
-            Some(format!("of the cluster {} and the user {}", quote(&cluster), quote(&user)))
+        "user" if !overwrite => {
+            keep(found, &mut content, |field| !CREDENTIALS.contains(&field));
+            let (Some(found), Some(exec)) = (found.get("exec"), content.get_mut("exec")) else {
+                return content;
+            };
+            keep(found, exec, |field| field != "installHint");
+            // A generated entry has an empty list.
+            if let Some(variables) = found.get("env").filter(|env| env.is_array()) {
+                exec["env"] = variables.clone();
+            }
+        }
+        _ => {}
+    }
+    content
+}
+
+/// Copies the fields that `content` does not have.
+fn keep(found: &Value, content: &mut Value, is_kept: impl Fn(&str) -> bool) {
+    if let (Value::Object(found), Value::Object(content)) = (found, content) {
+        for (field, value) in found.iter().filter(|(field, _)| is_kept(field)) {
+            content.entry(field).or_insert_with(|| value.clone());
         }
     }
+}
+
+/// Returns the difference between the content of an entry and its replacement, unless the entry is
+/// an earlier result for the same cluster.
+fn clash(
+    document: &Map<String, Value>,
+    list: &List,
+    found: &Value,
+    content: &Value,
+    entries: &Entries,
+) -> Option<String> {
+    let text =
+        |value: &Value, field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+    match list.kind {
+        "cluster" => {
+            let (found, new) = (text(found, "server"), text(content, "server"));
+            (found != new).then(|| format!("of the server {}, not {}", quote(&found), quote(&new)))
+        }
+        "user" if !is_login(found) => Some("that does not log in with this program".to_owned()),
+        "user" => used_elsewhere(document, entries)
+            .map(|context| format!("that context {} uses for another cluster", quote(context))),
+        _ => {
+            let (cluster, user) = (text(found, "cluster"), text(found, "user"));
+            let previous = USERS.find(document, &user).and_then(|(_, entry)| entry.get(USERS.kind));
+            let is_earlier_result = cluster == entries.cluster_name && previous.is_some_and(is_login);
+            (!is_earlier_result)
+                .then(|| format!("of the cluster {} and the user {}", quote(&cluster), quote(&user)))
+        }
+    }
+}
+
+/// Returns the name of another context that uses the user of `entries` for another cluster.
+fn used_elsewhere<'a>(document: &'a Map<String, Value>, entries: &Entries) -> Option<&'a str> {
+    let has = |context: &Value, field: &str, name: &str| {
+        context.pointer(&format!("/context/{field}")).and_then(Value::as_str) == Some(name)
+    };
+    let other = CONTEXTS.all(document).iter().find(|context| {
+        name_of(context) != Some(&entries.context_name)
+            && has(context, "user", &entries.user_name)
+            && !has(context, "cluster", &entries.cluster_name)
+    });
+    other.and_then(name_of)
 }
 
 /// Returns whether the plugin of a user entry is a `login` command of this program.

@@ -164,8 +164,8 @@ fn an_entry_that_leads_elsewhere_is_a_clash() {
     let (home, target, source) = home_with(TARGET, &server);
     let run = get(&home, &["--merge", "--context=other", &source]);
     run.fails_with(&format!(
-        "could not merge into {}: it already has a cluster \"other\" of the server https://other, not {}; choose \
-         another name with --context, or replace it with --overwrite",
+        "could not merge into {}: it already has a cluster \"other\" of the server \"https://other\", not \"{}\"; \
+         choose another name with --context, or replace it with --overwrite",
         target.display(),
         server.url()
     ));
@@ -254,6 +254,29 @@ fn with_one_user(servers: &[(&str, &Server)]) -> String {
         source["contexts"].as_array_mut().unwrap().push(context);
     }
     source.to_string()
+}
+
+#[test]
+fn several_contexts_with_one_user_get_logins_of_their_own() {
+    let one = usual().start();
+    let mut second = usual();
+    second.webhooks = vec![crate::cluster::webhook("other-webhook")];
+    let two = second.start();
+    let (home, target, _) = home_with(TARGET, &one);
+    let source = home.write("all.yaml", &with_one_user(&[("one", &one), ("two", &two)]));
+    let flags = ["--merge", "--all-contexts", &format!("--kubeconfig={}", source.display())];
+    let run = get(&home, &flags);
+    assert_eq!(run.code, 0, "{run:?}");
+    let text = read(&target);
+    let document = parse(&text);
+    let users: Vec<&Value> =
+        document["users"].as_array().unwrap().iter().map(|entry| &entry["name"]).collect();
+    assert_eq!(users, ["other", "one-pinniped", "two-pinniped"]);
+    assert_eq!(
+        document["contexts"][2],
+        json!({"name": "two-pinniped", "context": {"cluster": "two-pinniped", "user": "two-pinniped"}})
+    );
+    assert!(get(&home, &flags).code == 0 && read(&target) == text, "a second run changes nothing");
 }
 
 #[test]

@@ -114,7 +114,10 @@ fn all_contexts(
         printer.info("reading context", std::slice::from_ref(&name));
         let of_context = Options { kubeconfig_context: context.name.clone(), ..options.clone() };
         match generate(of_context, limit, environment, printer) {
-            Ok(entries) => found.entries.push(entries),
+            // A login is that of one cluster, and contexts of several clusters may have one user.
+            Ok(entries) => {
+                found.entries.push(Entries { user_name: entries.context_name.clone(), ..entries });
+            }
             Err(error) if has_no_concierge(&error) => skip("its cluster has no Concierge"),
             Err(error) => {
                 found.failed += 1;
@@ -195,7 +198,7 @@ fn write(
         printer.info("saved the previous kubeconfig", &[("path", json!(backup))]);
     }
     if comments_lost {
-        printer.warn("the comments of the kubeconfig could not be preserved", std::slice::from_ref(&path));
+        printer.warn("comments of the kubeconfig could not be preserved", std::slice::from_ref(&path));
     }
     match failed {
         0 => Ok(()),

@@ -121,7 +121,7 @@ fn an_entry_of_something_else_is_not_replaced_unless_the_user_asks_for_it() {
     for (text, problem) in [
         (
             "clusters: [{name: c, cluster: {server: 'https://other'}}]",
-            "cluster \"c\" of the server https://other, not https://new",
+            "cluster \"c\" of the server \"https://other\", not \"https://new\"",
         ),
         ("users: [{name: u, user: {token: t}}]", "user \"u\" that does not log in with this program"),
         (
@@ -182,4 +182,84 @@ fn names_apply_to_all_three_entries() {
     assert_eq!((resolved.context.as_str(), resolved.user.as_str()), ("prod", "prod"));
     assert_eq!(resolved.cluster_name, "prod");
     assert!(text.starts_with("apiVersion: v1\nclusters:\n- cluster:\n"), "{text}");
+}
+
+#[test]
+fn a_login_that_another_context_uses_for_another_cluster_is_not_replaced() {
+    let first = merged("", &entries("https://new"), SETTINGS);
+    let mut next = entries("https://next");
+    (next.cluster_name, next.context_name) = ("d".into(), "y".into());
+    // The same login for two clusters.
+    let both = merged(&first, &next, SETTINGS);
+    next.user["exec"]["args"][2] = json!("--token-env=T");
+    for text in [&first, &both] {
+        assert_eq!(
+            merge(text, &next, SETTINGS).unwrap_err().to_string(),
+            "it already has a user \"u\" that context \"x\" uses for another cluster; choose another name with \
+             --context, or replace it with --overwrite"
+        );
+        merged(text, &next, MergeSettings { overwrite: true, ..SETTINGS });
+        merged(text, &next.clone().named("free"), SETTINGS);
+    }
+    // Another context for the same cluster.
+    let mut same = entries("https://new");
+    same.context_name = "y".into();
+    same.user["exec"]["args"][2] = json!("--token-env=T");
+    merged(&first, &same, SETTINGS);
+}
+
+#[test]
+fn a_context_of_an_earlier_login_at_the_same_cluster_gets_the_new_login() {
+    let first = merged("", &entries("https://new"), SETTINGS);
+    let mut next = entries("https://new");
+    next.user_name = "v".into();
+    let document = parse(&merged(&first, &next, SETTINGS)).unwrap();
+    assert_eq!(document["contexts"][0]["context"], json!({"cluster": "c", "user": "v"}));
+    next.cluster_name = "d".into();
+    let error = merge(&first, &next, SETTINGS).unwrap_err().to_string();
+    assert!(error.contains("a context \"x\" of the cluster \"c\" and the user \"u\";"), "{error}");
+}
+
+#[test]
+fn settings_that_the_user_added_stay_unless_the_entries_are_overwritten() {
+    let text = "
+clusters:
+- name: c
+  cluster: {server: 'https://new', proxy-url: 'http://proxy', insecure-skip-tls-verify: true, certificate-authority: f}
+users:
+- name: u
+  user:
+    as: somebody
+    extensions: [{name: mine, extension: {}}]
+    exec:
+      apiVersion: client.authentication.k8s.io/v1beta1
+      args: [login, static, --token=old]
+      command: pinniped
+      env: [{name: A, value: b}]
+      interactiveMode: Never
+";
+    let document = parse(&merged(text, &entries("https://new"), SETTINGS)).unwrap();
+    let cluster =
+        json!({"certificate-authority-data": "cGVt", "proxy-url": "http://proxy", "server": "https://new"});
+    assert_eq!(document["clusters"][0]["cluster"], cluster);
+    let mut user = entries("").user;
+    user["extensions"] = json!([{"name": "mine", "extension": {}}]);
+    user["exec"]["env"] = json!([{"name": "A", "value": "b"}]);
+    user["exec"]["interactiveMode"] = json!("Never");
+    assert_eq!(document["users"][0]["user"], user);
+
+    let overwrite = MergeSettings { overwrite: true, ..SETTINGS };
+    let document = parse(&merged(text, &entries("https://new"), overwrite)).unwrap();
+    assert_eq!(document["clusters"][0]["cluster"], entries("https://new").cluster);
+    assert_eq!(document["users"][0]["user"], entries("").user);
+}
+
+#[test]
+fn comments_that_the_edit_itself_removes_are_reported() {
+    let text = "# top\nclusters:\n- cluster:\n    server: https://new # mine\n  name: c\n";
+    let result = merge(text, &entries("https://new"), SETTINGS).unwrap();
+    assert!(result.text.as_ref().unwrap().contains("# top"), "{result:?}");
+    assert!(result.comments_lost, "{result:?}");
+    let outside = text.replace(" # mine", "").replace("name: c", "name: 'c#d' # mine");
+    merged(&outside, &entries("https://new"), SETTINGS);
 }

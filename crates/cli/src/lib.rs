@@ -12,6 +12,9 @@
 //! | [`concierge`] | the exchange of a token for a credential |
 //! | [`login`] | login sessions, the OIDC login, and the caches |
 //! | [`supervisor`] | the discovery of a Pinniped Supervisor |
+//! | `exec_plugin` | runs the plugin of a kubeconfig user |
+//! | `bounded_file` | reads the files of users, with a limit |
+//! | `similar` | names that the user may have meant |
 //! | `platform` | everything that differs between operating systems |
 //! | `default_scopes` | the default scopes that another issuer has |
 //! | [`explanations`] | the meaning of conditions, reasons and error texts, and their remedies |

@@ -1,17 +1,25 @@
 //! Linker flags for release programs that use little memory. All server programs share this build
 //! script.
 //!
-//! Most of the resident memory of an idle Concierge is its own program file, so relocations and
-//! duplicate functions count. Programs of other profiles are linked with the defaults.
+//! Most of the resident memory of an idle Concierge is its own program file, so relocations,
+//! duplicate functions and the order of functions count. Programs of other profiles are linked with
+//! the defaults.
 
 use std::path::PathBuf;
 use std::process::Command;
 
 fn main() {
-    println!("cargo::rerun-if-changed=../../../build/release.rs");
+    println!("cargo::rerun-if-changed=../../../build");
     let var = |name| std::env::var(name).unwrap_or_default();
     let target = var("TARGET");
-    if var("PROFILE") != "release" || !target.ends_with("-linux-gnu") {
+    if var("PROFILE") != "release" || !target.contains("-linux-") {
+        return;
+    }
+    println!(
+        "cargo::rustc-link-arg-bins=-Wl,-T,{}/../../../build/function-groups.ld",
+        var("CARGO_MANIFEST_DIR")
+    );
+    if !target.ends_with("-gnu") {
         return;
     }
     // Packs a megabyte of relocations into a few kilobytes. Not for other targets: their C library
@@ -19,9 +27,11 @@ fn main() {
     if target == var("HOST") && glibc().is_some_and(|version| version >= (2, 36)) {
         println!("cargo::rustc-link-arg-bins=-Wl,-z,pack-relative-relocs");
     }
-    // Merges functions with the same code. Only lld supports the flag; GNU ld refuses it.
+    // Merges functions with the same code, and keeps functions that are marked as cold together.
+    // Only lld supports the flags; GNU ld refuses them.
     if links_with_lld(&target) {
         println!("cargo::rustc-link-arg-bins=-Wl,--icf=all");
+        println!("cargo::rustc-link-arg-bins=-Wl,-z,keep-text-section-prefix");
     }
 }
 

@@ -114,13 +114,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn concierge(args: &ConciergeArgs) -> anyhow::Result<ExitCode> {
     let offline = args.common.offline;
     let tools = control_plane::find_or_build(offline)?;
-    let mut build = cargo::cargo(offline);
-    build.args(["build", "--release", "--bins", "--package", "pinniped-bench", "--package", "pinniped-cli"]);
-    if args.concierge.is_none() {
-        build.args(["--package", "pinniped-concierge"]);
-    }
-    cargo::succeed(&mut build, "building the measured programs")?;
-    let bins = cargo::target_dir()?.join("release");
+    let measured = args.concierge.is_none().then_some("pinniped-concierge");
+    let bins = build(offline, measured.into_iter().chain(["pinniped-cli", "pinniped-bench"]))?;
     let mut command = cargo::in_world(&bins.join("pinniped-bench"));
     let concierge = args.concierge.clone().unwrap_or_else(|| bins.join("pinniped-concierge"));
     command.arg("run").arg("--concierge").arg(std::path::absolute(concierge)?);
@@ -135,13 +130,8 @@ fn concierge(args: &ConciergeArgs) -> anyhow::Result<ExitCode> {
 
 fn login(args: &LoginArgs) -> anyhow::Result<ExitCode> {
     let tools = control_plane::find_or_build(args.offline)?;
-    let mut build = cargo::cargo(args.offline);
-    build.args(["build", "--release", "--bins", "--package", "pinniped-bench"]);
-    if args.concierge.is_none() {
-        build.args(["--package", "pinniped-concierge"]);
-    }
-    cargo::succeed(&mut build, "building the measured programs")?;
-    let bins = cargo::target_dir()?.join("release");
+    let measured = args.concierge.is_none().then_some("pinniped-concierge");
+    let bins = build(args.offline, measured.into_iter().chain(["pinniped-bench"]))?;
     let mut command = cargo::in_world(&bins.join("pinniped-bench"));
     let concierge = args.concierge.clone().unwrap_or_else(|| bins.join("pinniped-concierge"));
     command.arg("login").arg("--concierge").arg(std::path::absolute(concierge)?);
@@ -157,17 +147,24 @@ fn login(args: &LoginArgs) -> anyhow::Result<ExitCode> {
 fn gateway(args: &GatewayArgs) -> anyhow::Result<ExitCode> {
     let offline = args.common.offline;
     let tools = control_plane::find_or_build(offline)?;
-    let mut build = cargo::cargo(offline);
-    build.args(["build", "--release", "--bins", "--package", "pinniped-bench"]);
-    if args.gateway.is_none() {
-        build.args(["--package", "pinniped-gateway"]);
-    }
-    cargo::succeed(&mut build, "building the measured programs")?;
-    let bins = cargo::target_dir()?.join("release");
+    let measured = args.gateway.is_none().then_some("pinniped-gateway");
+    let bins = build(offline, measured.into_iter().chain(["pinniped-bench"]))?;
     let mut command = cargo::in_world(&bins.join("pinniped-bench"));
     let gateway = args.gateway.clone().unwrap_or_else(|| bins.join("pinniped-gateway"));
     command.arg("gateway").arg("--gateway").arg(std::path::absolute(gateway)?);
     command.env("PINNIPED_CONTROL_PLANE", tools).env("PINNIPED_BIN_DIR", &bins);
     args.common.pass_on(&mut command);
     Err(cargo::become_program(&mut command))
+}
+
+/// Builds the programs of these packages, each by itself: cargo gives all packages of one command
+/// the features that any of them needs, but the measured program must be the released one. Returns
+/// the folder of the programs.
+fn build<'a>(offline: bool, packages: impl IntoIterator<Item = &'a str>) -> anyhow::Result<PathBuf> {
+    for package in packages {
+        let mut build = cargo::cargo(offline);
+        build.args(["build", "--release", "--bins", "--package", package]);
+        cargo::succeed(&mut build, &format!("building {package}"))?;
+    }
+    Ok(cargo::target_dir()?.join("release"))
 }

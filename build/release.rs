@@ -1,24 +1,26 @@
-//! Linker flags for release programs that use little memory. All server programs share this build
-//! script.
+//! Linker flags for release programs that use little memory. The servers and the command line share
+//! this build script.
 //!
 //! Most of the resident memory of an idle Concierge is its own program file, so relocations,
-//! duplicate functions and the order of functions count. Programs of other profiles are linked with
-//! the defaults.
+//! duplicate functions and the order of functions count. They also count for a short command:
+//! `pinniped version` uses 5.5 MiB with these flags, 7.4 without. Programs of other profiles are
+//! linked with the defaults.
 
 use std::path::PathBuf;
 use std::process::Command;
 
 fn main() {
-    println!("cargo::rerun-if-changed=../../../build");
     let var = |name| std::env::var(name).unwrap_or_default();
+    let manifest = PathBuf::from(var("CARGO_MANIFEST_DIR"));
+    let Some(folder) = manifest.ancestors().map(|dir| dir.join("build")).find(|dir| dir.is_dir()) else {
+        return;
+    };
+    println!("cargo::rerun-if-changed={}", folder.display());
     let target = var("TARGET");
     if var("PROFILE") != "release" || !target.contains("-linux-") {
         return;
     }
-    println!(
-        "cargo::rustc-link-arg-bins=-Wl,-T,{}/../../../build/function-groups.ld",
-        var("CARGO_MANIFEST_DIR")
-    );
+    println!("cargo::rustc-link-arg-bins=-Wl,-T,{}", folder.join("function-groups.ld").display());
     if !target.ends_with("-gnu") {
         return;
     }

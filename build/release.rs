@@ -29,11 +29,9 @@ fn main() {
     if target == var("HOST") && glibc().is_some_and(|version| version >= (2, 36)) {
         println!("cargo::rustc-link-arg-bins=-Wl,-z,pack-relative-relocs");
     }
-    // Merges functions with the same code, and keeps functions that are marked as cold together.
-    // Only lld supports the flags; GNU ld refuses them.
+    // Merges functions with the same code. Only lld supports the flag; GNU ld refuses it.
     if links_with_lld(&target) {
         println!("cargo::rustc-link-arg-bins=-Wl,--icf=all");
-        println!("cargo::rustc-link-arg-bins=-Wl,-z,keep-text-section-prefix");
     }
 }
 

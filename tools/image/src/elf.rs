@@ -16,8 +16,8 @@ pub(crate) struct Elf {
     pub(crate) interpreter: Option<String>,
     /// The names of the libraries it needs (`DT_NEEDED`).
     pub(crate) needed: Vec<String>,
-    /// Whether `strip --strip-debug` would remove symbols.
-    pub(crate) has_debug_symbols: bool,
+    /// Whether `strip --strip-all` would remove symbols.
+    pub(crate) has_symbols: bool,
 }
 
 /// Returns the name of a processor in images.
@@ -53,7 +53,7 @@ fn read_as<H: FileHeader<Endian = object::Endianness>>(data: &[u8]) -> read::Res
     let sections = header.sections(endian, data)?;
     for section in sections.iter() {
         let name = sections.section_name(endian, section)?;
-        found.has_debug_symbols |= name.starts_with(b".debug_") || name.starts_with(b".zdebug_");
+        found.has_symbols |= name == b".symtab" || name.starts_with(b".debug_");
     }
     for segment in header.program_headers(endian, data)? {
         if let Some(path) = segment.interpreter(endian, data)? {

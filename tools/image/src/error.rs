@@ -119,7 +119,7 @@ pub enum Error {
         reference: String,
     },
     /// `strip` failed.
-    #[error("strip could not take the debug symbols from {path}: {message}", path = path.display())]
+    #[error("strip could not take the symbols from {path}: {message}", path = path.display())]
     Strip {
         /// The program.
         path: PathBuf,

@@ -89,7 +89,7 @@ pub struct Built {
     pub libraries: Vec<Library>,
     /// The bundle of certificate authorities, and their number.
     pub roots: Option<(PathBuf, usize)>,
-    /// Programs with debug symbols, because this machine has no `strip`.
+    /// Programs with symbols, because this machine has no `strip`.
     pub unstripped: Vec<PathBuf>,
 }
 
@@ -148,7 +148,7 @@ pub struct Part {
     pub libraries: Vec<Library>,
     /// The bundle of certificate authorities, and their number.
     pub roots: Option<(PathBuf, usize)>,
-    /// Programs with debug symbols, because this machine has no `strip`.
+    /// Programs with symbols, because this machine has no `strip`.
     pub unstripped: Vec<PathBuf>,
 }
 
@@ -210,7 +210,7 @@ fn pack(image: &Image, compressed: bool) -> Result<(Part, Packed), Error> {
         if let Some(elf) = elf::read(&bytes).map_err(|source| elf_error(&file.host, source))? {
             processor = Some(one_processor(processor, &elf, &file.host)?);
             libraries.add_program(&file.host, &elf)?;
-            if elf.has_debug_symbols {
+            if elf.has_symbols {
                 match strip::strip(&file.host)? {
                     Some(stripped) => bytes = stripped,
                     None => unstripped.push(file.host.clone()),
@@ -263,7 +263,7 @@ fn pack(image: &Image, compressed: bool) -> Result<(Part, Packed), Error> {
 /// A program as it is distributed outside of images.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// The file, without debug symbols if it is an ELF file and this machine has `strip`.
+    /// The file, without symbols if it is an ELF file and this machine has `strip`.
     pub bytes: Vec<u8>,
     /// Whether it is an ELF file that needs a loader, and thus shared libraries.
     pub dynamic: bool,
@@ -273,11 +273,11 @@ pub struct Program {
 ///
 /// # Errors
 /// Returns an error when the file cannot be read, or when `strip` cannot read it, for example
-/// because it is for another processor and still has debug symbols.
+/// because it is for another processor and still has symbols.
 pub fn program(path: &Path) -> Result<Program, Error> {
     let bytes = read(path)?;
     let elf = elf::read(&bytes).map_err(|source| elf_error(path, source))?.unwrap_or_default();
-    let stripped = if elf.has_debug_symbols { strip::strip(path)? } else { None };
+    let stripped = if elf.has_symbols { strip::strip(path)? } else { None };
     Ok(Program { bytes: stripped.unwrap_or(bytes), dynamic: elf.interpreter.is_some() })
 }
 

@@ -15,9 +15,9 @@
 //! the input: another compiler, another C library, another bundle of certificate authorities.
 //! Programs built by cargo also contain the folder of the crate sources
 //! (`$CARGO_HOME/registry/src/..`) in their panic messages; `strip` removes the other paths with
-//! the debug symbols. To get equal digests on two machines, build with the same `CARGO_HOME`, or
-//! with `RUSTFLAGS=--remap-path-prefix=$CARGO_HOME=/cargo`, which requires a second build of all
-//! crates.
+//! the symbols. To get equal digests on two machines, build with the same `CARGO_HOME`, or add the
+//! flag `--remap-path-prefix=$CARGO_HOME=/cargo` to `rustflags` in `.cargo/config.toml`, which
+//! requires a second build of all crates. The variable `RUSTFLAGS` would replace these flags.
 //!
 //! The layers of a single image are not compressed, so that no digest depends on a compressor. An
 //! index of images for several processors ([`build_index`]) is for registries, so its layers are

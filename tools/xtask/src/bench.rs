@@ -158,8 +158,8 @@ fn gateway(args: &GatewayArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Builds the programs of these packages, each by itself: cargo gives all packages of one command
-/// the features that any of them needs, but the measured program must be the released one. Returns
-/// the folder of the programs.
+/// the features that any of them needs, and the measured program must not have those of the tools.
+/// Returns the folder of the programs.
 fn build<'a>(offline: bool, packages: impl IntoIterator<Item = &'a str>) -> anyhow::Result<PathBuf> {
     for package in packages {
         let mut build = cargo::cargo(offline);

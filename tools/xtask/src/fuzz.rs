@@ -45,9 +45,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let tools = cargo_fuzz(args.offline)?;
     let chosen = if args.targets.is_empty() { &known } else { &args.targets };
-    let mut build = cargo_fuzz_command(&tools, args.offline);
     // All targets in one build, because they share almost all code.
-    build.arg("build");
+    let mut build = cargo_fuzz_command("build", &tools, args.offline);
     cargo::succeed(&mut build, "building the fuzz targets")?;
     for target in chosen {
         run_target(target, args, &tools)?;
@@ -93,9 +92,10 @@ fn cargo_fuzz(offline: bool) -> anyhow::Result<PathBuf> {
     Ok(bin)
 }
 
-fn cargo_fuzz_command(tools: &Path, offline: bool) -> Command {
+fn cargo_fuzz_command(subcommand: &str, tools: &Path, offline: bool) -> Command {
     let mut command = Command::new("rustup");
-    command.current_dir(cargo::root()).args(["run", TOOLCHAIN, "cargo", "fuzz"]);
+    command.current_dir(cargo::root()).args(["run", TOOLCHAIN, "cargo", "fuzz", subcommand]);
+    command.arg("--fuzz-dir").arg(folder());
     // Variables that refer to the compiler and folders of this program's build do not apply to the
     // other toolchain.
     for variable in ["CARGO", "RUSTUP_TOOLCHAIN", "CARGO_TARGET_DIR", "RUSTC", "RUSTDOC", "RUSTFLAGS"] {
@@ -114,9 +114,9 @@ fn cargo_fuzz_command(tools: &Path, offline: bool) -> Command {
 fn run_target(target: &str, args: &Args, tools: &Path) -> anyhow::Result<()> {
     let (corpus, seeds) = (folder().join("corpus").join(target), folder().join("seeds").join(target));
     std::fs::create_dir_all(&corpus).with_context(|| format!("could not create {}", corpus.display()))?;
-    let mut command = cargo_fuzz_command(tools, args.offline);
+    let mut command = cargo_fuzz_command("run", tools, args.offline);
     // The fuzzer writes new inputs to the first folder.
-    command.args(["run", target]).arg(&corpus).arg(&seeds).arg("--");
+    command.arg(target).arg(&corpus).arg(&seeds).arg("--");
     let dictionary = folder().join("dict").join(format!("{target}.dict"));
     if dictionary.is_file() {
         command.arg(format!("-dict={}", dictionary.display()));

@@ -287,7 +287,7 @@ fn print_libraries(libraries: &[Library]) {
 fn note_symbols(programs: &[PathBuf]) {
     for program in programs {
         eprintln!(
-            "note: {} has its debug symbols in the image, because strip is not in PATH (package binutils)",
+            "note: {} has its symbols in the image, because strip is not in PATH (package binutils)",
             program.display()
         );
     }

@@ -261,6 +261,35 @@ pub async fn attack(
     Ok(())
 }
 
+/// Sends `count` requests with trailers behind a body that the API server does not read, at most
+/// `at_once` concurrently. Its response is then often on its way when the trailers arrive.
+///
+/// # Errors
+/// Returns an error when a bystander is harmed.
+pub async fn trailers(
+    target: &Target,
+    bystanders: &mut Bystanders,
+    count: usize,
+    at_once: usize,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let unread = Shape {
+        named: true,
+        body: 50_000,
+        trailers: vec![("x-sum".to_owned(), b"5".to_vec())],
+        ..Shape::get("/version")
+    };
+    let announced = Shape { fields: vec![("trailer".to_owned(), b"x-sum".to_vec())], ..unread.clone() };
+    for _ in 0..count.div_ceil(2 * at_once) {
+        for (name, shape) in [("unread trailers", &unread), ("unread trailers, announced", &announced)] {
+            let responses = futures::future::join_all((0..at_once).map(|_| shape.send(target))).await;
+            responses.iter().for_each(|response| report.note(name, response));
+        }
+        bystanders.check().context("after trailers behind a body that is not read")?;
+    }
+    Ok(())
+}
+
 /// Sends `count` generated requests, at most `at_once` concurrently.
 ///
 /// # Errors

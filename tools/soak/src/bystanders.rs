@@ -81,6 +81,7 @@ async fn round(
     report: &mut Report,
 ) -> anyhow::Result<()> {
     bystanders::attack(target, bystanders, 2, report).await?;
+    bystanders::trailers(target, bystanders, GENERATED.0, GENERATED.1, report).await?;
     bystanders::fuzz(target, bystanders, GENERATED.0, GENERATED.1, report).await?;
     for path in
         [format!("/api/v1/namespaces/{NAMESPACE}/configmaps?watch=true"), "/api/v1/configmaps".to_owned()]

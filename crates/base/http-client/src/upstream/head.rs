@@ -9,13 +9,19 @@
 //!   server's limit;
 //! * when one encoded string is longer than the limit;
 //! * when a head of several frames contains a field that Go considers invalid. [`h2`] accepts
-//!   quotation marks in names.
+//!   quotation marks in names;
+//! * when trailers arrive for a stream that it has closed, because it had responded before the end
+//!   of the body (`processHeaders`: the number of the stream is not higher than the last one). The
+//!   client cannot prevent that, because the end of the stream may be on its way. A handler written
+//!   in Go receives only the trailers that the request announces in the header `Trailer`. So a
+//!   request that announces trailers gets a connection of its own, and other trailers are not sent.
 //!
 //! Therefore the size of a head is computed before the head goes to a connection that other users
 //! share, and a head is refused if the server might close that connection. A head with large fields
 //! of the client gets a connection of its own in any case: these rules describe servers written in
 //! Go, and with another server an error would not affect other users there.
 
+use http::header::TRAILER;
 use http::{HeaderMap, Request};
 use pinniped_http_headers::precomputed::{FIELD_OVERHEAD, PrecomputedHeaders, field_size};
 
@@ -52,8 +58,13 @@ pub(super) fn measure<B>(
 ) -> Result<Sharing, UpstreamError> {
     let own = pseudo_size(request) + list_size(request.headers());
     let size = own + precomputed.iter().map(|fields| fields.list_size()).sum::<usize>();
+    let sharing = if own > LARGE_HEAD || announces_trailers(request.headers()) {
+        Sharing::Unshared
+    } else {
+        Sharing::Shared
+    };
     if size <= ONE_FRAME {
-        return Ok(Sharing::Shared);
+        return Ok(sharing);
     }
     let too_large = || UpstreamError::HeadTooLarge { size, limit };
     if size > limit {
@@ -63,7 +74,12 @@ pub(super) fn measure<B>(
     if size > NEVER_TOO_LONG.min(limit / 4) && !fits_coded(request, precomputed, size, limit) {
         return Err(too_large());
     }
-    Ok(if own > LARGE_HEAD { Sharing::Unshared } else { Sharing::Shared })
+    Ok(sharing)
+}
+
+/// Returns whether a request announces trailers (RFC 9110, section 6.6.2).
+pub(super) fn announces_trailers(headers: &HeaderMap) -> bool {
+    headers.contains_key(TRAILER)
 }
 
 /// Checks trailers, which must use the same connection as their request.
@@ -237,6 +253,16 @@ mod tests {
             let name = HeaderName::from_lowercase(b"x\"y").unwrap();
             request.headers_mut().insert(name, HeaderValue::from_static("z"));
             assert_eq!(measured(&request), expected, "{more}");
+        }
+    }
+
+    #[test]
+    fn a_request_that_announces_trailers_gets_a_connection_of_its_own() {
+        for (fields, each) in [(0, 0), (10, 1_000)] {
+            let mut request = request(fields, each, b'a');
+            assert_eq!(measured(&request), Ok(Sharing::Shared));
+            request.headers_mut().insert(TRAILER, HeaderValue::from_static("x-sum"));
+            assert_eq!(measured(&request), Ok(Sharing::Unshared));
         }
     }
 

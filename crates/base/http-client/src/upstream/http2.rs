@@ -23,7 +23,7 @@ use tokio::time::{sleep, timeout};
 
 use super::connector::{DialError, Tasks};
 use super::upload::Upload;
-use super::{RequestBody, UpstreamLimits};
+use super::{RequestBody, UpstreamLimits, head};
 
 /// Interval at which a new connection is checked for the server's settings.
 const SETTINGS_TICK: Duration = Duration::from_millis(1);
@@ -137,6 +137,7 @@ impl Http2 {
             return Err(self.unsent(error));
         }
         let empty = body.is_empty();
+        let announces_trailers = head::announces_trailers(head.headers());
         let (response_future, stream) = match self.sender.send_request(head, empty) {
             Ok(sent) => sent,
             Err(error) if is_misuse(&error) => return Err(Failure::Invalid(error)),
@@ -145,7 +146,7 @@ impl Http2 {
         let upload = if empty {
             None
         } else {
-            let (upload, work) = Upload::new(std::mem::take(body), stream);
+            let (upload, work) = Upload::new(std::mem::take(body), stream, announces_trailers);
             let mut work = Box::pin(work);
             // Most bodies are small and already complete, and need no task.
             if futures::poll!(&mut work).is_pending() {

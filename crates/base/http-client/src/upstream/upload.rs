@@ -19,16 +19,17 @@ pub(super) struct Upload {
 
 impl Upload {
     /// Creates the handle and the future. `stream` is reset when the future ends before the body
-    /// does.
+    /// does. Trailers are sent only if the request announces them, see [`head`].
     pub(super) fn new(
         body: RequestBody,
         stream: SendStream<Bytes>,
+        announces_trailers: bool,
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (alive, dropped) = oneshot::channel::<()>();
         let work = async move {
             let mut sending = Sending { stream, done: false };
             let result = {
-                let mut copy = pin!(copy(body, &mut sending.stream));
+                let mut copy = pin!(copy(body, &mut sending.stream, announces_trailers));
                 let mut dropped = pin!(dropped);
                 poll_fn(|cx| {
                     // The end of the upload takes precedence over the cancellation, so poll it
@@ -78,7 +79,11 @@ enum Ended {
     Stream(#[from] h2::Error),
 }
 
-async fn copy(mut body: RequestBody, stream: &mut SendStream<Bytes>) -> Result<(), Ended> {
+async fn copy(
+    mut body: RequestBody,
+    stream: &mut SendStream<Bytes>,
+    announces_trailers: bool,
+) -> Result<(), Ended> {
     loop {
         let frame = poll_fn(|cx| {
             // A server that needs no more data resets the stream while the client may send nothing.
@@ -101,6 +106,9 @@ async fn copy(mut body: RequestBody, stream: &mut SendStream<Bytes>) -> Result<(
                 }
                 Err(frame) => {
                     if let Ok(trailers) = frame.into_trailers() {
+                        if !announces_trailers {
+                            return Ok(stream.send_data(Bytes::new(), true)?);
+                        }
                         head::check_trailers(&trailers)?;
                         return Ok(stream.send_trailers(trailers)?);
                     }

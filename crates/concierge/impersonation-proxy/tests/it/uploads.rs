@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt as _;
-use http::{Method, Request, Response, StatusCode};
+use http::header::TRAILER;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Frame;
-use http_body_util::StreamBody;
+use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -128,6 +129,58 @@ async fn an_early_response_stops_the_upload_and_is_returned() {
     };
     let ((), error) = in_time(async { tokio::join!(client, server) }).await;
     assert_eq!(error.reason(), Some(h2::Reason::CANCEL));
+}
+
+/// Sends a body with a trailer, and returns the trailers that arrive.
+async fn trailers_of(request: Request<()>) -> Option<HeaderMap> {
+    let (params, accept) = server().await;
+    let upstream = Upstream::new(params).unwrap();
+    let trailers = HeaderMap::from_iter([(HeaderName::from_static("x-sum"), HeaderValue::from_static("5"))]);
+    let frames = [Frame::data(Bytes::from_static(b"begun")), Frame::trailers(trailers)];
+    let body = StreamBody::new(futures::stream::iter(frames.map(Ok::<_, BoxError>)));
+    let request = request.map(|()| RequestBody::Boxed(body.boxed_unsync()));
+    let client = async move {
+        let response = upstream.send(request).await.unwrap();
+        drop(response);
+        // Closes the connection.
+        drop(upstream);
+    };
+    let server = async {
+        let mut connection = h2::server::handshake(accept.await).await.unwrap();
+        let (request, mut respond) = connection.accept().await.unwrap().unwrap();
+        let mut body = request.into_body();
+        let reading = async {
+            assert_eq!(body.data().await.unwrap().unwrap(), "begun");
+            while let Some(more) = body.data().await {
+                assert_eq!(more.unwrap(), "");
+            }
+            let trailers = body.trailers().await.unwrap();
+            respond.send_response(Response::new(()), true).unwrap();
+            trailers
+        };
+        let trailers = tokio::select! {
+            trailers = reading => trailers,
+            next = connection.accept() => panic!("{:?}", next.is_some()),
+        };
+        // Sends the response.
+        while connection.accept().await.is_some() {}
+        trailers
+    };
+    in_time(async { tokio::join!(client, server).1 }).await
+}
+
+// A server written in Go closes the connection when trailers arrive for a stream that it has closed
+// because it had responded before the end of the body.
+#[tokio::test]
+async fn trailers_that_a_request_does_not_announce_are_not_sent() {
+    assert_eq!(trailers_of(post(())).await, None);
+}
+
+#[tokio::test]
+async fn trailers_that_a_request_announces_are_sent() {
+    let mut request = post(());
+    request.headers_mut().insert(TRAILER, HeaderValue::from_static("x-sum"));
+    assert_eq!(trailers_of(request).await.unwrap()["x-sum"], "5");
 }
 
 #[tokio::test]

@@ -64,6 +64,17 @@ async fn no_known_attack_ends_the_watch_of_another_user() {
 }
 
 #[tokio::test]
+async fn trailers_behind_a_body_that_is_not_read_end_no_watch_of_another_user() {
+    let Some(installed) = installed::shared("unread trailers").await else { return };
+    let (target, mut bystanders) = prepare(&installed, "unread-trailers").await;
+    let mut report = Report::default();
+    let output = bystanders::trailers(&target, &mut bystanders, 800, 16, &mut report).await;
+    println!("{report}");
+    output.unwrap();
+    unharmed(&installed, "unread-trailers", &mut bystanders).await;
+}
+
+#[tokio::test]
 async fn no_generated_request_ends_the_watch_of_another_user() {
     let Some(installed) = installed::shared("generated requests").await else { return };
     let (target, mut bystanders) = prepare(&installed, "generated-requests").await;

@@ -140,12 +140,6 @@ fn sessions(config: &Kubeconfig, environment: &Environment, printer: Printer) ->
     contexts.filter_map(|entries| session(&entries, environment, printer).ok()?).collect()
 }
 
-/// Returns whether two sessions use the same entry of the same session cache.
-fn is_same(one: &OidcLogin, other: &OidcLogin) -> bool {
-    let path = |login: &OidcLogin| login.session_cache().map(|cache| cache.path().to_owned());
-    one.session_key() == other.session_key() && path(one) == path(other)
-}
-
 async fn one(
     config: &Kubeconfig,
     context: &str,
@@ -174,7 +168,7 @@ async fn one(
     }
     // Credentials of other clusters come from the same session.
     for other in sessions(config, environment, printer) {
-        if other.oidc().is_some_and(|other| is_same(login, other)) {
+        if other.oidc().is_some_and(|other| login.shares_session(other)) {
             removed.credentials += usize::from(removed.keep(other.forget(now)));
         }
     }

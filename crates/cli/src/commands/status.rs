@@ -1,10 +1,11 @@
 //! `pinniped status`: prints the state of each context of the kubeconfig from local files, and with
 //! `--check` the user that its cluster authenticates.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt as _};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube::config::{AuthInfo, Kubeconfig};
 use pinniped_error::chain;
 use pinniped_go_compat::base64 as gobase64;
@@ -12,6 +13,7 @@ use pinniped_go_compat::duration::GoDuration;
 use pinniped_http_client::tcp_dialer::TcpDialer;
 use pinniped_pki::Certificate;
 use serde::Serialize;
+use tokio::sync::Mutex;
 
 use super::contexts::{self, ContextEntries};
 use super::output_format::{OutputFormat, UnknownFormat};
@@ -23,7 +25,7 @@ use crate::flags::tree::{Action, DEFAULT_SUFFIX};
 use crate::flags::{Delivery, Parsed};
 use crate::kubeconfig::{self, LoadError, NoKubeconfig, ResolveError, identity};
 use crate::login::Login;
-use crate::login::session::{Session, login_command};
+use crate::login::session::{LoginError, Session, login_command};
 use crate::printer::{Printer, printable_line};
 use crate::{OutputError, write};
 
@@ -205,8 +207,12 @@ pub(crate) fn run(parsed: &Parsed, environment: &Environment, printer: Printer) 
     }
     if parsed.bool("check") {
         let limit = parsed.duration("timeout").unwrap_or(LIMIT.into());
-        let checks = all.iter().zip(sessions);
-        let checks = checks.map(|(entries, session)| check(&config, entries, session, limit, environment));
+        let turns = turns(&sessions);
+        let checks = all.iter().zip(sessions).zip(turns);
+        let checks = checks.map(|((entries, session), turn)| {
+            let login = session.map(|session| LoginInTurn { session, turn });
+            check(&config, entries, login, limit, environment)
+        });
         let checks = stream::iter(checks).buffered(CONCURRENT_CHECKS).collect::<Vec<_>>();
         let checks = block_on(async { Ok::<_, StartError>(checks.await) })?;
         for (context, check) in status.contexts.iter_mut().zip(checks) {
@@ -306,15 +312,47 @@ fn of_cache(login: &Login) -> Option<Credential> {
     (!login.credential.token.is_empty()).then_some(Credential { type_: "token", username, expires })
 }
 
+/// A login that waits for those of the same session before it.
+struct LoginInTurn {
+    session: Session,
+    turn: Arc<Mutex<()>>,
+}
+
+impl LoginInTurn {
+    /// Logs in without the user. A login in the background does not wait for the lock of its
+    /// session: another process that holds it may wait for the user.
+    async fn log_in(&self) -> Result<Login, LoginError> {
+        let _turn = self.turn.lock().await;
+        self.session.in_background().login(SignedDuration::ZERO).await
+    }
+}
+
+/// Returns the lock of the login of each session, which is the same for those that share an entry
+/// of a session cache.
+fn turns(sessions: &[Option<Session>]) -> Vec<Arc<Mutex<()>>> {
+    let mut turns: Vec<Arc<Mutex<()>>> = Vec::new();
+    let oidc = |session: &'_ Option<Session>| session.as_ref().and_then(Session::oidc).cloned();
+    for session in sessions {
+        let shared = oidc(session).and_then(|login| {
+            let before = sessions.iter().zip(&turns);
+            let mut same =
+                before.filter(|(other, _)| oidc(other).is_some_and(|other| login.shares_session(&other)));
+            same.next().map(|(_, turn)| Arc::clone(turn))
+        });
+        turns.push(shared.unwrap_or_default());
+    }
+    turns
+}
+
 /// Requests the user that the cluster authenticates. The login involves no user.
 async fn check(
     config: &Kubeconfig,
     entries: &ContextEntries<'_>,
-    session: Option<Session>,
+    login: Option<LoginInTurn>,
     limit: GoDuration,
     environment: &Environment,
 ) -> Check {
-    let work = Box::pin(username(config, entries, session, environment));
+    let work = Box::pin(username(config, entries, login, environment));
     match within(limit, work).await.unwrap_or_else(|_| Err("no response in time".to_owned())) {
         Ok(username) => Check { username: Some(username), error: None },
         Err(error) => Check { username: None, error: Some(error) },
@@ -324,16 +362,15 @@ async fn check(
 async fn username(
     config: &Kubeconfig,
     entries: &ContextEntries<'_>,
-    session: Option<Session>,
+    login: Option<LoginInTurn>,
     environment: &Environment,
 ) -> Result<String, String> {
     let mut config = config.clone();
     let mut suffix = DEFAULT_SUFFIX.to_owned();
     let arguments = entries.user.and_then(|user| user.exec.as_ref()?.args.as_deref());
-    if let Some(login) = arguments.and_then(login_command) {
-        suffix = login.string_or("concierge-api-group-suffix", DEFAULT_SUFFIX);
-        let session = session.ok_or("the login cannot be used")?;
-        let login = session.in_background().login(jiff::SignedDuration::ZERO).await;
+    if let Some(command) = arguments.and_then(login_command) {
+        suffix = command.string_or("concierge-api-group-suffix", DEFAULT_SUFFIX);
+        let login = login.ok_or("the login cannot be used")?.log_in().await;
         let login = login.map_err(|error| chain(&error).to_string())?;
         let user = config.auth_infos.iter_mut().find(|named| named.name == entries.user_name);
         if let Some(user) = user.and_then(|named| named.auth_info.as_mut()) {

@@ -314,3 +314,23 @@ fn a_check_requests_the_user_of_each_cluster_and_opens_no_browser() {
     );
     assert_eq!(desktop.opened(), [""; 0]);
 }
+
+#[test]
+fn contexts_with_one_session_are_checked_one_after_the_other() {
+    let server = Server::start(|_| pinny());
+    let issuer = Issuer::start(Settings { id_lifetime: 300, ..Settings::default() });
+    let desktop = Desktop::new();
+    let login = |name: &str| {
+        let args = issuer.args(&[&format!("--credential-cache={name}")]);
+        let exec = json!({"apiVersion": "client.authentication.k8s.io/v1beta1", "command": "pinniped", "args": args});
+        (name.to_owned(), json!({"exec": exec}))
+    };
+    token(&desktop.log_in(&issuer, &issuer.args(&[])));
+    let users: Vec<(String, Value)> = (0..4).map(|n| login(&format!("u{n}"))).collect();
+    let path = desktop.home.write("config", &with_users(&server, &users));
+    let run = desktop.home.run(&["status", "--check", "--kubeconfig", path.to_str().unwrap()]);
+    assert_eq!(checks(&run), ["logs in as pinny"; 4], "{run:?}");
+    assert_eq!(desktop.opened().len(), 1);
+    // No refresh token is used twice.
+    assert!(issuer.granted()[1..].iter().all(|grant| grant == "refresh_token"), "{:?}", issuer.granted());
+}

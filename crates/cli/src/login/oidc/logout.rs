@@ -82,6 +82,12 @@ impl OidcLogin {
         self.options.session_cache.as_ref()
     }
 
+    /// Returns whether both logins use the same entry of the same session cache.
+    pub fn shares_session(&self, other: &Self) -> bool {
+        let path = |login: &Self| login.session_cache().map(|cache| cache.path().to_owned());
+        self.session_key() == other.session_key() && path(self) == path(other)
+    }
+
     /// Returns the session that is stored, without a change of the cache.
     ///
     /// # Errors

@@ -136,8 +136,9 @@ pub enum ServerUrlError {
 /// Loads the file of `--kubeconfig`, or without the flag the files that `KUBECONFIG` lists, or
 /// `~/.kube/config`.
 ///
-/// A single path must exist. Missing files in the list of `KUBECONFIG` are skipped, and the first
-/// file that sets a value takes precedence. Without any file the result is empty.
+/// A single path must exist; the null device is an empty kubeconfig. Missing files in the list of
+/// `KUBECONFIG` are skipped, and the first file that sets a value takes precedence. Without any
+/// file the result is empty.
 ///
 /// # Errors
 ///
@@ -215,6 +216,9 @@ pub fn load_existing<E: From<LoadError> + From<NoKubeconfig>>(
 fn read(path: &str) -> Result<Kubeconfig, LoadError> {
     let metadata = std::fs::metadata(path)
         .map_err(|error| LoadError::Stat { path: path.to_owned(), source: error.into() })?;
+    if platform::is_null_device(&metadata) {
+        return Ok(Kubeconfig::default());
+    }
     // A shell may pass the output of a command as a pipe.
     if !platform::is_pipe(&metadata) {
         bounded_file::check(Path::new(path))

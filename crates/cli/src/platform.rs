@@ -32,14 +32,14 @@ pub(crate) use other::{command_line, process_identity};
 #[cfg(unix)]
 pub(crate) use unix::{
     ForwardedSignals, HOME, MORE_DIRECTORIES, PrivateFolder, StopSignals, TERMINALS_SET_TERM, copy_owner,
-    create_folder, exit_signal, is_pipe, is_program_file, own_process_group, parent_process, private_options,
-    read_hidden_line, read_line, variable_name,
+    create_folder, exit_signal, is_null_device, is_pipe, is_program_file, own_process_group, parent_process,
+    private_options, read_hidden_line, read_line, variable_name,
 };
 #[cfg(windows)]
 pub(crate) use windows::{
     ForwardedSignals, HOME, MORE_DIRECTORIES, NEEDS_DISPLAY, OPENERS, PrivateFolder, StopSignals,
-    TERMINALS_SET_TERM, copy_owner, create_folder, exit_signal, is_pipe, is_program_file, own_process_group,
-    parent_process, private_options, read_hidden_line, read_line, variable_name,
+    TERMINALS_SET_TERM, copy_owner, create_folder, exit_signal, is_null_device, is_pipe, is_program_file,
+    own_process_group, parent_process, private_options, read_hidden_line, read_line, variable_name,
 };
 #[cfg(all(unix, not(target_os = "macos")))]
 pub(crate) use xdg::{NEEDS_DISPLAY, OPENERS};

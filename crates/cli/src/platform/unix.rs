@@ -59,6 +59,12 @@ pub(crate) fn is_pipe(found: &Metadata) -> bool {
     found.file_type().is_fifo()
 }
 
+/// Returns whether a file is the device that is always empty.
+pub(crate) fn is_null_device(found: &Metadata) -> bool {
+    let is_same = |null: Metadata| null.rdev() == found.rdev();
+    found.file_type().is_char_device() && Path::new("/dev/null").metadata().is_ok_and(is_same)
+}
+
 /// Makes new files readable by this user only.
 pub(crate) fn private_options(options: &mut OpenOptions) {
     options.mode(0o600);

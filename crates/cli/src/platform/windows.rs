@@ -65,6 +65,11 @@ pub(crate) fn is_pipe(_: &Metadata) -> bool {
     false
 }
 
+/// Returns false: the system returns no metadata of devices.
+pub(crate) fn is_null_device(_: &Metadata) -> bool {
+    false
+}
+
 /// Does nothing.
 pub(crate) fn private_options(_: &mut OpenOptions) {}
 

@@ -334,3 +334,14 @@ fn contexts_with_one_session_are_checked_one_after_the_other() {
     // No refresh token is used twice.
     assert!(issuer.granted()[1..].iter().all(|grant| grant == "refresh_token"), "{:?}", issuer.granted());
 }
+
+#[cfg(unix)]
+#[test]
+fn the_null_device_is_an_empty_kubeconfig() {
+    let mut home = Home::new();
+    let expected = "the kubeconfig has no context\n";
+    assert_eq!(home.run(&["status", "--kubeconfig=/dev/null"]).stdout, expected);
+    home.set("KUBECONFIG", "/dev/null");
+    assert_eq!(home.run(&["status"]).stdout, expected);
+    home.run(&["logout", "--kubeconfig-context=x"]).fails_with("no such context \"x\"");
+}

@@ -42,6 +42,9 @@ pub enum LogoutError {
     /// A kubeconfig cannot be loaded.
     #[error(transparent)]
     Load(#[from] LoadError),
+    /// A kubeconfig that is named or exists cannot be loaded, so that nothing was removed.
+    #[error(transparent)]
+    LoadForAll(LoadError),
     /// There is no kubeconfig.
     #[error(transparent)]
     NoKubeconfig(#[from] NoKubeconfig),
@@ -100,12 +103,9 @@ pub(crate) fn run(parsed: &Parsed, environment: &Environment, printer: Printer) 
     let (mut removed, token_of) = match (parsed.bool("all"), context.is_empty()) {
         (true, false) => return Err(LogoutError::AllAndContext),
         (true, true) => {
-            let config = kubeconfig::load(kubeconfig, environment).unwrap_or_else(|error| {
-                let error = ("error", json!(chain(&error).to_string()));
-                printer
-                    .warn("the kubeconfig cannot be used, so only the default caches are cleared", &[error]);
-                Kubeconfig::default()
-            });
+            // Without the kubeconfig, sessions could be removed, but not revoked: it has the CA
+            // certificates and client secrets.
+            let config = kubeconfig::load(kubeconfig, environment).map_err(LogoutError::LoadForAll)?;
             (block_on(all(&config, limit, environment, printer))?, None)
         }
         (false, _) => {

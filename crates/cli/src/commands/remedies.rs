@@ -11,6 +11,7 @@ use super::get_kubeconfig::discovery::DiscoveryError;
 use super::interruptible_login::InterruptibleLoginError;
 use super::kubectl::KubectlError;
 use super::login::LoginCommandError;
+use super::logout::LogoutError;
 use super::whoami::{ConnectError, WhoAmIError};
 use crate::admin::AdminError;
 use crate::concierge::ExchangeError;
@@ -61,6 +62,9 @@ impl CommandError {
             Self::WhoAmI(error) => of_whoami(error),
             Self::Doctor(DoctorError::Timeout) => Some(Remedy::ours(TIMEOUT.remedy)),
             Self::Kubectl(KubectlError::Login(error)) => of_login(error),
+            Self::Logout(LogoutError::LoadForAll(_)) => Some(Remedy::ours(
+                "--kubeconfig=/dev/null, which removes the sessions of the default caches, and may not revoke them",
+            )),
             Self::Login(LoginCommandError::Response(_))
             | Self::Doctor(_)
             | Self::GenerateMan(_)

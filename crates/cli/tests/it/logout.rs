@@ -184,20 +184,36 @@ fn a_file_that_is_not_a_cache_stays_as_it_is() {
 }
 
 #[test]
-fn all_sessions_are_removed_without_a_usable_kubeconfig() {
-    for content in [None, Some("users: [")] {
+fn nothing_is_removed_if_a_kubeconfig_that_is_named_or_exists_cannot_be_loaded() {
+    let issuer = Issuer::start(Settings { revocation: Some(200), ..Settings::default() });
+    let mut desktop = logged_in(&issuer);
+    let broken = desktop.home.write("broken", "users: [");
+    let flag = format!("--kubeconfig={}", broken.display());
+    for (flags, error) in [
+        (&["logout", "--all", "--kubeconfig=typo"][..], "stat typo: no such file or directory"),
+        (&["logout", "--all", &flag], "error loading config file "),
+    ] {
+        let run = desktop.home.run(flags);
+        assert!(run.code == 1 && run.last_error().unwrap().starts_with(error), "{run:?}");
+        assert!(run.stderr.contains("--kubeconfig=/dev/null"), "{run:?}");
+        assert_eq!((entries(&desktop, SESSIONS), entries(&desktop, CREDENTIALS)), (1, 1));
+    }
+    let list = std::env::join_paths([&desktop.home.path().join("config"), &broken]).unwrap();
+    desktop.home.set("KUBECONFIG", list.to_str().unwrap());
+    assert_eq!(desktop.home.run(&["logout", "--all"]).code, 1);
+    desktop.home.set("KUBECONFIG", desktop.home.path().join("typo").to_str().unwrap());
+    assert_eq!(desktop.home.run(&["logout", "--all"]).code, 1);
+    assert_eq!((entries(&desktop, SESSIONS), entries(&desktop, CREDENTIALS)), (1, 1));
+}
+
+#[test]
+fn all_sessions_are_removed_without_a_kubeconfig() {
+    for flags in [&["logout", "--all"][..], &["logout", "--all", "--kubeconfig=/dev/null"]] {
         let issuer = Issuer::start(Settings::default());
-        let desktop = logged_in(&issuer);
-        let path = desktop.home.path().join("config");
-        match content {
-            Some(text) => std::fs::write(&path, text).unwrap(),
-            None => std::fs::remove_file(&path).unwrap(),
-        }
-        assert_eq!(desktop.home.run(&["logout"]).code, 1);
-        let run = desktop.home.run(&["logout", "--all"]);
-        assert_eq!(run.code, 0, "{run:?}");
-        let warning = "the kubeconfig cannot be used, so only the default caches are cleared";
-        assert!(run.log().iter().any(|line| line.starts_with(warning)), "{run:?}");
+        let mut desktop = logged_in(&issuer);
+        desktop.home.set("KUBECONFIG", "");
+        let run = desktop.home.run(flags);
+        assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");
         assert_eq!((entries(&desktop, SESSIONS), entries(&desktop, CREDENTIALS)), (0, 0));
     }
 }

@@ -206,7 +206,7 @@ impl<E: CacheEntry> CacheFile<E> {
     fn stored(&self) -> Result<Option<Vec<E>>, CacheFileError> {
         let path = || self.path.clone();
         // Upstream does not replace the file in one step. A program that writes has a lock file.
-        let lock = Folder::open_existing(&self.path.with_file_name(self.name(".lock")));
+        let lock = Folder::open_existing_lock(&self.path.with_file_name(self.name(".lock")));
         let lock = lock.and_then(|lock| lock.map(|lock| acquire(&lock.file).map(|()| lock)).transpose());
         let _lock = lock.map_err(|source| CacheFileError::Lock { path: path(), source })?;
         let opened = Folder::open_existing(&self.path)

@@ -15,7 +15,7 @@ const NEW: &str = ".new";
 /// An open file.
 #[derive(Debug)]
 pub(crate) struct Private {
-    /// The file, open for reading and writing.
+    /// The file, open for reading or for reading and writing.
     pub(crate) file: File,
     /// Whether other users could write to the file before it was opened.
     pub(crate) was_writable_by_others: bool,

@@ -57,9 +57,31 @@ impl PrivateFolder {
     /// Opens a file for reading, without a change of it or of its directory; `None` if it does not
     /// exist.
     pub(crate) fn open_existing(path: &Path) -> io::Result<Option<Private>> {
+        Self::existing_file(path, OFlags::RDONLY)
+    }
+
+    /// Opens a lock file for reading and writing, without a change of it or of its directory;
+    /// `None` if it does not exist. On NFS, an exclusive lock needs a descriptor for writing. A
+    /// file that is not writable is opened for reading.
+    pub(crate) fn open_existing_lock(path: &Path) -> io::Result<Option<Private>> {
+        match Self::existing_file(path, OFlags::RDWR) {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
+                ) =>
+            {
+                Self::open_existing(path)
+            }
+            result => result,
+        }
+    }
+
+    fn existing_file(path: &Path, access: OFlags) -> io::Result<Option<Private>> {
         let open = || {
             let (folder, _) = Self::existing(parent(path))?;
-            Self::checked(openat(&folder.0, path.file_name().unwrap_or_default(), READ, Mode::empty())?)
+            let name = path.file_name().unwrap_or_default();
+            Self::checked(openat(&folder.0, name, READ | access, Mode::empty())?)
         };
         match open() {
             Ok((file, found)) => Ok(Some(Private {
@@ -120,4 +142,25 @@ fn check_owner(found: &Stat) -> io::Result<()> {
         return Ok(());
     }
     Err(io::Error::new(io::ErrorKind::PermissionDenied, "owned by another user"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn an_existing_lock_file_is_opened_for_writing_and_no_file_is_created() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        assert!(PrivateFolder::open_existing_lock(&path).unwrap().is_none());
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        std::fs::write(&path, "").unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+        let mut lock = PrivateFolder::open_existing_lock(&path).unwrap().unwrap().file;
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o640);
+        // The system refuses this for a descriptor that is only for reading.
+        lock.write_all(b"x").unwrap();
+    }
 }

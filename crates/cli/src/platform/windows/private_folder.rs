@@ -38,6 +38,11 @@ impl PrivateFolder {
         }
     }
 
+    /// Opens a lock file as [`PrivateFolder::open_existing`] does.
+    pub(crate) fn open_existing_lock(path: &Path) -> io::Result<Option<Private>> {
+        Self::open_existing(path)
+    }
+
     /// Replaces the content of a file in one step. The caller holds a lock, so that no other
     /// process does the same.
     pub(crate) fn replace(&self, name: &OsStr, content: &[u8]) -> io::Result<()> {

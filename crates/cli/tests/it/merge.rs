@@ -317,9 +317,22 @@ fn only_a_cluster_without_credential_issuers_has_no_concierge() {
     let source = format!("--kubeconfig={}", source.display());
     let run = get(&home, &["--merge", "--all-contexts", &source]);
     run.fails_with("1 of 1 contexts failed");
-    let run = get(&home, &["--merge", "--all-contexts", &source, "--concierge-credential-issuer=none"]);
-    let skipped = "skipped context  {\"context\": \"half\", \"reason\": \"its cluster has no Concierge\"}";
-    assert!(run.code == 0 && run.log().iter().any(|line| line == skipped), "{run:?}");
+    // The cluster has a CredentialIssuer, but none of this name.
+    let named = ["--merge", "--all-contexts", "--concierge-credential-issuer=typo"];
+    get(&home, &[&named[..], &[&source]].concat()).fails_with("1 of 1 contexts failed");
+    for is_served in [false, true] {
+        let mut empty = crate::cluster::usual();
+        empty.issuers = Vec::new();
+        let without = match is_served {
+            false => Server::start(|_| ReceivedResponse::text(404, "404 page not found")),
+            true => empty.start(),
+        };
+        let (home, _, _) = home_with(TARGET, &without);
+        let source = home.write("all.yaml", &with_one_user(&[("none", &without)]));
+        let run = get(&home, &[&named[..], &[&format!("--kubeconfig={}", source.display())]].concat());
+        let skipped = "skipped context  {\"context\": \"none\", \"reason\": \"its cluster has no Concierge\"}";
+        assert!(run.code == 0 && run.log().iter().any(|line| line == skipped), "{run:?}");
+    }
 }
 
 #[cfg(unix)]

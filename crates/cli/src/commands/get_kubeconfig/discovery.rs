@@ -31,7 +31,7 @@ const LOOKUP_LIMIT: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_secs(2);
 
 /// The kind of the object with the state of the Concierge.
-pub(super) const CREDENTIAL_ISSUER: &str = "CredentialIssuer";
+const CREDENTIAL_ISSUER: &str = "CredentialIssuer";
 
 /// An object could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +53,9 @@ pub enum DiscoveryError {
     /// The CredentialIssuer that the user named could not be read.
     #[error(transparent)]
     GetCredentialIssuer(LookupError),
+    /// The CredentialIssuer that the user named does not exist, and there is no other one.
+    #[error(transparent)]
+    NoneOfThisName(LookupError),
     /// The objects of a kind could not be listed.
     #[error("failed to list {kind} objects for autodiscovery")]
     List {
@@ -245,7 +248,16 @@ async fn credential_issuer(
     printer: Printer,
 ) -> Result<CredentialIssuer, DiscoveryError> {
     if !name.is_empty() {
-        return lookup.get(name).await.map_err(DiscoveryError::GetCredentialIssuer);
+        let error = match lookup.get(name).await {
+            Ok(issuer) => return Ok(issuer),
+            Err(error) => error,
+        };
+        // The name may be wrong, or there is no Concierge.
+        let is_missing = matches!(&error, LookupError::Request(error) if error.is_not_found());
+        return Err(match is_missing && has_no_credential_issuers(lookup).await {
+            true => DiscoveryError::NoneOfThisName(error),
+            false => DiscoveryError::GetCredentialIssuer(error),
+        });
     }
     let mut all: Vec<CredentialIssuer> = lookup.list(CREDENTIAL_ISSUER).await?;
     match (all.pop(), all.is_empty()) {
@@ -254,6 +266,27 @@ async fn credential_issuer(
         (Some(only), true) => {
             printer.info("discovered CredentialIssuer", &[("name", json!(only.metadata.name))]);
             Ok(only)
+        }
+    }
+}
+
+/// Returns whether the cluster responds that there is no CredentialIssuer, or no such kind.
+async fn has_no_credential_issuers(lookup: &Lookup<'_>) -> bool {
+    match lookup.list::<CredentialIssuer>(CREDENTIAL_ISSUER).await {
+        Ok(all) => all.is_empty(),
+        Err(error) => error.has_no_concierge(),
+    }
+}
+
+impl DiscoveryError {
+    /// Returns whether the cluster responds, and has no Concierge.
+    pub(super) fn has_no_concierge(&self) -> bool {
+        match self {
+            Self::NoCredentialIssuer | Self::NoneOfThisName(_) => true,
+            Self::List { kind: CREDENTIAL_ISSUER, source: LookupError::Request(error) } => {
+                error.is_not_found()
+            }
+            _ => false,
         }
     }
 }

@@ -8,7 +8,6 @@ use std::time::Duration;
 use pinniped_error::chain;
 use serde_json::json;
 
-use super::discovery::{CREDENTIAL_ISSUER, DiscoveryError, LookupError};
 use super::options::{MergeOptions, Options};
 use super::{GetKubeconfigError, generate};
 use crate::bounded_file;
@@ -118,7 +117,9 @@ fn all_contexts(
             Ok(entries) => {
                 found.entries.push(Entries { user_name: entries.context_name.clone(), ..entries });
             }
-            Err(error) if has_no_concierge(&error) => skip("its cluster has no Concierge"),
+            Err(GetKubeconfigError::Discovery(error)) if error.has_no_concierge() => {
+                skip("its cluster has no Concierge");
+            }
             Err(error) => {
                 found.failed += 1;
                 printer.warn("context failed", &[name, ("error", json!(chain(&error).to_string()))]);
@@ -126,18 +127,6 @@ fn all_contexts(
         }
     }
     Ok(found)
-}
-
-/// Returns whether the cluster responds, and has no Concierge.
-fn has_no_concierge(error: &GetKubeconfigError) -> bool {
-    match error {
-        GetKubeconfigError::Discovery(DiscoveryError::NoCredentialIssuer) => true,
-        GetKubeconfigError::Discovery(
-            DiscoveryError::GetCredentialIssuer(LookupError::Request(error))
-            | DiscoveryError::List { kind: CREDENTIAL_ISSUER, source: LookupError::Request(error) },
-        ) => error.is_not_found(),
-        _ => false,
-    }
 }
 
 /// Merges the entries into the file in one step.

@@ -177,7 +177,7 @@ impl<E: CacheEntry> CacheFile<E> {
     }
 
     /// Removes the entries that `is_removed` selects, and returns those that are valid at `now`.
-    /// Without a file, nothing is created.
+    /// Without such an entry, nothing is changed or created.
     ///
     /// # Errors
     ///
@@ -188,8 +188,9 @@ impl<E: CacheEntry> CacheFile<E> {
         now: Timestamp,
         is_removed: impl Fn(&E) -> bool,
     ) -> Result<Vec<E>, CacheFileError> {
-        // No lock is created beside a file that is not a cache.
-        if self.stored()?.is_none() {
+        // No file is changed or created if there is nothing to remove, or if the file is not a
+        // cache.
+        if !self.stored()?.iter().flatten().any(&is_removed) {
             return Ok(Vec::new());
         }
         let opened = self.open()?;

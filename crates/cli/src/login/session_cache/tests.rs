@@ -251,3 +251,27 @@ fn no_token_is_printed_for_debugging() {
     let text = format!("{:?}", tokens(NOW));
     assert!(!text.contains("access\"") && !text.contains("eyJh") && !text.contains("refresh\""), "{text}");
 }
+
+#[test]
+fn a_removal_of_nothing_changes_no_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = SessionCache::new(dir.path().join("s.yaml"));
+    for stored in [false, true] {
+        let text = match stored {
+            false => String::new(),
+            true => {
+                cache.put(&key(), &tokens("2026-11-21T10:30:00Z"), at(NOW)).unwrap();
+                std::fs::remove_file(dir.path().join("s.yaml.lock")).unwrap();
+                std::fs::read_to_string(cache.path()).unwrap()
+            }
+        };
+        std::fs::write(cache.path(), &text).unwrap();
+        let other = SessionKey { client_id: "other".into(), ..key() };
+        assert_eq!(cache.take(&other, at(NOW)).unwrap(), None);
+        if !stored {
+            assert_eq!(cache.take_all(at(NOW)).unwrap(), []);
+        }
+        assert_eq!(std::fs::read_to_string(cache.path()).unwrap(), text);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "no lock file");
+    }
+}

@@ -26,6 +26,9 @@ use crate::bounded_file::MAX_SIZE;
 
 const API_VERSION: &str = "config.supervisor.pinniped.dev/v1alpha1";
 
+/// The problem of a file whose content may be that of another user.
+const WRITABLE_BY_OTHERS: &str = "other users could write to it";
+
 /// The maximum time to wait for another process that holds the lock.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 /// The polling interval for the lock.
@@ -92,6 +95,16 @@ pub enum CacheFileError {
         path: PathBuf,
         /// The problem with its content.
         problem: &'static str,
+    },
+    /// The entries of the cache were removed. Other users could write to it, so that its tokens are
+    /// sent nowhere.
+    #[error(
+        "{} was emptied, and nothing was revoked: {WRITABLE_BY_OTHERS}; end your sessions at the issuer, and log in again",
+        .path.display()
+    )]
+    Emptied {
+        /// The file.
+        path: PathBuf,
     },
     /// The content was not readable, and was replaced.
     #[error("{} was not readable and has been replaced: {problem}", .path.display())]
@@ -171,7 +184,11 @@ impl<E: CacheEntry> CacheFile<E> {
     ///
     /// Returns an error if the file cannot be locked or opened, or is not a cache.
     pub(super) fn peek(&self, now: Timestamp) -> Result<Vec<E>, CacheFileError> {
-        let mut entries = self.stored()?.unwrap_or_default();
+        let mut entries = match self.stored()? {
+            None => Vec::new(),
+            Some((_, true)) => return Err(self.unreadable(WRITABLE_BY_OTHERS)),
+            Some((entries, false)) => entries,
+        };
         entries.retain_mut(|entry: &mut E| entry.prune(now));
         Ok(entries)
     }
@@ -182,7 +199,8 @@ impl<E: CacheEntry> CacheFile<E> {
     /// # Errors
     ///
     /// Returns an error without a change, also if the file is not a cache: a kubeconfig of another
-    /// person may name any file.
+    /// person may name any file. A cache that other users could write is emptied, and
+    /// [`CacheFileError::Emptied`] returned.
     pub(super) fn take(
         &self,
         now: Timestamp,
@@ -190,7 +208,12 @@ impl<E: CacheEntry> CacheFile<E> {
     ) -> Result<Vec<E>, CacheFileError> {
         // No file is changed or created if there is nothing to remove, or if the file is not a
         // cache.
-        if !self.stored()?.iter().flatten().any(&is_removed) {
+        let Some((stored, was_writable_by_others)) = self.stored()? else { return Ok(Vec::new()) };
+        if was_writable_by_others && !stored.is_empty() {
+            self.store(self.open()?, "", Vec::new(), now, |_| {})?;
+            return Err(CacheFileError::Emptied { path: self.path.clone() });
+        }
+        if !stored.iter().any(&is_removed) {
             return Ok(Vec::new());
         }
         let opened = self.open()?;
@@ -203,8 +226,9 @@ impl<E: CacheEntry> CacheFile<E> {
         Ok(taken)
     }
 
-    /// Returns the entries of the file, without a change of any file; `None` without a file.
-    fn stored(&self) -> Result<Option<Vec<E>>, CacheFileError> {
+    /// Returns the entries of the file, without a change of any file, and whether other users could
+    /// write to it; `None` without a file.
+    fn stored(&self) -> Result<Option<(Vec<E>, bool)>, CacheFileError> {
         let path = || self.path.clone();
         // Upstream does not replace the file in one step. A program that writes has a lock file.
         let lock = Folder::open_existing_lock(&self.path.with_file_name(self.name(".lock")));
@@ -213,8 +237,9 @@ impl<E: CacheEntry> CacheFile<E> {
         let opened = Folder::open_existing(&self.path)
             .map_err(|source| CacheFileError::Open { path: path(), source })?;
         let Some(file) = opened else { return Ok(None) };
-        let entries = content(&file).and_then(|text| parse(&text));
-        entries.map(Some).map_err(|problem| self.unreadable(problem))
+        let entries = text_of(&file).and_then(|text| parse(&text));
+        let entries = entries.map_err(|problem| self.unreadable(problem))?;
+        Ok(Some((entries, file.was_writable_by_others)))
     }
 
     fn unreadable(&self, problem: &'static str) -> CacheFileError {
@@ -308,9 +333,14 @@ fn acquire(lock: &File) -> io::Result<()> {
 
 /// Returns the text of the file, unless another user could have written it.
 fn content(file: &Private) -> Result<Zeroizing<String>, &'static str> {
-    if file.was_writable_by_others {
-        return Err("other users could write to it");
+    match file.was_writable_by_others {
+        true => Err(WRITABLE_BY_OTHERS),
+        false => text_of(file),
     }
+}
+
+/// Returns the text of the file.
+fn text_of(file: &Private) -> Result<Zeroizing<String>, &'static str> {
     let mut text = Zeroizing::new(String::new());
     let read = (&file.file).take(MAX_SIZE).read_to_string(&mut text);
     read.map(|_| text).map_err(|_| "it could not be read as text")

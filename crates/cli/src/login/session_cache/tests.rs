@@ -224,8 +224,6 @@ fn a_look_changes_nothing() {
         let found = [cache.path(), &folder].map(|path| path.metadata().unwrap().permissions().mode() & 0o777);
         assert_eq!(found, [mode, 0o755]);
     }
-    assert!(cache.take(&key(), at(NOW)).is_err());
-    assert_eq!(cache.path().metadata().unwrap().permissions().mode() & 0o777, 0o666);
     assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1, "no lock file");
 }
 
@@ -273,5 +271,36 @@ fn a_removal_of_nothing_changes_no_file() {
         }
         assert_eq!(std::fs::read_to_string(cache.path()).unwrap(), text);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "no lock file");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_removal_empties_a_cache_that_others_could_write_but_no_other_file() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let dir = tempfile::tempdir().unwrap();
+    let cache = SessionCache::new(dir.path().join("s.yaml"));
+    let set = || std::fs::set_permissions(cache.path(), std::fs::Permissions::from_mode(0o660)).unwrap();
+    let mode = || cache.path().metadata().unwrap().permissions().mode() & 0o777;
+    for all in [false, true] {
+        cache.put(&key(), &tokens("2026-11-21T10:30:00Z"), at(NOW)).unwrap();
+        set();
+        let error = match all {
+            false => cache.take(&SessionKey { client_id: "other".into(), ..key() }, at(NOW)).unwrap_err(),
+            true => cache.take_all(at(NOW)).unwrap_err(),
+        };
+        let expected = format!(
+            "{} was emptied, and nothing was revoked: other users could write to it; end your sessions at the \
+             issuer, and log in again",
+            cache.path().display()
+        );
+        assert_eq!((error.to_string(), mode()), (expected, 0o600));
+        assert!(std::fs::read_to_string(cache.path()).unwrap().ends_with("sessions: []\n"));
+    }
+    for text in ["", "Dear diary"] {
+        std::fs::write(cache.path(), text).unwrap();
+        set();
+        assert_eq!(cache.take_all(at(NOW)).is_err(), !text.is_empty());
+        assert_eq!((std::fs::read_to_string(cache.path()).unwrap().as_str(), mode()), (text, 0o660));
     }
 }

@@ -4,6 +4,8 @@
 //! kube's own client does not support proxies in this build and would select them itself, so this
 //! module combines kube's layers with our [`TcpDialer`].
 
+use std::path::Path;
+
 use hyper_util::client::legacy;
 use hyper_util::rt::TokioExecutor;
 use jiff::Timestamp;
@@ -17,6 +19,8 @@ use tower::ServiceBuilder;
 use pinniped_concierge_api::login::ImpersonatedUser;
 use pinniped_error::{causes, chain};
 use pinniped_go_compat::base64 as gobase64;
+use pinniped_go_compat::io::GoIoError;
+use pinniped_go_compat::json::quote;
 use pinniped_go_compat::network as go_network;
 use pinniped_http_client::dial::ConnectError;
 use pinniped_http_client::tcp_dialer::TcpDialer;
@@ -27,7 +31,7 @@ use crate::kubeconfig::identity::NoUsername;
 use crate::kubeconfig::{ClusterCaError, ServerUrlError, UserCertificateError};
 use crate::login::{HeaderError, impersonation_headers};
 use crate::version;
-use crate::{exec_plugin, kubeconfig};
+use crate::{bounded_file, exec_plugin, kubeconfig};
 
 /// A client could not be created.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +45,15 @@ pub enum AdminError {
     /// The client certificate of the user is invalid.
     #[error(transparent)]
     Certificate(#[from] UserCertificateError),
+    /// The token file of the user cannot be read.
+    #[error("failed to read token file {}: open {path}", quote(.path))]
+    TokenFile {
+        /// The file.
+        path: String,
+        /// The failed call.
+        #[source]
+        source: GoIoError,
+    },
     /// The impersonation fields of the user are invalid.
     #[error("invalid configuration")]
     Impersonation(#[from] NoUsername),
@@ -163,6 +176,11 @@ impl Admin {
             let no_credentials = AuthInfo::default();
             let entry = user.auth_info.as_ref().unwrap_or(&no_credentials);
             kubeconfig::check_certificate(&user.name, entry)?;
+            if let Some(path) = entry.token_file.as_deref().filter(|path| !path.is_empty()) {
+                // kube would read all of the file.
+                bounded_file::check(Path::new(path))
+                    .map_err(|error| AdminError::TokenFile { path: path.to_owned(), source: error.into() })?;
+            }
             impersonated = kubeconfig::identity::read_user(&user.name, entry)?;
         }
         let mut config = kube::Config::from_custom_kubeconfig(config, &options).await?;

@@ -261,6 +261,7 @@ fn files_that_a_kubeconfig_names_do_not_block_a_command() {
     for (cluster, user, expected) in [
         (json!({"certificate-authority": pipe}), json!({"token": "t"}), "certificate-authority"),
         (json!({}), json!({"client-certificate": pipe, "client-key": pipe}), "client-cert"),
+        (json!({}), json!({"tokenFile": pipe}), "failed to read token file"),
         (json!({}), login("token-file"), "could not read the token"),
         (json!({}), oidc, "could not read --ca-bundle"),
     ] {

@@ -16,6 +16,19 @@ pub(crate) const MAX_SIZE: u64 = 16 << 20;
 /// Returns an error if it cannot be read, is larger than [`MAX_SIZE`], or is a pipe or a device.
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     check(path)?;
+    read_all(path)
+}
+
+/// Returns the text of a pipe, which can be read only once.
+///
+/// # Errors
+///
+/// Returns an error if it cannot be read, or its text is larger than [`MAX_SIZE`] or not UTF-8.
+pub(crate) fn read_pipe(path: &Path) -> io::Result<String> {
+    text(read_all(path)?)
+}
+
+fn read_all(path: &Path) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
     File::open(path)?.take(MAX_SIZE + 1).read_to_end(&mut content)?;
     if content.len() as u64 > MAX_SIZE {
@@ -48,7 +61,11 @@ fn too_large() -> io::Error {
 ///
 /// Returns an error as [`read`], or if the content is not UTF-8.
 pub(crate) fn read_to_string(path: &Path) -> io::Result<String> {
-    String::from_utf8(read(path)?).map_err(|_| io::Error::new(ErrorKind::InvalidData, "not UTF-8"))
+    text(read(path)?)
+}
+
+fn text(content: Vec<u8>) -> io::Result<String> {
+    String::from_utf8(content).map_err(|_| io::Error::new(ErrorKind::InvalidData, "not UTF-8"))
 }
 
 #[cfg(test)]
@@ -83,6 +100,22 @@ mod tests {
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
         for path in [&pipe, Path::new("/dev/zero")] {
             assert_eq!(read(path).unwrap_err().to_string(), "not a regular file");
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_pipe_is_read_up_to_the_limit() {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("pipe");
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        for (size, error) in [(MAX_SIZE, None), (MAX_SIZE + 1, Some("larger than 16 MiB"))] {
+            std::thread::scope(|scope| {
+                scope.spawn(|| std::fs::write(&pipe, vec![b' '; usize::try_from(size).unwrap()]));
+                let result = read_pipe(&pipe);
+                assert_eq!(result.as_ref().err().map(ToString::to_string).as_deref(), error);
+            });
         }
     }
 }

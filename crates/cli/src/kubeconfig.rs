@@ -219,12 +219,17 @@ fn read(path: &str) -> Result<Kubeconfig, LoadError> {
     if platform::is_null_device(&metadata) {
         return Ok(Kubeconfig::default());
     }
+    let cannot_open = |error: io::Error| LoadError::Open { path: path.to_owned(), source: error.into() };
+    let file = Path::new(path);
     // A shell may pass the output of a command as a pipe.
-    if !platform::is_pipe(&metadata) {
-        bounded_file::check(Path::new(path))
-            .map_err(|error| LoadError::Open { path: path.to_owned(), source: error.into() })?;
-    }
-    let mut config = Kubeconfig::read_from(path).map_err(|err| {
+    let config = match platform::is_pipe(&metadata) {
+        true => Kubeconfig::from_yaml(&bounded_file::read_pipe(file).map_err(cannot_open)?),
+        false => {
+            bounded_file::check(file).map_err(cannot_open)?;
+            Kubeconfig::read_from(file)
+        }
+    };
+    let mut config = config.map_err(|err| {
         let path = path.to_owned();
         let text = match err {
             KubeconfigError::ReadConfig(error, _) => return LoadError::Open { path, source: error.into() },

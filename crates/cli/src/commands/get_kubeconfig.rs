@@ -25,6 +25,7 @@ use std::fs::File;
 use std::io::Write as _;
 use std::time::Duration;
 
+use kube::config::Kubeconfig;
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -146,7 +147,8 @@ pub(crate) fn run(
             })?),
         };
     let limit = options.timeout.to_std();
-    let entries = generate(options, limit, environment, printer)?;
+    let source = Source::load(&options, environment)?;
+    let entries = generate(options, source, limit, environment, printer)?;
     let text = entries.document();
     match output {
         Some(mut file) => {
@@ -156,28 +158,45 @@ pub(crate) fn run(
     }
 }
 
+/// The source kubeconfig, which is loaded once: it may be a pipe.
+#[derive(Clone)]
+struct Source {
+    suffix: GroupSuffix,
+    config: Kubeconfig,
+}
+
+impl Source {
+    fn load(options: &Options, environment: &Environment) -> Result<Self, GetKubeconfigError> {
+        // As for upstream, a wrong suffix is reported before the kubeconfig.
+        let suffix = GroupSuffix::parse(&options.concierge.api_group_suffix)?;
+        let path = options.kubeconfig.as_deref();
+        let config = kubeconfig::load_existing::<GetKubeconfigError>(path, environment)?;
+        Ok(Self { suffix, config })
+    }
+}
+
 /// Generates the entries of one context.
 fn generate(
     options: Options,
+    source: Source,
     limit: Duration,
     environment: &Environment,
     printer: Printer,
 ) -> Result<Entries, GetKubeconfigError> {
     block_on(async {
         let deadline = Instant::now() + limit;
-        let work = Box::pin(generate_until(options, environment, printer, deadline));
+        let work = Box::pin(generate_until(options, source, environment, printer, deadline));
         tokio::time::timeout_at(deadline, work).await.unwrap_or(Err(GetKubeconfigError::Timeout))
     })
 }
 
 async fn generate_until(
     mut options: Options,
+    Source { suffix, config }: Source,
     environment: &Environment,
     printer: Printer,
     deadline: Instant,
 ) -> Result<Entries, GetKubeconfigError> {
-    let suffix = GroupSuffix::parse(&options.concierge.api_group_suffix)?;
-    let config = kubeconfig::load_existing::<GetKubeconfigError>(options.kubeconfig.as_deref(), environment)?;
     let source = kubeconfig::resolve(&config, &options.kubeconfig_context)?;
     let source_ca = kubeconfig::certificate_authority(&source.cluster_name, &source.cluster)?;
     let source_server = source.cluster.server.clone().unwrap_or_default();

@@ -330,7 +330,8 @@ fn only_a_cluster_without_credential_issuers_has_no_concierge() {
         let (home, _, _) = home_with(TARGET, &without);
         let source = home.write("all.yaml", &with_one_user(&[("none", &without)]));
         let run = get(&home, &[&named[..], &[&format!("--kubeconfig={}", source.display())]].concat());
-        let skipped = "skipped context  {\"context\": \"none\", \"reason\": \"its cluster has no Concierge\"}";
+        let skipped =
+            "skipped context  {\"context\": \"none\", \"reason\": \"its cluster has no Concierge\"}";
         assert!(run.code == 0 && run.log().iter().any(|line| line == skipped), "{run:?}");
     }
 }
@@ -346,4 +347,45 @@ fn the_target_is_found_in_the_list_by_the_file_that_a_path_leads_to() {
     let output = format!("--output={}", home.path().join(".kube/../.kube/config").display());
     assert_eq!(get(&home, &["--merge", &source, &output]).code, 0);
     assert_eq!(parse(&read(&target)).get("current-context"), None, "the other file has one");
+}
+
+#[cfg(unix)]
+#[test]
+fn all_contexts_of_a_pipe_are_merged() {
+    let server = usual().start();
+    let (home, target, _) = home_with(TARGET, &server);
+    let pipe = home.path().join("pipe");
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    let source = with_one_user(&[("one", &server), ("two", &server)]);
+    let writing = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || std::fs::write(pipe, source)
+    });
+    let mut command = home.command(&[
+        "get",
+        "kubeconfig",
+        "--static-token-env=T",
+        "--portable",
+        "--merge",
+        "--all-contexts",
+        &format!("--kubeconfig={}", pipe.display()),
+    ]);
+    let child = command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn();
+    let mut child = child.unwrap();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    let status = loop {
+        match child.try_wait().unwrap() {
+            Some(status) => break status,
+            None if std::time::Instant::now() > deadline => {
+                child.kill().unwrap();
+                panic!("the program reads the pipe again");
+            }
+            None => std::thread::yield_now(),
+        }
+    };
+    assert!(status.success());
+    writing.join().unwrap().unwrap();
+    let document = parse(&read(&target));
+    assert_eq!(document["contexts"].as_array().unwrap().len(), 3, "{document}");
 }

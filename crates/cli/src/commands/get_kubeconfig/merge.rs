@@ -9,7 +9,7 @@ use pinniped_error::chain;
 use serde_json::json;
 
 use super::options::{MergeOptions, Options};
-use super::{GetKubeconfigError, generate};
+use super::{GetKubeconfigError, Source, generate};
 use crate::bounded_file;
 use crate::environment::Environment;
 use crate::kubeconfig;
@@ -72,7 +72,8 @@ pub(super) fn run(
         true => all_contexts(&options, settings, environment, printer)?,
         false => {
             let limit = options.timeout.to_std();
-            let entries = generate(options, limit, environment, printer)?;
+            let source = Source::load(&options, environment)?;
+            let entries = generate(options, source, limit, environment, printer)?;
             let entries = match settings.context.as_str() {
                 "" => entries,
                 name => entries.named(name),
@@ -96,8 +97,8 @@ fn all_contexts(
     environment: &Environment,
     printer: Printer,
 ) -> Result<Found, GetKubeconfigError> {
-    let source = options.kubeconfig.as_deref();
-    let config = kubeconfig::load_existing::<GetKubeconfigError>(source, environment)?;
+    let source = Source::load(options, environment)?;
+    let config = &source.config;
     let limit = settings.limit.map_or(CONTEXT_LIMIT, |limit| limit.to_std());
     let mut found = Found { entries: Vec::new(), failed: 0, total: config.contexts.len() };
     for context in &config.contexts {
@@ -112,7 +113,7 @@ fn all_contexts(
         }
         printer.info("reading context", std::slice::from_ref(&name));
         let of_context = Options { kubeconfig_context: context.name.clone(), ..options.clone() };
-        match generate(of_context, limit, environment, printer) {
+        match generate(of_context, source.clone(), limit, environment, printer) {
             // A login is that of one cluster, and contexts of several clusters may have one user.
             Ok(entries) => {
                 found.entries.push(Entries { user_name: entries.context_name.clone(), ..entries });

@@ -56,20 +56,29 @@ pub(super) fn respond(
     Ok(write(printer, format!("{response}\n").as_bytes())?)
 }
 
+/// The loss that a change of the kubeconfig could not avoid.
+const COMMENTS_LOST: &str = " without its comments, which could not be preserved";
+
 /// Records the identity and returns the error text: kubectl has already read its kubeconfig, so the
 /// user must run it again in any case.
 fn record_and_report(change: Change, user: Option<&ImpersonatedUser>, environment: &Environment) -> String {
+    let lost = |comments_lost| if comments_lost { COMMENTS_LOST } else { "" };
     match (record(environment, user), change, user) {
-        (Ok(Recorded::Written(path)), Change::First, _) => {
-            format!("identity recorded in {}; please re-run the command", path.display())
+        (Ok(Recorded::Written { path, comments_lost }), Change::First, _) => {
+            format!(
+                "identity recorded in {}{}; please re-run the command",
+                path.display(),
+                lost(comments_lost)
+            )
         }
-        (Ok(Recorded::Written(_)), Change::Other, _) => {
-            "your identity or group membership changed; kubeconfig updated, please re-run".to_owned()
-        }
-        (Ok(Recorded::Written(_)), Change::Gone, _) => {
-            "the cluster does not need impersonation headers any more; kubeconfig updated, please re-run"
-                .to_owned()
-        }
+        (Ok(Recorded::Written { comments_lost, .. }), Change::Other, _) => format!(
+            "your identity or group membership changed; kubeconfig updated{}, please re-run",
+            lost(comments_lost)
+        ),
+        (Ok(Recorded::Written { comments_lost, .. }), Change::Gone, _) => format!(
+            "the cluster does not need impersonation headers any more; kubeconfig updated{}, please re-run",
+            lost(comments_lost)
+        ),
         (Ok(Recorded::Already(path)), _, Some(user)) => format!(
             "identity recorded in {} by another run; please re-run the command. If kubectl reads another kubeconfig, \
              name it in KUBECONFIG, or {}",

@@ -27,7 +27,12 @@ const FIELDS: [&str; 4] = ["as", "as-uid", "as-groups", "as-user-extra"];
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Recorded {
     /// The identity was written to this file.
-    Written(PathBuf),
+    Written {
+        /// The file.
+        path: PathBuf,
+        /// Whether the comments of a file are lost.
+        comments_lost: bool,
+    },
     /// Another process had already written it to this file.
     Already(PathBuf),
 }
@@ -61,19 +66,29 @@ pub fn record(environment: &Environment, user: Option<&ImpersonatedUser>) -> Res
         _ => paths(environment),
     };
     let mut recorded = None;
+    let mut lost = false;
     for path in candidates.iter().map(Path::new).filter(|path| has_login(path, environment)) {
         let written = replace(path, |text| {
             let before = parse(text)?;
             let mut after = before.clone();
             let changed = edit(&mut after, environment, user) == Some(true);
-            changed.then(|| with_users(text, &before, &after)).transpose().map_err(io::Error::other)
+            Ok(changed.then(|| {
+                let (text, comments_lost) = with_users(text, &before, &after);
+                lost |= comments_lost;
+                text
+            }))
         })?;
         match recorded {
-            Some(Recorded::Written(_)) => {}
-            _ if written => recorded = Some(Recorded::Written(path.to_owned())),
+            Some(Recorded::Written { .. }) => {}
+            _ if written => {
+                recorded = Some(Recorded::Written { path: path.to_owned(), comments_lost: false });
+            }
             Some(Recorded::Already(_)) => {}
             None => recorded = Some(Recorded::Already(path.to_owned())),
         }
+    }
+    if let Some(Recorded::Written { comments_lost, .. }) = &mut recorded {
+        *comments_lost = lost;
     }
     recorded.ok_or(RecordError::NotFound(candidates))
 }

@@ -2,7 +2,7 @@
 //!
 //! Everything else in the file stays: other entries, unknown fields, and comments. The result is
 //! parsed again and compared with the expected content. If the editor of the text cannot produce
-//! it, the document is written anew, without its comments. If the editor fails, nothing changes.
+//! it, the document is written anew, without its comments.
 
 use std::collections::HashSet;
 
@@ -14,8 +14,6 @@ use super::generated::Entries;
 use crate::login::session::login_command;
 
 mod text;
-
-pub use text::EditorFailure;
 
 /// The field with the name of the current context.
 const CURRENT_CONTEXT: &str = "current-context";
@@ -43,9 +41,6 @@ pub enum MergeError {
         /// The difference.
         problem: String,
     },
-    /// The editor of the text failed.
-    #[error(transparent)]
-    Editor(#[from] EditorFailure),
 }
 
 /// The settings of a merge.
@@ -143,17 +138,13 @@ pub fn merge(text: &str, entries: &Entries, settings: MergeSettings) -> Result<M
     for change in &changes {
         apply(&mut expected, change);
     }
-    let (text, comments_lost) = changed(text, &changes, &Value::Object(expected))?;
+    let (text, comments_lost) = changed(text, &changes, &Value::Object(expected));
     Ok(Merged { text: Some(text), comments_lost })
 }
 
 /// Returns a text for the document `after`, which differs from `before`, the document of `text`,
-/// in user entries only.
-///
-/// # Errors
-///
-/// Returns an error if the editor of the text fails.
-pub(super) fn with_users(text: &str, before: &Value, after: &Value) -> Result<String, EditorFailure> {
+/// in user entries only, and whether comments are lost.
+pub(super) fn with_users(text: &str, before: &Value, after: &Value) -> (String, bool) {
     let users = |document: &Value| -> Vec<Value> {
         document.get(USERS.name).and_then(Value::as_array).cloned().unwrap_or_default()
     };
@@ -162,20 +153,29 @@ pub(super) fn with_users(text: &str, before: &Value, after: &Value) -> Result<St
         .filter(|(_, (old, new))| old != new)
         .map(|(at, (_, entry))| Change::Entry { list: USERS.name, at: Some(at), entry })
         .collect();
-    Ok(changed(text, &changes, after)?.0)
+    changed(text, &changes, after)
 }
 
 /// Applies changes to a text. `expected` is the document of the result. Returns the new text, and
 /// whether comments are lost.
-fn changed(text: &str, changes: &[Change], expected: &Value) -> Result<(String, bool), EditorFailure> {
-    match text::edit(text, changes)?.filter(|edited| is_document(edited, expected)) {
+fn changed(text: &str, changes: &[Change], expected: &Value) -> (String, bool) {
+    let edited = text::edit(text, changes).filter(|edited| is_document(edited, expected));
+    chosen(text::comments(text), edited, expected)
+}
+
+/// Returns the edited text, or the document written anew; and whether comments are lost, of which
+/// there were as many before, if that is known.
+fn chosen(comments_before: Option<usize>, edited: Option<String>, expected: &Value) -> (String, bool) {
+    let (text, comments) = match edited {
+        // The comments inside an entry go with its previous content.
         Some(edited) => {
-            // The comments inside an entry go with its previous content.
-            let lost = text::comments(text)? > text::comments(&edited)?;
-            Ok((edited, lost))
+            let comments = text::comments(&edited);
+            (edited, comments)
         }
-        None => Ok((goyaml::to_string(expected), text::comments(text)? > 0)),
-    }
+        None => (goyaml::to_string(expected), Some(0)),
+    };
+    let lost = comments_before.zip(comments).is_none_or(|(before, after)| before > after);
+    (text, lost)
 }
 
 /// Checks that entries can be merged into `text`.

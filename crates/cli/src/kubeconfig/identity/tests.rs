@@ -58,7 +58,10 @@ fn only_the_entries_of_this_login_change() {
     user.extra.insert("example.com/k".into(), vec!["v".into()]);
     let environment = environment(&path, &ARGS);
 
-    assert_eq!(record(&environment, Some(&user)).unwrap(), Recorded::Written(path.clone()));
+    assert_eq!(
+        record(&environment, Some(&user)).unwrap(),
+        Recorded::Written { path: path.clone(), comments_lost: false }
+    );
     let mut expected = parse(CONFIG).unwrap();
     let digest = IdentityDigest::of(&user);
     let mine = &mut expected["users"][1]["user"];
@@ -90,7 +93,10 @@ fn a_plugin_with_an_older_identity_finds_its_entry() {
     record(&environment(&path, &ARGS), Some(&pinny(&[]))).unwrap();
     let old = format!("--expected-identity={}", IdentityDigest::of(&pinny(&["old"])));
     let again = environment(&path, &[ARGS[0], ARGS[1], ARGS[2], &old]);
-    assert_eq!(record(&again, Some(&pinny(&["new"]))).unwrap(), Recorded::Written(path));
+    assert_eq!(
+        record(&again, Some(&pinny(&["new"]))).unwrap(),
+        Recorded::Written { path, comments_lost: false }
+    );
 }
 
 #[test]
@@ -103,7 +109,7 @@ fn every_file_of_a_list_that_has_the_login_is_written() {
     std::fs::write(&paths[3], CONFIG).unwrap();
     let list = std::env::join_paths(&paths).unwrap();
     let recorded = record(&environment(Path::new(&list), &ARGS), Some(&pinny(&[]))).unwrap();
-    assert_eq!(recorded, Recorded::Written(paths[1].clone()));
+    assert_eq!(recorded, Recorded::Written { path: paths[1].clone(), comments_lost: false });
     for (path, written) in paths.iter().zip([false, true, false, true]) {
         assert_eq!(std::fs::read_to_string(path).unwrap().contains("as: pinny"), written, "{path:?}");
     }

@@ -263,3 +263,15 @@ fn comments_that_the_edit_itself_removes_are_reported() {
     let outside = text.replace(" # mine", "").replace("name: c", "name: 'c#d' # mine");
     merged(&outside, &entries("https://new"), SETTINGS);
 }
+
+#[test]
+fn a_text_that_cannot_be_edited_is_written_anew_and_the_loss_of_comments_is_reported() {
+    let document = json!({"kind": "Config"});
+    for (comments, lost) in [(Some(0), false), (Some(1), true), (None, true)] {
+        assert_eq!(chosen(comments, None, &document), ("kind: Config\n".to_owned(), lost));
+    }
+    let edited = "kind: Config # a\n".to_owned();
+    for (comments, lost) in [(Some(1), false), (Some(2), true), (None, true)] {
+        assert_eq!(chosen(comments, Some(edited.clone()), &document), (edited.clone(), lost));
+    }
+}

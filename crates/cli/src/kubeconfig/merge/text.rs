@@ -10,38 +10,23 @@ use yaml_edit::{Document, SyntaxKind, YamlFile, lex};
 
 use super::Change;
 
-/// The editor of the text panicked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "its text cannot be edited, because of a defect of this program; write to another file with --output"
-)]
-pub struct EditorFailure;
-
-/// Returns the changed text; `None` if the text has a form that cannot be changed. The caller
-/// checks whether the result is the expected document.
-///
-/// # Errors
-///
-/// Returns an error if the editor panics.
-pub(super) fn edit(text: &str, changes: &[Change]) -> Result<Option<String>, EditorFailure> {
-    without_panic(|| try_edit(text, changes))
+/// Returns the changed text; `None` if the text has a form that cannot be changed, or that makes
+/// the editor panic. The caller checks whether the result is the expected document.
+pub(super) fn edit(text: &str, changes: &[Change]) -> Option<String> {
+    without_panic(|| try_edit(text, changes))?
 }
 
-/// Returns the number of comments.
-///
-/// # Errors
-///
-/// Returns an error if the lexer panics.
-pub(super) fn comments(text: &str) -> Result<usize, EditorFailure> {
+/// Returns the number of comments; `None` if the lexer panics.
+pub(super) fn comments(text: &str) -> Option<usize> {
     without_panic(|| lex(text).iter().filter(|(kind, _)| *kind == SyntaxKind::COMMENT).count())
 }
 
-/// Returns the result of `work`, unless it panics.
+/// Returns the result of `work`; `None` if it panics.
 ///
 /// The editor slices strings and unwraps nodes, so that it may panic for an odd document. The work
 /// changes nothing outside, so that it can be abandoned. The message of the panic is not printed,
 /// because it may quote the text, which has credentials.
-fn without_panic<T>(work: impl FnOnce() -> T) -> Result<T, EditorFailure> {
+fn without_panic<T>(work: impl FnOnce() -> T) -> Option<T> {
     /// The hook is that of the process.
     static HOOK: Mutex<()> = Mutex::new(());
     let _one_at_a_time = HOOK.lock().unwrap_or_else(PoisonError::into_inner);
@@ -49,7 +34,7 @@ fn without_panic<T>(work: impl FnOnce() -> T) -> Result<T, EditorFailure> {
     panic::set_hook(Box::new(|_| {}));
     let result = panic::catch_unwind(AssertUnwindSafe(work));
     panic::set_hook(hook);
-    result.map_err(|_| EditorFailure)
+    result.ok()
 }
 
 fn try_edit(text: &str, changes: &[Change]) -> Option<String> {
@@ -97,10 +82,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_of_the_editor_is_an_error() {
+    fn a_panic_of_the_editor_is_no_result() {
         let panics = || "é".get(1..).expect("a boundary").to_owned();
-        assert_eq!(without_panic(panics), Err(EditorFailure));
-        assert_eq!(without_panic(|| 1), Ok(1));
+        assert_eq!(without_panic(panics), None);
+        assert_eq!(without_panic(|| 1), Some(1));
     }
 
     #[test]
@@ -108,7 +93,7 @@ mod tests {
         for (text, count) in
             [("", 0), ("# a\n---\na: b # c\n# d", 3), ("a: 'b # c'\nd: e#f\ng: \"# h\"\ni: |\n  # text\n", 0)]
         {
-            assert_eq!(comments(text), Ok(count), "{text}");
+            assert_eq!(comments(text), Some(count), "{text}");
         }
     }
 }

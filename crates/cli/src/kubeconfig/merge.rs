@@ -71,10 +71,18 @@ const CLUSTERS: List = List { name: "clusters", kind: "cluster" };
 const USERS: List = List { name: "users", kind: "user" };
 const CONTEXTS: List = List { name: "contexts", kind: "context" };
 
-/// The fields of a cluster that belong to the verification of its certificate: they are replaced
-/// together.
-const VERIFICATION: [&str; 3] =
-    ["certificate-authority", "certificate-authority-data", "insecure-skip-tls-verify"];
+/// The fields of a cluster that a generated entry has, unless their value is the default. They
+/// determine how the cluster is reached and verified, so that they are replaced together.
+const GENERATED: [&str; 8] = [
+    "certificate-authority",
+    "certificate-authority-data",
+    "disable-compression",
+    "extensions",
+    "insecure-skip-tls-verify",
+    "proxy-url",
+    "server",
+    "tls-server-name",
+];
 
 /// The fields of a user entry that determine the user that the cluster authenticates. A login has
 /// its own.
@@ -300,7 +308,7 @@ fn with_settings_of_user(kind: &str, found: &Value, mut content: Value, overwrit
         // The user may have set a namespace.
         "context" => keep(found, &mut content, |_| true),
         "cluster" if !overwrite => {
-            keep(found, &mut content, |field| !VERIFICATION.contains(&field));
+            keep(found, &mut content, |field| !GENERATED.contains(&field));
         }
         "user" if !overwrite => {
             keep(found, &mut content, |field| !CREDENTIALS.contains(&field));

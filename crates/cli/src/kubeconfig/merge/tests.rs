@@ -225,7 +225,8 @@ fn settings_that_the_user_added_stay_unless_the_entries_are_overwritten() {
     let text = "
 clusters:
 - name: c
-  cluster: {server: 'https://new', proxy-url: 'http://proxy', insecure-skip-tls-verify: true, certificate-authority: f}
+  cluster: {server: 'https://new', proxy-url: 'http://old', tls-server-name: old, disable-compression: true,
+    insecure-skip-tls-verify: true, certificate-authority: f, x-mine: 1}
 users:
 - name: u
   user:
@@ -239,8 +240,7 @@ users:
       interactiveMode: Never
 ";
     let document = parse(&merged(text, &entries("https://new"), SETTINGS)).unwrap();
-    let cluster =
-        json!({"certificate-authority-data": "cGVt", "proxy-url": "http://proxy", "server": "https://new"});
+    let cluster = json!({"certificate-authority-data": "cGVt", "server": "https://new", "x-mine": 1});
     assert_eq!(document["clusters"][0]["cluster"], cluster);
     let mut user = entries("").user;
     user["extensions"] = json!([{"name": "mine", "extension": {}}]);

@@ -82,10 +82,13 @@ struct Removed {
 }
 
 impl Removed {
-    /// Returns the result, or nothing after an error.
+    /// Returns the result, or nothing after an error. Several logins may have one cache, whose
+    /// first error is recorded.
     fn keep<T: Default>(&mut self, result: Result<T, CacheFileError>) -> T {
         result.unwrap_or_else(|error| {
-            self.errors.push(error);
+            if self.errors.iter().all(|other| other.path() != error.path()) {
+                self.errors.push(error);
+            }
             T::default()
         })
     }

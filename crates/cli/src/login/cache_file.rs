@@ -116,6 +116,21 @@ pub enum CacheFileError {
     },
 }
 
+impl CacheFileError {
+    /// Returns the path of the cache.
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Folder { path, .. }
+            | Self::Lock { path, .. }
+            | Self::Open { path, .. }
+            | Self::Write { path, .. }
+            | Self::Unreadable { path, .. }
+            | Self::Emptied { path }
+            | Self::Replaced { path, .. } => path,
+        }
+    }
+}
+
 /// A file with entries of one type.
 #[derive(Debug)]
 pub(super) struct CacheFile<E> {

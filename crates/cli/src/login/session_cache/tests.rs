@@ -45,7 +45,7 @@ fn the_file_format_equals_that_of_upstream() {
     let path = dir.path().join("pinniped").join("sessions.yaml");
     let cache = SessionCache::new(&path);
     assert_eq!(cache.get(&key(), at(NOW)).unwrap(), None);
-    assert!(!path.parent().unwrap().exists(), "a look into nothing must leave nothing");
+    assert!(!path.parent().unwrap().exists(), "a read of nothing must leave nothing");
 
     let stored = tokens("2026-11-21T10:30:00Z");
     cache.put(&key(), &stored, at(NOW)).unwrap();
@@ -164,7 +164,7 @@ fn an_unreadable_file_is_reported_and_replaced() {
 }
 
 #[test]
-fn a_file_that_is_not_a_cache_is_not_changed_by_a_look_or_a_removal() {
+fn a_file_that_is_not_a_cache_is_not_changed_by_a_read_or_a_removal() {
     let dir = tempfile::tempdir().unwrap();
     let cache = SessionCache::new(dir.path().join("s.yaml"));
     for (text, problem) in [
@@ -188,7 +188,7 @@ fn a_file_that_is_not_a_cache_is_not_changed_by_a_look_or_a_removal() {
 
 #[cfg(unix)]
 #[test]
-fn a_look_changes_nothing() {
+fn a_read_waits_for_the_lock_and_changes_nothing() {
     use std::os::unix::fs::PermissionsExt as _;
     let dir = tempfile::tempdir().unwrap();
     let cache = SessionCache::new(dir.path().join("pinniped/s.yaml"));
@@ -204,10 +204,14 @@ fn a_look_changes_nothing() {
     let text = std::fs::read(cache.path()).unwrap();
     std::fs::write(cache.path(), "").unwrap();
     std::thread::scope(|scope| {
-        let look = scope.spawn(|| cache.peek(&key(), at(NOW)).unwrap());
+        let (cache, (result, results)) = (&cache, std::sync::mpsc::channel());
+        scope.spawn(move || result.send(cache.peek(&key(), at(NOW)).unwrap()).unwrap());
+        // Without the lock, the result would be there at once.
+        let early = results.recv_timeout(std::time::Duration::from_millis(200));
+        assert_eq!(early, Err(std::sync::mpsc::RecvTimeoutError::Timeout));
         std::fs::write(cache.path(), text).unwrap();
         drop(lock);
-        assert!(look.join().unwrap().is_some());
+        assert!(results.recv().unwrap().is_some());
     });
     std::fs::remove_file(lock_path).unwrap();
     let set = |path: &std::path::Path, mode| {

@@ -84,7 +84,7 @@ struct Removed {
 impl Removed {
     /// Returns the result, or nothing after an error. Several logins may have one cache, whose
     /// first error is recorded.
-    fn keep<T: Default>(&mut self, result: Result<T, CacheFileError>) -> T {
+    fn or_record_error<T: Default>(&mut self, result: Result<T, CacheFileError>) -> T {
         result.unwrap_or_else(|error| {
             if self.errors.iter().all(|other| other.path() != error.path()) {
                 self.errors.push(error);
@@ -159,10 +159,10 @@ async fn one(
         context: context.to_owned(),
     })?;
     let mut removed = Removed::default();
-    removed.credentials += usize::from(removed.keep(session.forget(now)));
+    removed.credentials += usize::from(removed.or_record_error(session.forget(now)));
     let Some(login) = session.oidc() else { return Ok(removed) };
     // A session that is removed is revoked before anything else can fail.
-    if let Some(found) = removed.keep(login.remove_session(now).await) {
+    if let Some(found) = removed.or_record_error(login.remove_session(now).await) {
         if found.login_in_progress {
             removed.in_progress.push(found.session.key.issuer.clone());
         }
@@ -172,7 +172,7 @@ async fn one(
     // Credentials of other clusters come from the same session.
     for other in sessions(config, environment, printer) {
         if other.oidc().is_some_and(|other| login.shares_session(other)) {
-            removed.credentials += usize::from(removed.keep(other.forget(now)));
+            removed.credentials += usize::from(removed.or_record_error(other.forget(now)));
         }
     }
     Ok(removed)
@@ -201,11 +201,11 @@ async fn all(
 
     let mut removed = Removed::default();
     for path in credential_caches {
-        removed.credentials += removed.keep(ExecCache::new(path).clear(now));
+        removed.credentials += removed.or_record_error(ExecCache::new(path).clear(now));
     }
     let mut taken = Vec::new();
     for path in session_caches {
-        taken.extend(removed.keep(SessionCache::new(path).take_all(now)));
+        taken.extend(removed.or_record_error(SessionCache::new(path).take_all(now)));
     }
     for session in taken {
         let login = logins.iter().find(|login| login.session_key() == session.key).copied().cloned();

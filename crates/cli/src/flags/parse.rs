@@ -43,6 +43,9 @@ pub enum ParseResult {
     },
 }
 
+/// The maximum number of flags that an error suggests.
+const MAX_SUGGESTIONS: usize = 3;
+
 /// Flags that the command does not accept, with the texts of pflag.
 #[derive(Debug, thiserror::Error)]
 enum FlagError {
@@ -69,9 +72,9 @@ impl FlagError {
     /// Returns the flags of the command that the user may have meant.
     fn remedy(&self, command: &CommandSpec) -> Option<String> {
         let Self::Unknown(name) = self else { return None };
-        let visible = command.flags.iter().filter(|flag| !flag.hidden);
-        let names = similar(name, visible.map(|flag| flag.name));
-        let flags: Vec<String> = names.iter().map(|name| format!("--{name}")).collect();
+        let all = command.flags.iter().chain([&HELP_FLAG, &COLOR_FLAG]);
+        let names = similar(name, all.filter(|flag| !flag.hidden).map(|flag| flag.name));
+        let flags: Vec<String> = names.iter().take(MAX_SUGGESTIONS).map(|name| format!("--{name}")).collect();
         (!flags.is_empty()).then(|| flags.join(" or "))
     }
 }
@@ -366,6 +369,14 @@ mod tests {
         for (line, expected) in [
             ("whoami --ouput=json", Some("--output")),
             ("status --kubeconf", Some("--kubeconfig or --kubeconfig-context")),
+            ("whoami --colr=never", Some("--color")),
+            ("whoami --hlp", Some("--help")),
+            (
+                "get kubeconfig --concierge",
+                Some(
+                    "--concierge-api-group-suffix or --concierge-authenticator-name or --concierge-authenticator-type",
+                ),
+            ),
             ("whoami --bogus", None),
             ("whoami --output", None),
         ] {

@@ -191,7 +191,7 @@ fn chosen(comments_before: Option<usize>, edited: Option<String>, expected: &Val
 /// # Errors
 ///
 /// Returns an error for a text that is not a kubeconfig.
-pub fn check(text: &str) -> Result<(), MergeError> {
+pub fn check_document(text: &str) -> Result<(), MergeError> {
     parse(text).map(drop)
 }
 

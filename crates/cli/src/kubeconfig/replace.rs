@@ -113,7 +113,7 @@ pub(crate) fn replace_with_backup(
 /// # Errors
 ///
 /// Returns an error if the file cannot be read or changed.
-pub(crate) fn check(path: &Path) -> Result<Option<String>, ReplaceError> {
+pub(crate) fn read_if_replaceable(path: &Path) -> Result<Option<String>, ReplaceError> {
     let of = |why| ReplaceError::of(path, why);
     create_folder_of(path).map_err(of)?;
     let text = match is_missing(path) {

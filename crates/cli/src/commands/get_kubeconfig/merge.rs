@@ -14,7 +14,7 @@ use crate::bounded_file;
 use crate::environment::Environment;
 use crate::kubeconfig;
 use crate::kubeconfig::generated::Entries;
-use crate::kubeconfig::merge::{MergeError, MergeSettings, check, current_context_of, merge};
+use crate::kubeconfig::merge::{MergeError, MergeSettings, check_document, current_context_of, merge};
 use crate::kubeconfig::replace::{self, ReplaceError, replace_with_backup};
 use crate::login::session::login_command;
 use crate::printer::Printer;
@@ -65,8 +65,8 @@ pub(super) fn run(
         path => path.to_owned(),
     };
     // A file that cannot be merged into is refused before a request or a login.
-    if let Some(text) = replace::check(Path::new(&target)).map_err(MergeCommandError::from)? {
-        check(&text).map_err(|source| MergeCommandError::Merge { path: target.clone(), source })?;
+    if let Some(text) = replace::read_if_replaceable(Path::new(&target)).map_err(MergeCommandError::from)? {
+        check_document(&text).map_err(|source| MergeCommandError::Merge { path: target.clone(), source })?;
     }
     let found = match settings.all_contexts {
         true => all_contexts(&options, settings, environment, printer)?,

@@ -164,10 +164,10 @@ fn a_file_that_is_no_kubeconfig_is_refused() {
     ] {
         let found = merge(text, &entries("https://new"), SETTINGS).unwrap_err();
         assert_eq!(found.to_string(), error, "{text}");
-        assert_eq!(check(text), Err(found));
+        assert_eq!(check_document(text), Err(found));
     }
     for text in ["users: [\n  token: hush", "a: b\n---\nc: d\n", "users: []\nusers: []\n"] {
-        let error = check(text).unwrap_err().to_string();
+        let error = check_document(text).unwrap_err().to_string();
         assert!(error.starts_with("it is not YAML: ") && !error.contains("hush"), "{text}: {error}");
         assert!(!error.contains('\n'), "{error}");
     }

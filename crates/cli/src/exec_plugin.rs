@@ -112,7 +112,8 @@ pub(crate) enum PluginRun<'a> {
     /// It may involve the user. The last error that it prints to its standard error, where the user
     /// sees it too, replaces the text.
     Watched(&'a mut String),
-    /// It involves no user.
+    /// It is not to involve a user, and is told so. Its standard error is discarded: a plugin that
+    /// asks nevertheless asks there.
     InBackground,
 }
 
@@ -224,6 +225,9 @@ async fn run(exec: &ExecConfig, how: PluginRun<'_>) -> Result<ExecCredentialStat
     }
     let interactive = !in_background && exec.interactive_mode != Some(ExecInteractiveMode::Never);
     command.stdin(if interactive { Stdio::inherit() } else { Stdio::null() });
+    if in_background {
+        command.stderr(Stdio::null());
+    }
 
     let version = exec.api_version.clone().unwrap_or_default();
     let mut spec = json!({ "interactive": interactive });

@@ -205,7 +205,7 @@ fn a_check_involves_no_user_and_does_not_wait_for_a_plugin_that_does() {
     let mut needs_user = plugin("exit 1");
     needs_user["exec"]["interactiveMode"] = json!("Always");
     let quiet = format!(
-        r#"case "$KUBERNETES_EXEC_INFO" in *'"interactive":false'*) echo '{token}';; *) exit 9;; esac"#
+        r#"case "$KUBERNETES_EXEC_INFO" in *'"interactive":false'*) echo 'Password:' >&2; echo '{token}';; *) exit 9;; esac"#
     );
     let users = [("waits", plugin("exec sleep 600")), ("needs-user", needs_user), ("quiet", plugin(&quiet))];
     let home = Home::new();
@@ -218,6 +218,7 @@ fn a_check_involves_no_user_and_does_not_wait_for_a_plugin_that_does() {
         "logs in as pinny",
     ];
     assert_eq!(checks(&run), expected, "{run:?}");
+    assert_eq!(run.stderr, "", "the question of a plugin is not printed");
 }
 
 /// Creates a pipe.

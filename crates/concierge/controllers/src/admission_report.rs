@@ -262,6 +262,7 @@ impl Reconcile for AdmissionReportController {
 mod tests {
     use http::{Request, Response};
     use kube::client::Body;
+    use pinniped_controller::watch::NOT_READ_YET;
     use pinniped_tasks::TaskMonitor;
     use serde_json::json;
 
@@ -380,7 +381,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_first_decision_does_not_wait_for_an_api_server_that_fails() {
         let plugin = AdmissionPlugin::ValidatingAdmissionPolicy;
-        for (code, why) in [(503, "no"), (0, "the API server has not responded yet")] {
+        for (code, why) in [(503, "no"), (0, NOT_READ_YET)] {
             let watch = PluginWatch::new(&client(move |_| code), plugin, &Trigger::new());
             let mut watches = Watches::new(&TaskMonitor::default());
             (watch.start)(&mut watches);

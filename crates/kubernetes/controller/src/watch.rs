@@ -42,8 +42,8 @@ pub const WORKS_AFTER: Duration = Duration::from_secs(90);
 /// Time limit for the discovery of a resource that the API server does not know.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The reason while there was no response yet.
-const NOT_READ_YET: &str = "the API server has not responded yet";
+/// The reason for a missing state before the first response.
+pub const NOT_READ_YET: &str = "the API server has not responded yet";
 
 type Subscription<K> = (Box<dyn Fn(&K) -> bool + Send + Sync>, Trigger);
 

@@ -11,9 +11,7 @@ use pinniped_delegation::grants::{Grants, SecretReference, inert_wildcards};
 
 use super::Access;
 use pinniped_controller::follow::{Change, Refusal};
-
-/// Reason of the unknown state before the first response.
-const NO_RESPONSE: &str = "the API server has not responded yet";
+use pinniped_controller::watch::NOT_READ_YET;
 
 /// The state of one reference.
 pub(super) struct State {
@@ -73,7 +71,7 @@ impl State {
         let without = |permission, settled| (Access { permission, secret: None }, settled);
         if self.permits() {
             return match &self.secret {
-                SecretState::Pending => without(Permission::Unreadable(NO_RESPONSE.into()), false),
+                SecretState::Pending => without(Permission::Unreadable(NOT_READ_YET.into()), false),
                 SecretState::Failing(text) => without(Permission::Unreadable(text.clone().into()), false),
                 SecretState::Unreadable(text) => without(Permission::Unreadable(text.clone().into()), true),
                 SecretState::Absent => without(Permission::Granted, true),
@@ -85,7 +83,7 @@ impl State {
         }
         for group in DelegationGroup::ALL {
             match self.sources.get(&group).unwrap_or(&Source::Pending) {
-                Source::Pending => return without(Permission::Unknown(NO_RESPONSE.into()), false),
+                Source::Pending => return without(Permission::Unknown(NOT_READ_YET.into()), false),
                 Source::Failing(text) => return without(Permission::Unknown(text.clone().into()), false),
                 Source::Refused(_) | Source::Known(_) => {}
             }

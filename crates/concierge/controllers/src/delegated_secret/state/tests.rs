@@ -37,10 +37,10 @@ fn with_grants(objects: Vec<TlsCertificateDelegation>) -> State {
 fn nothing_is_denied_before_all_groups_have_responded() {
     let mut state = state();
     let unknown = |text: &str| (Permission::Unknown(text.into()), false);
-    assert_eq!(permission(&state), unknown(NO_RESPONSE));
+    assert_eq!(permission(&state), unknown(NOT_READ_YET));
     state.apply_grants(DelegationGroup::ProjectContour, Change::All(Vec::new()));
     state.apply_grants(DelegationGroup::Vmware, missing());
-    assert_eq!(permission(&state), unknown(NO_RESPONSE));
+    assert_eq!(permission(&state), unknown(NOT_READ_YET));
     state.apply_grants(DelegationGroup::Heptio, Change::Failing("no route".to_owned()));
     assert_eq!(permission(&state), unknown("no route"));
     state.apply_grants(DelegationGroup::Heptio, missing());
@@ -79,7 +79,7 @@ fn grants_are_added_and_removed_by_object() {
 fn the_secret_is_the_last_received_one_and_is_dropped_with_the_permission() {
     let mut state = with_grants(vec![object("d", "w", &["app"])]);
     let unreadable = |text: &str| Permission::Unreadable(text.into());
-    assert_eq!(permission(&state), (unreadable(NO_RESPONSE), false));
+    assert_eq!(permission(&state), (unreadable(NOT_READ_YET), false));
     state.apply_secret(Change::Failing("no route".to_owned()));
     assert_eq!(permission(&state), (unreadable("no route"), false));
     state.apply_secret(Change::Refused(Refusal { missing: false, text: "forbidden".to_owned() }));
@@ -96,7 +96,7 @@ fn the_secret_is_the_last_received_one_and_is_dropped_with_the_permission() {
     assert_eq!(permission(&state), (Permission::Denied, true));
     assert!(matches!(state.secret, SecretState::Pending), "the key is still in memory");
     state.apply_grants(DelegationGroup::ProjectContour, Change::Set(object("d", "w", &["app"])));
-    assert_eq!(permission(&state), (unreadable(NO_RESPONSE), false));
+    assert_eq!(permission(&state), (unreadable(NOT_READ_YET), false));
     state.apply_secret(Change::Set(secret()));
     state.apply_secret(Change::Gone(secret()));
     assert_eq!(permission(&state), (Permission::Granted, true));

@@ -80,10 +80,13 @@ pub async fn follow_slim<K>(
         let mut stream = std::pin::pin!(stream);
         let mut listed = Vec::new();
         while let Some(event) = stream.next().await {
-            let is_failure = event.is_err();
-            if let Ok(event) = &event {
-                pauses.observe(event);
-            }
+            let pause = match &event {
+                Ok(event) => {
+                    pauses.observe(event);
+                    None
+                }
+                Err(error) => Some(pauses.after(error)),
+            };
             match event {
                 Ok(Event::Init) => listed.clear(),
                 Ok(Event::InitApply(object)) => listed.push(object),
@@ -102,8 +105,8 @@ pub async fn follow_slim<K>(
                 Err(watcher::Error::WatchStartFailed(error)) if Refusal::of(&error).is_some() => break,
                 Err(error) => on_change(Change::Failing(error.to_string())),
             }
-            if is_failure {
-                tokio::time::sleep(pauses.next()).await;
+            if let Some(pause) = pause {
+                tokio::time::sleep(pause).await;
             }
         }
         tokio::time::sleep(REFUSAL_RETRY_INTERVAL).await;

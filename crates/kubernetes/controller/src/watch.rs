@@ -5,8 +5,9 @@
 //! task. [`Watches`] runs several and reports when each has received its first response. A missing
 //! permission is logged once and affects only the controllers that wait for this cache.
 //!
-//! A request that fails is repeated after a pause, which grows up to [`LONGEST_PAUSE`]. A refusal
-//! is known until a request succeeds that disproves it: see [`Problem::incomplete`].
+//! A request that fails is repeated after a pause, which grows up to [`LONGEST_PAUSE`]. A list that
+//! succeeds ends only the failures of lists. The failures of watches end when an object changes, or
+//! when the watch has worked for [`WORKS_AFTER`]. See also [`Problem::incomplete`].
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -31,13 +32,16 @@ use crate::client::{error_text, is_forbidden};
 use crate::follow::is_served;
 use crate::runtime::Trigger;
 
-/// Longest pause before a request that failed is repeated. It bounds the time until a permission
-/// that was granted, or a kind that was added, has an effect.
+/// The longest pause between a failure and the next request.
 pub const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Time after which a watch counts as working that has not failed: an API server sends no event
 /// while no object changes. A request without a response fails earlier, after 60 seconds.
 pub const WORKS_AFTER: Duration = Duration::from_secs(90);
+
+/// Time after which a resource no longer counts as unserved if discovery has not confirmed it
+/// again: it may be served since. It suffices for two attempts, each with its pause.
+pub const UNSERVED_FOR: Duration = Duration::from_secs(90);
 
 /// Time limit for the discovery of a resource that the API server does not know.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -131,15 +135,17 @@ impl Problem {
     }
 
     /// Returns whether the API server does not serve the resource, so that no object can exist. Its
-    /// discovery has confirmed this. Like a refusal, it is known until it is disproved.
+    /// discovery has confirmed this within [`UNSERVED_FOR`].
     pub fn is_unserved(&self) -> bool {
         self.state.borrow().as_ref().is_some_and(|problem| problem.is_unserved)
     }
 
     /// Returns the reason if objects may exist that the cache does not have, and a retry alone does
-    /// not resolve it: no list was read yet, or the API server refuses to read. A refusal lasts
-    /// until a list succeeds, or until a watch has worked for [`WORKS_AFTER`]: other errors do not
-    /// disprove it. A watch that is interrupted does not count, as in client-go's informers.
+    /// not resolve it: no list was read yet, or the API server refuses to read. The refusal of a
+    /// list lasts until a list succeeds, and that of a watch until an object changes or a watch has
+    /// worked for [`WORKS_AFTER`]: other errors do not disprove them. A resource that was unserved
+    /// counts as refused while this is not confirmed. A watch that is interrupted does not count,
+    /// as in client-go's informers.
     pub fn incomplete(&self) -> Option<String> {
         let problem = self.state.borrow().clone();
         // Afterwards, because a cache is filled before its problem ends.
@@ -266,25 +272,34 @@ where
 
     async fn maintain(&mut self) {
         let mut pauses = Pauses::default();
-        // The version that is watched, and how many in succession are not served.
-        let (mut current, mut unserved) = (0, 0);
+        let mut current = 0;
+        // How many versions in succession cannot be listed, and cannot be watched.
+        let (mut unlisted, mut unwatched) = (0, 0);
         let mut stream = self.stream(current);
         loop {
             let event = tokio::select! {
                 biased;
                 event = stream.next() => event,
                 () = self.failures.disproved() => {
-                    pauses.reset();
+                    unwatched = 0;
+                    pauses.watch_worked();
                     self.failures.watch_worked(&self.what);
+                    self.publish_problem();
+                    continue;
+                }
+                () = self.failures.unconfirmed() => {
+                    self.failures.expire();
                     self.publish_problem();
                     continue;
                 }
             };
             match event {
                 Some(Ok(event)) => {
-                    // The event for the start of a list is emitted before the request is sent.
-                    if !matches!(event, Event::Init) {
-                        unserved = 0;
+                    match event {
+                        // The event for the start of a list is emitted before the request is sent.
+                        Event::Init | Event::InitApply(_) => {}
+                        Event::InitDone => unlisted = 0,
+                        Event::Apply(_) | Event::Delete(_) => unwatched = 0,
                     }
                     pauses.observe(&event);
                     self.apply(&event);
@@ -292,19 +307,26 @@ where
                 Some(Err(error)) => {
                     let is_unknown = is_unknown(&error);
                     if is_unknown {
-                        unserved += 1;
                         current = (current + 1) % self.apis.len();
                         // A stream that has listed would only repeat the watch.
                         stream = self.stream(current);
-                        if unserved < self.apis.len() {
+                        let is_list = is_list(&error);
+                        let unknown = if is_list { &mut unlisted } else { &mut unwatched };
+                        *unknown += 1;
+                        if *unknown < self.apis.len() {
+                            if !is_list {
+                                tokio::time::sleep(pauses.after(&error)).await;
+                            }
                             continue;
                         }
+                        *unknown = 0;
+                    } else if is_list(&error) {
+                        unlisted = 0;
                     }
-                    unserved = 0;
                     let is_unserved =
                         is_unknown && !self.is_always_served && !any_is_served(&self.apis).await;
                     self.report(&error, is_unserved);
-                    tokio::time::sleep(pauses.next()).await;
+                    tokio::time::sleep(pauses.after(&error)).await;
                     self.failures.retry();
                 }
                 None => return,
@@ -370,7 +392,7 @@ where
             }
             Event::Init | Event::InitApply(_) => {
                 self.writer.apply_watcher_event(event);
-                self.failures.lists();
+                self.failures.list_began();
                 return;
             }
         }
@@ -380,25 +402,39 @@ where
 
 /// The pauses before a request of a watch is repeated. kube's back-off of a stream is not used,
 /// because it starts again at the event for the start of a list, which precedes each request.
+///
+/// Lists and watches have separate pauses: with the permission to list but not to watch, lists
+/// succeed again and again.
 #[derive(Default)]
-pub(crate) struct Pauses(DefaultBackoff);
+pub(crate) struct Pauses {
+    lists: DefaultBackoff,
+    watches: DefaultBackoff,
+}
 
 impl Pauses {
-    /// Returns the pause after another failure.
-    pub(crate) fn next(&mut self) -> Duration {
-        self.0.next().unwrap_or(LONGEST_PAUSE).min(LONGEST_PAUSE)
+    /// Returns the pause after this failure.
+    pub(crate) fn after(&mut self, error: &watcher::Error) -> Duration {
+        let pauses = if is_list(error) { &mut self.lists } else { &mut self.watches };
+        pauses.next().unwrap_or(LONGEST_PAUSE).min(LONGEST_PAUSE)
     }
 
-    /// Starts again with short pauses if the event shows that a request succeeded.
+    /// Starts again with short pauses after failures that the event disproves.
     pub(crate) fn observe<K>(&mut self, event: &Event<K>) {
-        if !matches!(event, Event::Init | Event::InitApply(_)) {
-            self.reset();
+        match event {
+            Event::Init | Event::InitApply(_) => {}
+            Event::InitDone => self.lists.reset(),
+            Event::Apply(_) | Event::Delete(_) => self.watch_worked(),
         }
     }
 
-    fn reset(&mut self) {
-        self.0.reset();
+    fn watch_worked(&mut self) {
+        self.watches.reset();
     }
+}
+
+/// Returns whether a list failed, and not a watch.
+fn is_list(error: &watcher::Error) -> bool {
+    matches!(error, watcher::Error::InitialListFailed(_))
 }
 
 /// Returns the error of the request that failed.
@@ -521,38 +557,49 @@ impl Watches {
 /// once.
 #[derive(Default)]
 struct Failures {
-    /// The message of the last failure.
-    last: Option<String>,
-    /// The message of the last refusal to list, until a list succeeds.
-    list_refused: Option<String>,
-    /// The message of the last refusal to watch, until a watch works.
-    watch_refused: Option<String>,
-    is_unserved: bool,
+    /// The failures of lists, until a list succeeds.
+    lists: RequestFailures,
+    /// The failures of watches, until a watch works.
+    watches: RequestFailures,
+    /// The time until which the resource counts as unserved.
+    unserved_until: Option<Instant>,
     /// Whether a failure that is not a missing permission was logged.
     is_logged: bool,
     /// Whether the list is complete, so that the objects are watched now.
-    watches: bool,
+    is_listed: bool,
     /// The time at which the watch counts as working if it does not fail before.
     works_at: Option<Instant>,
+}
+
+/// The failures of one kind of requests.
+#[derive(Default)]
+struct RequestFailures {
+    /// The message of the last failure.
+    last: Option<String>,
+    /// The message of the last refusal.
+    refused: Option<String>,
 }
 
 impl Failures {
     /// Records a failure. `is_unserved` is whether no version of the resource is served, which
     /// discovery has confirmed.
     fn failed(&mut self, what: &str, error: &watcher::Error, is_unserved: bool) {
-        let verb = if matches!(error, watcher::Error::InitialListFailed(_)) { "list" } else { "watch" };
+        let is_list = is_list(error);
+        let verb = if is_list { "list" } else { "watch" };
         let cause = cause(error);
         let text = cause.map_or_else(|| error.to_string(), error_text);
         self.works_at = None;
+        let requests = if is_list { &mut self.lists } else { &mut self.watches };
+        requests.last = Some(text.clone());
         if cause.is_some_and(is_forbidden) {
-            self.is_unserved = false;
-            let refused = if verb == "list" { &mut self.list_refused } else { &mut self.watch_refused };
-            if refused.replace(text.clone()).is_none() {
+            self.unserved_until = None;
+            if requests.refused.replace(text.clone()).is_none() {
                 tracing::warn!(verb, resource = what, error = %text, "a permission is missing: the features that need it stay disabled");
             }
         } else if is_unserved {
             // An API server checks permissions first.
-            (self.list_refused, self.watch_refused, self.is_unserved) = (None, None, true);
+            (self.lists.refused, self.watches.refused) = (None, None);
+            self.unserved_until = Some(Instant::now() + UNSERVED_FOR);
             if !std::mem::replace(&mut self.is_logged, true) {
                 tracing::info!(
                     resource = what,
@@ -561,9 +608,8 @@ impl Failures {
             }
         } else {
             if is_unknown(error) {
-                // A list follows in any case.
-                self.is_unserved = false;
-                self.list_refused = Some(text.clone());
+                self.unserved_until = None;
+                requests.refused = Some(text.clone());
             }
             if std::mem::replace(&mut self.is_logged, true) {
                 tracing::debug!(verb, resource = what, error = %text, "watch still fails");
@@ -572,38 +618,50 @@ impl Failures {
                 tracing::info!(verb, resource = what, error = %text, "watch failed, trying again");
             }
         }
-        self.last = Some(text);
+        if self.unserved_until.is_some_and(|until| until <= Instant::now()) {
+            self.expire();
+        }
+    }
+
+    /// Records that the resource may be served again: it was not confirmed for too long that it is
+    /// not. Its objects are unknown until a list succeeds.
+    fn expire(&mut self) {
+        self.unserved_until = None;
+        self.lists.refused = self.message();
     }
 
     /// Records that the request which failed is sent again.
     fn retry(&mut self) {
-        self.works_at = self.watches.then(|| Instant::now() + WORKS_AFTER);
+        self.works_at = self.is_listed.then(|| Instant::now() + WORKS_AFTER);
     }
 
     /// Records that a list began.
-    fn lists(&mut self) {
-        (self.watches, self.works_at) = (false, None);
+    fn list_began(&mut self) {
+        (self.is_listed, self.works_at) = (false, None);
     }
 
     /// Records that a list was read. With the permission to list but not to watch, lists succeed
     /// again and again, so only a change, or time, shows that a watch works.
     fn listed(&mut self, what: &str) {
-        self.watches = true;
-        match self.watch_refused.take() {
-            None => self.watch_worked(what),
-            Some(refused) => {
-                (self.list_refused, self.is_unserved) = (None, false);
-                (self.last, self.watch_refused) = (Some(refused.clone()), Some(refused));
-                self.retry();
-            }
+        self.unserved_until = None;
+        let before = std::mem::take(&mut self.lists);
+        if self.watches.last.is_none() {
+            self.recovered(what, before.last.is_some());
         }
+        self.is_listed = true;
+        self.retry();
     }
 
     /// Records that a watch works.
     fn watch_worked(&mut self, what: &str) {
-        let before = std::mem::take(self);
-        self.watches = before.watches;
-        if before.last.is_some() {
+        self.works_at = None;
+        let before = std::mem::take(&mut self.watches);
+        self.recovered(what, before.last.is_some());
+    }
+
+    fn recovered(&mut self, what: &str, has_failed: bool) {
+        self.is_logged = false;
+        if has_failed {
             tracing::info!(resource = what, "watch works again");
         }
     }
@@ -616,10 +674,23 @@ impl Failures {
         }
     }
 
+    /// Waits until the resource no longer counts as unserved.
+    async fn unconfirmed(&self) {
+        match self.unserved_until {
+            Some(until) => tokio::time::sleep_until(until).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Returns the message of the last failure. A list follows on the watch that it replaces.
+    fn message(&self) -> Option<String> {
+        self.lists.last.clone().or_else(|| self.watches.last.clone())
+    }
+
     fn problem(&self) -> Option<ProblemState> {
-        let message = self.last.clone()?;
-        let refused = self.list_refused.clone().or_else(|| self.watch_refused.clone());
-        Some(ProblemState { message, is_unserved: self.is_unserved, refused })
+        let message = self.message()?;
+        let refused = self.lists.refused.clone().or_else(|| self.watches.refused.clone());
+        Some(ProblemState { message, is_unserved: self.unserved_until.is_some(), refused })
     }
 }
 
@@ -821,28 +892,92 @@ mod tests {
         kube::Client::new(service, "ns")
     }
 
+    /// Maximum number of responses of a script. A watch that sends more requests has no pauses.
+    const MAX_RESPONSES: usize = 1000;
+
+    /// Runs a watch for ten minutes, and returns the times of its requests and the pauses between
+    /// them.
+    async fn run_for_long(
+        reply: impl Fn(&str) -> Reply + Clone + Send + 'static,
+    ) -> (Vec<Instant>, Vec<Duration>) {
+        let times = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&times);
+        let client = scripted(move |number, request| {
+            seen.lock().unwrap().push(Instant::now());
+            if number < MAX_RESPONSES { reply(request) } else { Reply::Silence }
+        });
+        let run = two_versions(&client).run(CancellationToken::new());
+        assert!(tokio::time::timeout(Duration::from_secs(600), run).await.is_err(), "it never ends");
+        let times = times.lock().unwrap().clone();
+        let pauses = times.windows(2).map(|two| two[1] - two[0]);
+        let pauses = pauses.filter(|pause| !pause.is_zero()).collect();
+        (times, pauses)
+    }
+
+    fn assert_growing(pauses: &[Duration], case: &str) {
+        assert!((20..35).contains(&pauses.len()), "{case} {} {pauses:?}", pauses.len());
+        let longest = LONGEST_PAUSE + Duration::from_millis(100);
+        assert!(pauses.iter().all(|pause| *pause <= longest), "{case} {pauses:?}");
+        assert!(pauses[0] < Duration::from_secs(3), "{case} {pauses:?}");
+        let last = &pauses[pauses.len() / 2..];
+        assert!(last.iter().all(|pause| *pause >= LONGEST_PAUSE / 2), "{case} {pauses:?}");
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_list_that_fails_is_repeated_with_growing_pauses_up_to_a_limit() {
         for reply in [Reply::Code(503), Reply::Code(403), Reply::Code(404), Reply::Broken] {
-            let times = Arc::new(Mutex::new(Vec::new()));
-            let seen = Arc::clone(&times);
-            let client = scripted(move |_, _| {
-                seen.lock().unwrap().push(Instant::now());
-                reply
-            });
-            let run = two_versions(&client).run(CancellationToken::new());
-            assert!(tokio::time::timeout(Duration::from_secs(600), run).await.is_err(), "it ends never");
-            let times = times.lock().unwrap().clone();
-            let pauses: Vec<Duration> = times.windows(2).map(|two| two[1] - two[0]).collect();
-            let pauses: Vec<_> = pauses.into_iter().filter(|pause| !pause.is_zero()).collect();
-            assert!(pauses.len() < 35, "{reply:?} {pauses:?}");
-            assert!(
-                pauses.iter().all(|pause| *pause <= Duration::from_millis(30_100)),
-                "{reply:?} {pauses:?}"
-            );
+            let (times, pauses) = run_for_long(move |_| reply).await;
+            assert_growing(&pauses, &format!("{reply:?}"));
             // Both versions are tried without a pause, and confirmed by discovery.
             let round = if matches!(reply, Reply::Code(404)) { 4 } else { 1 };
             assert_eq!(times.len(), round * (pauses.len() + 1), "{reply:?} {pauses:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_fails_after_each_list_is_repeated_with_growing_pauses() {
+        for failure in [Reply::Code(404), Reply::Code(403), Reply::Code(503), Reply::Expired, Reply::Broken] {
+            let (_, pauses) = run_for_long(move |request| match request {
+                "configmaps" | "secrets" => Reply::Object("x"),
+                "configmaps?watch" | "secrets?watch" => failure,
+                // Discovery is not available.
+                _ => Reply::Code(503),
+            })
+            .await;
+            assert_growing(&pauses, &format!("{failure:?}"));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_kind_stays_unreadable_if_only_its_watches_are_unknown() {
+        let client = scripted(|number, request| match request {
+            _ if number >= MAX_RESPONSES => Reply::Silence,
+            "configmaps" | "secrets" => Reply::Object("x"),
+            "configmaps?watch" | "secrets?watch" => Reply::Code(404),
+            _ => Reply::Code(503),
+        });
+        assert!(stays_incomplete(&client).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_unserved_kind_is_unreadable_when_its_absence_is_no_longer_confirmed() {
+        for was_filled in [false, true] {
+            for failure in [Reply::Code(503), Reply::Broken, Reply::Silence] {
+                let client = scripted(move |number, request| match (number, request) {
+                    (0, "configmaps") if was_filled => Reply::Object("x"),
+                    (1, "configmaps?watch") if was_filled => Reply::Ends(Duration::from_secs(10)),
+                    (..7, _) => Reply::Code(404),
+                    _ => failure,
+                });
+                let was_unserved = AtomicBool::new(false);
+                run_until(two_versions(&client), |_, problem| {
+                    was_unserved.fetch_or(problem.is_unserved(), Ordering::SeqCst);
+                    was_unserved.load(Ordering::SeqCst)
+                        && !problem.is_unserved()
+                        && problem.incomplete().is_some()
+                })
+                .await;
+            }
         }
     }
 

@@ -8,12 +8,14 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
+use tokio::time::Instant;
 
-use crate::client::error_text;
-use crate::watch::Pauses;
+use crate::client::{error_text, is_forbidden};
+use crate::watch::{Pauses, WORKS_AFTER};
 
-/// Delay before the next attempt after a refusal. The administrator who installs the CRD, or grants
-/// the permission, expects a prompt effect; one list in a few seconds is cheap for the API server.
+/// Delay before the next attempt after a refusal to list. The administrator who installs the CRD,
+/// or grants the permission, expects a prompt effect; one list in a few seconds is cheap for the
+/// API server.
 const REFUSAL_RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A change of the watched objects.
@@ -75,7 +77,8 @@ pub async fn follow_slim<K>(
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
     let mut pauses = Pauses::default();
-    loop {
+    let mut watch_refused_at = None::<Instant>;
+    'lists: loop {
         let stream = watcher(api.clone(), config.clone()).modify(slim);
         let mut stream = std::pin::pin!(stream);
         let mut listed = Vec::new();
@@ -101,8 +104,25 @@ pub async fn follow_slim<K>(
                     }
                     None => on_change(Change::Failing(error_text(&error))),
                 },
-                // The resource was readable a moment ago; the next list shows the reason.
-                Err(watcher::Error::WatchStartFailed(error)) if Refusal::of(&error).is_some() => break,
+                // The next list shows the changes, or the reason.
+                Err(watcher::Error::WatchStartFailed(error)) if Refusal::of(&error).is_some() => {
+                    let before = watch_refused_at.replace(Instant::now());
+                    let is_new = before.is_none_or(|at| at.elapsed() >= WORKS_AFTER);
+                    let (resource, is_forbidden) = (api.resource_url(), is_forbidden(&error));
+                    let error = error_text(&error);
+                    if is_forbidden && is_new {
+                        tracing::warn!(
+                            verb = "watch",
+                            resource,
+                            error,
+                            "a permission is missing: changes have an effect only at the next list"
+                        );
+                    } else {
+                        tracing::debug!(verb = "watch", resource, error, "the watch is refused");
+                    }
+                    tokio::time::sleep(pause.unwrap_or_default()).await;
+                    continue 'lists;
+                }
                 Err(error) => on_change(Change::Failing(error.to_string())),
             }
             if let Some(pause) = pause {
@@ -195,6 +215,31 @@ mod tests {
         assert!(tokio::time::timeout(Duration::from_secs(600), follow).await.is_err());
         let lists = lists.load(Ordering::SeqCst);
         assert!((20..35).contains(&lists), "{lists}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_is_repeated_with_growing_pauses_while_the_watch_is_refused() {
+        for code in [403, 404] {
+            let service = tower::service_fn(move |request: http::Request<Body>| async move {
+                let watches = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+                let (code, body) = if watches {
+                    (code, json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code}))
+                } else {
+                    let metadata = json!({"resourceVersion": "1"});
+                    (200, json!({"kind": "List", "apiVersion": "v1", "metadata": metadata, "items": []}))
+                };
+                let response = http::Response::builder().status(code);
+                Ok::<_, Infallible>(response.body(Body::from(body.to_string().into_bytes())).unwrap())
+            });
+            let api: Api<IngressRoute> = Api::all(kube::Client::new(service, "default"));
+            let mut lists = 0;
+            let follow = follow(&api, watcher::Config::default(), None, |change| {
+                assert!(matches!(change, Change::All(_)), "the objects are known");
+                lists += 1;
+            });
+            assert!(tokio::time::timeout(Duration::from_secs(600), follow).await.is_err());
+            assert!((20..35).contains(&lists), "{code} {lists}");
+        }
     }
 
     #[tokio::test]

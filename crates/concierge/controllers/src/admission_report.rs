@@ -1,12 +1,14 @@
-//! `admission-report-controller`: reports the admission objects of the cluster that match the
-//! aggregated API, and that this server does not apply. If it is configured, requests that an
-//! object may match are refused.
+//! The admission objects of the cluster that match the aggregated API, and that this server does
+//! not apply. If it is configured, requests that an object may match are refused.
 //!
 //! ```text
 //! observe  the caches of the enabled plug-ins
 //! decide   the condition `AdmissionApplied`, refusals  (pinniped_concierge_domain::admission_report)
 //! apply    a log line and the refusals in every pod, the condition in the status
 //! ```
+//!
+//! `admission-gate-controller` decides, and applies the refusals. `admission-report-controller`
+//! writes the condition: a write that takes long does not delay the refusals.
 
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -200,34 +202,23 @@ fn observe(plugins: &[PluginObjects]) -> ObservedAdmission {
     observed
 }
 
-/// The controller.
-pub(crate) struct AdmissionReportController {
-    suffix: GroupSuffix,
-    issuers: CredentialIssuers,
-    handling: UnappliedAdmission,
-    gate: AdmissionGate,
-    plugins: Vec<PluginObjects>,
-    /// The last condition, which is logged once.
-    logged: Option<ConditionChange>,
+/// The condition of the last decision, `None` before the first one.
+pub(crate) type DecidedCondition = tokio::sync::watch::Sender<Option<ConditionChange>>;
+
+/// Decides, and applies the refusals.
+pub(crate) struct AdmissionGateController {
+    pub(crate) suffix: GroupSuffix,
+    pub(crate) handling: UnappliedAdmission,
+    pub(crate) gate: AdmissionGate,
+    pub(crate) plugins: Vec<PluginObjects>,
+    pub(crate) condition: DecidedCondition,
+    /// Requests a report of another condition.
+    pub(crate) report: Trigger,
 }
 
-impl AdmissionReportController {
-    pub(crate) fn new(
-        suffix: GroupSuffix,
-        issuers: CredentialIssuers,
-        handling: UnappliedAdmission,
-        gate: AdmissionGate,
-        plugins: Vec<PluginObjects>,
-    ) -> Self {
-        Self { suffix, issuers, handling, gate, plugins, logged: None }
-    }
-
-    fn log(&mut self, change: &ConditionChange) {
-        let before = self.logged.replace(change.clone());
+impl AdmissionGateController {
+    fn log(before: Option<&ConditionChange>, change: &ConditionChange) {
         let ConditionChange::Set(condition) = change else { return };
-        if before.as_ref() == Some(change) {
-            return;
-        }
         let message = condition.message.as_str();
         if condition.reason != NOTHING_MATCHES {
             tracing::warn!(
@@ -241,16 +232,38 @@ impl AdmissionReportController {
     }
 }
 
-impl Reconcile for AdmissionReportController {
+impl Reconcile for AdmissionGateController {
     fn name(&self) -> &'static str {
-        "admission-report-controller"
+        "admission-gate-controller"
     }
 
     async fn reconcile(&mut self) -> Result<Action, ReconcileError> {
         let AdmissionDecision { condition, refusals } =
             decide(&observe(&self.plugins), &self.suffix, self.handling);
         self.gate.set(refusals);
-        self.log(&condition);
+        let condition = Some(condition);
+        if *self.condition.borrow() != condition {
+            let before = self.condition.send_replace(condition.clone());
+            condition.iter().for_each(|condition| Self::log(before.as_ref(), condition));
+            self.report.wake();
+        }
+        Ok(Action::done())
+    }
+}
+
+/// Writes the condition of the last decision.
+pub(crate) struct AdmissionReportController {
+    pub(crate) issuers: CredentialIssuers,
+    pub(crate) condition: DecidedCondition,
+}
+
+impl Reconcile for AdmissionReportController {
+    fn name(&self) -> &'static str {
+        "admission-report-controller"
+    }
+
+    async fn reconcile(&mut self) -> Result<Action, ReconcileError> {
+        let Some(condition) = self.condition.borrow().clone() else { return Ok(Action::done()) };
         let Some(issuer) = self.issuers.get() else { return Ok(Action::done()) };
         let generation = issuer.metadata.generation;
         self.issuers.report_conditions(ConditionReport { changes: vec![condition], generation }).await?;

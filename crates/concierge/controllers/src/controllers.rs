@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::DynamicObject;
@@ -30,7 +29,8 @@ use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
 use crate::admission_report::{
-    AdmissionParams, AdmissionReportController, PluginWatch, StartWatch, first_responses,
+    AdmissionGateController, AdmissionParams, AdmissionReportController, DecidedCondition, PluginWatch,
+    StartWatch, first_responses,
 };
 use crate::api_certs::{
     ApiServiceUpdater, CA_CERTIFICATE, CertsExpirer, CertsManager, CertsObserver, Material, SecretRef,
@@ -528,24 +528,22 @@ impl Spawner {
         issuers: CredentialIssuers,
         params: AdmissionParams,
     ) -> Vec<StartWatch> {
-        let trigger = Trigger::new();
-        caches.issuers.wake(&trigger, |_| true);
-        let (mut objects, mut starts) = (Vec::new(), Vec::new());
-        let mut responses: Vec<BoxFuture<'static, ()>> = vec![Box::pin(caches.issuers.responded())];
+        let (trigger, report) = (Trigger::new(), Trigger::new());
+        caches.issuers.wake(&report, |_| true);
+        let (mut plugins, mut responses, mut starts) = (Vec::new(), Vec::new(), Vec::new());
         for plugin in params.plugins {
             let watch = PluginWatch::new(&self.context.client, plugin, &trigger);
-            objects.push(watch.objects);
+            plugins.push(watch.objects);
             responses.push(watch.responded);
             starts.push(watch.start);
         }
-        let controller = AdmissionReportController::new(
-            self.context.suffix.clone(),
-            issuers,
-            params.handling,
-            params.gate,
-            objects,
-        );
-        self.start(controller, trigger, first_responses(responses));
+        let condition = DecidedCondition::default();
+        let reporter = AdmissionReportController { issuers, condition: condition.clone() };
+        self.start(reporter, report.clone(), caches.issuers.ready());
+        let AdmissionParams { handling, gate, .. } = params;
+        let suffix = self.context.suffix.clone();
+        let decider = AdmissionGateController { suffix, handling, gate, plugins, condition, report };
+        self.start(decider, trigger, first_responses(responses));
         starts
     }
 

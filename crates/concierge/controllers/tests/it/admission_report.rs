@@ -1,5 +1,7 @@
 //! The report of admission objects on a real API server.
 
+use std::time::Duration;
+
 use anyhow::Context as _;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingAdmissionPolicy, ValidatingWebhookConfiguration,
@@ -10,6 +12,7 @@ use pinniped_concierge_domain::admission_report::CreateRefusal;
 use pinniped_kube_types::condition::Condition;
 use pinniped_test_support::wait;
 use serde_json::{Value, json};
+use tokio::io::AsyncReadExt as _;
 
 use crate::install::{Install, PATIENCE};
 
@@ -109,6 +112,48 @@ async fn admission_objects_that_match_the_aggregated_api_are_reported() -> anyho
     mutating.delete("admission-m", &delete).await?;
     policies.delete("admission-policy", &delete).await?;
     condition(&install, "no report", |found| !found.message.contains("\"admission-")).await?;
+
+    // The next write of the condition waits for a webhook that does not respond.
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+    let mut hanging = webhooks(
+        "admission-hanging",
+        &json!({
+            "apiGroups": [format!("config.concierge.{}", install.suffix)], "apiVersions": ["*"],
+            "operations": ["*"], "resources": ["credentialissuers/status"],
+        }),
+    );
+    let url = format!("https://{}/", listener.local_addr()?);
+    hanging["webhooks"][0]["clientConfig"]["url"] = url.into();
+    hanging["webhooks"][0]["timeoutSeconds"] = 30.into();
+    validating.create(create, &serde_json::from_value(hanging)?).await?;
+    // An API server applies a new webhook a moment later.
+    let mut stream = wait::until_ok(PATIENCE, "a write that waits", async || {
+        let name = "admission-again";
+        let _gone = mutating.delete(name, &delete).await;
+        mutating.create(create, &serde_json::from_value(webhooks(name, &ours))?).await?;
+        let accepted = tokio::time::timeout(Duration::from_secs(2), listener.accept()).await;
+        Ok(accepted.context("no write")??.0)
+    })
+    .await?;
+    assert!(!refused("tokencredentialrequests").contains(kind), "{}", refused("tokencredentialrequests"));
+    let another = json!({"metadata": {"name": "admission-policy"}, "spec": {
+        "matchConstraints": {"resourceRules": [ours]}, "validations": [{"expression": "true"}],
+    }});
+    policies.create(create, &serde_json::from_value(another)?).await?;
+    wait::until_ok(PATIENCE, "the refusal while the write waits", async || {
+        anyhow::ensure!(refused("tokencredentialrequests").contains(kind));
+        Ok(())
+    })
+    .await?;
+    let write_ends = async {
+        let mut received = Vec::new();
+        stream.read_to_end(&mut received).await
+    };
+    let ended = tokio::time::timeout(Duration::from_millis(100), write_ends).await;
+    assert!(ended.is_err(), "the write has ended before the refusal: {ended:?}");
+    validating.delete("admission-hanging", &delete).await?;
+    mutating.delete("admission-again", &delete).await?;
+    policies.delete("admission-policy", &delete).await?;
     pod.controllers.shutdown().await;
     Ok(())
 }

@@ -76,7 +76,7 @@ mod http2;
 pub mod layers;
 pub mod limits;
 pub mod listener;
-pub mod metrics;
+mod listeners;
 pub mod platform;
 mod read_limit;
 mod request_id;
@@ -87,6 +87,7 @@ pub use capacity::{Capacity, CapacityParams, ConnectionPermit};
 pub use connection::{Connection, ConnectionError, Peer};
 pub use limits::{Limits, ResetLimits};
 pub use listener::Listener;
+pub use listeners::Listeners;
 // The types in the signatures of a service and of the functions that serve it.
 pub use pinniped_http_core::workers::{self, Workers};
 pub use pinniped_http_core::{Body, BoxError, Incoming, body, interim, tunnels};

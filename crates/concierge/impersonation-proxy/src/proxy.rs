@@ -10,7 +10,6 @@
 //! ```
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::{Method, Request, Response, StatusCode, Uri};
 use hyper::upgrade::OnUpgrade;
@@ -106,8 +105,8 @@ impl Handler<RequestBody> for ForwardHandler {
         self.capabilities.anonymous().admits(info)
     }
 
-    fn observe(&self, result: RequestResult<'_>, elapsed: Duration) {
-        self.metrics.ended(ResultLabel::of(&result), elapsed);
+    fn observe(&self, result: RequestResult<'_>) {
+        self.metrics.ended(ResultLabel::of(&result));
     }
 }
 

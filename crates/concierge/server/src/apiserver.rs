@@ -17,7 +17,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, VARY};
+use http::header::{ACCEPT, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, VARY};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body as HttpBody;
 use jiff::Timestamp;
@@ -25,7 +25,8 @@ use pinniped_apiserver::authorize::Authorization;
 use pinniped_apiserver::chain::{Chain, ChainParams, Handler, RequestContext, ResponseHeaders};
 use pinniped_apiserver::deadline;
 use pinniped_apiserver::draining::Draining;
-use pinniped_apiserver::in_flight::{InFlight, InFlightLimits, InFlightMetrics};
+use pinniped_apiserver::in_flight::{InFlight, InFlightLimits};
+use pinniped_apiserver::metrics::{RequestMetrics, Server};
 use pinniped_apiserver::refusal::Refusal;
 use pinniped_apiserver::respond::{self, Encoding, accept};
 use pinniped_apiserver::response_headers;
@@ -39,9 +40,9 @@ use pinniped_delegated_auth::request::{RequestAuthenticator, RequestAuthenticato
 use pinniped_delegated_auth::reviews::{Authorizer, TokenReviewer};
 use pinniped_go_compat::url;
 use pinniped_http_server::Incoming;
-use pinniped_http_server::metrics::{self, Metrics};
 use pinniped_http_server::{
-    Body, BoxError, Connection, Limits, Listener, ResponseFuture, ServerHandle, Service, body, layers,
+    Body, BoxError, Connection, Limits, Listener, Listeners, ResponseFuture, ServerHandle, Service, body,
+    layers,
 };
 use pinniped_kube_request::anonymous::is_health;
 use pinniped_kube_request::client_impersonation::intake::leftover;
@@ -49,6 +50,8 @@ use pinniped_kube_request::identity::User;
 use pinniped_kube_request::request_info::RequestInfo;
 use pinniped_kube_types::status::Status;
 use pinniped_kube_types::suffix::GroupSuffix;
+use pinniped_metrics::definitions::connections;
+use pinniped_metrics::{Format, Metrics};
 use pinniped_pki::CertificateStore;
 use pinniped_pki::tls::{self, CipherRestriction, ClientCertificates, Profile};
 use serde_json::{Value, json};
@@ -103,8 +106,12 @@ pub struct Params {
     pub admission: AdmissionGate,
     /// The checks of the health endpoints.
     pub health: Health,
-    /// The metrics of `/metrics`; the server adds those of its own connections.
+    /// The metrics of `/metrics`.
     pub metrics: Metrics,
+    /// The metrics of requests.
+    pub requests: RequestMetrics,
+    /// The listeners, to which the server adds its own.
+    pub listeners: Listeners,
     /// Limits on connections.
     pub limits: Limits,
 }
@@ -150,9 +157,6 @@ pub fn serve(listener: Listener, params: Params) -> ApiServer {
         ClientCertificates::Request(Arc::new(move || hints.client_ca_hints())),
         &[b"h2", b"http/1.1"],
     );
-    let metrics = params.metrics.clone();
-    let requests = InFlightMetrics::default();
-    metrics.register(|registry| requests.register(registry.sub_registry_with_prefix("aggregated_api")));
     let handler = ApiHandler::new(HandlerParams {
         registry: params.registry,
         issuers: params.issuers,
@@ -169,12 +173,12 @@ pub fn serve(listener: Listener, params: Params) -> ApiServer {
     let chain = chain(
         authenticator,
         params.authorizer,
-        InFlight::new(&InFlightLimits::AGGREGATED_API, requests),
+        InFlight::new(&InFlightLimits::AGGREGATED_API, params.requests.of(Server::AggregatedApi)),
         draining.clone(),
         handler,
     );
     let handle = pinniped_http_server::serve(listener, tls, Api(Arc::new(chain)), params.limits);
-    metrics.register_server("aggregated_api", handle.stats_source());
+    params.listeners.add(connections::AGGREGATED_API, handle.stats_source());
     ApiServer { handle, draining }
 }
 
@@ -335,7 +339,7 @@ impl ApiHandler {
         match segments.as_slice() {
             [""] => Ok(encode::pretty(StatusCode::OK, &json!({ "paths": self.paths() }))),
             ["version"] => Ok(encode::pretty(StatusCode::OK, &version())),
-            ["metrics"] => Ok(self.metrics_text()),
+            ["metrics"] => Ok(self.metrics_text(request)),
             ["metrics", "slis"] => Ok(encode::respond(
                 StatusCode::OK,
                 "text/plain; version=0.0.4; charset=utf-8",
@@ -449,9 +453,11 @@ impl ApiHandler {
         page.respond(request.headers, request.query)
     }
 
-    fn metrics_text(&self) -> Response<Body> {
-        match self.metrics.encode() {
-            Ok(text) => encode::respond(StatusCode::OK, metrics::CONTENT_TYPE, text),
+    fn metrics_text(&self, request: &AuthorizedRequest<'_>) -> Response<Body> {
+        let accept = request.headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
+        let format = Format::of(accept);
+        match self.metrics.encode(format) {
+            Ok(text) => encode::respond(StatusCode::OK, format.content_type(), text),
             Err(_) => layers::plain_error(StatusCode::INTERNAL_SERVER_ERROR, "metrics could not be written"),
         }
     }

@@ -18,11 +18,12 @@ use anyhow::Context as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use pinniped_apiserver::health::CheckFailure;
+use pinniped_apiserver::metrics::RequestMetrics;
 use pinniped_concierge_api::names;
 use pinniped_concierge_authentication::registry::Registry;
 use pinniped_concierge_controllers::admission_report::{AdmissionGate, AdmissionParams};
 use pinniped_concierge_controllers::api_server_address::{AddressParams, DiscoveryUrl};
-use pinniped_concierge_controllers::authenticators::jwt::metrics::KeyMetrics;
+use pinniped_concierge_controllers::authenticators::jwt;
 use pinniped_concierge_controllers::certificate_signing_requests::{
     CertificateSigningRequestParams, SigningClient, SigningSwitch,
 };
@@ -42,10 +43,10 @@ use pinniped_controller::lease::Timing;
 use pinniped_delegated_auth::cluster_auth_config::ClusterAuthConfigWatch;
 use pinniped_delegated_auth::reviews::{Authorizer, TokenReviewer};
 use pinniped_http_client::proxy_environment::ProxyEnvironment;
-use pinniped_http_server::metrics::Metrics;
-use pinniped_http_server::{Capacity, CapacityParams, Limits};
+use pinniped_http_server::{Capacity, CapacityParams, Limits, Listeners};
 use pinniped_impersonation_proxy::proxy::ImpersonatorMetrics;
 use pinniped_kube_client::{UpstreamParams, api_server, kube_client, review_client};
+use pinniped_metrics::Metrics;
 use pinniped_pki::{CaBundle, CertificateStore};
 use pinniped_secret::TokenSource;
 use pinniped_tasks::{TaskGroup, TaskMonitor};
@@ -168,17 +169,19 @@ pub(crate) async fn run(
     token_tasks.spawn("token of the impersonation proxy", |stop| token_client.run(stop));
 
     let metrics = Metrics::new();
-    let proxy_metrics = ImpersonatorMetrics::default();
-    metrics.register(|registry| proxy_metrics.register(registry));
+    let (listeners, requests) = (Listeners::default(), RequestMetrics::default());
+    requests.register(&metrics);
+    let proxy_metrics = ImpersonatorMetrics::new(&requests, listeners.clone());
+    proxy_metrics.register(&metrics);
     let proxy_config_metrics = ConfigMetrics::default();
-    metrics.register(|registry| proxy_config_metrics.register(registry));
+    proxy_config_metrics.register(&metrics);
 
     // Both servers share the capacity.
     let capacity = Capacity::new(&CapacityParams::of_this_process(
         config.max_connections,
         config.max_connections_per_address,
     ));
-    metrics.register_capacity("concierge", &capacity);
+    pinniped_program::metrics::register(&metrics, &listeners, &capacity);
     // The capacity has the configured limits, which may change.
     let limits =
         Limits { connections: config::MOST_CONNECTIONS, capacity: capacity.clone(), ..Limits::default() };
@@ -203,7 +206,7 @@ pub(crate) async fn run(
     let reviewer = TokenReviewer::new(reviews.clone());
     let authorizer = Authorizer::new(reviews);
     let registry = Registry::new();
-    metrics.register(|metrics| KeyMetrics { registry: registry.clone() }.register(metrics));
+    jwt::metrics::register(&metrics, &registry);
     let tokens_switch = Switch::default();
     let signing_switch = SigningSwitch::default();
     let signing = SigningClient::new(
@@ -340,6 +343,8 @@ pub(crate) async fn run(
             admission,
             health,
             metrics,
+            requests,
+            listeners,
             limits,
         },
     );

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use pinniped_gateway_routing::status::IngressRouteValidation;
+use pinniped_metrics::definitions::gateway;
+use pinniped_metrics::{HistogramTable, Metrics};
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::Registry;
 
 use super::rebuild::ValidationResults;
 
@@ -17,7 +17,7 @@ use super::rebuild::ValidationResults;
 #[derive(Clone, Debug)]
 pub struct GatewayMetrics {
     rebuilds: Family<RebuildLabels, Counter>,
-    seconds: Histogram,
+    seconds: HistogramTable<0>,
     objects: Family<ObjectLabels, Gauge>,
     status_writes: Family<WriteLabels, Counter>,
 }
@@ -59,10 +59,9 @@ struct WriteLabels {
 
 impl Default for GatewayMetrics {
     fn default() -> Self {
-        let buckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5];
         Self {
             rebuilds: Family::default(),
-            seconds: Histogram::new(buckets),
+            seconds: HistogramTable::new(&gateway::TABLE_REBUILD_DURATION),
             objects: Family::default(),
             status_writes: Family::default(),
         }
@@ -70,30 +69,19 @@ impl Default for GatewayMetrics {
 }
 
 impl GatewayMetrics {
-    /// Adds the metrics to a registry.
-    pub fn register(&self, registry: &mut Registry) {
-        let registry = registry.sub_registry_with_prefix("pinniped_gateway");
-        registry.register("table_rebuilds", "Builds of routing tables, by result", self.rebuilds.clone());
-        registry.register(
-            "table_rebuild_seconds",
-            "Time from reading the objects to a published routing table",
-            self.seconds.clone(),
-        );
-        registry.register(
-            "objects",
-            "Objects of this gateway's classes by kind and state; an Ingress has no state",
-            self.objects.clone(),
-        );
-        registry.register(
-            "status_writes",
-            "Statuses written or not, by result; only the leader writes",
-            self.status_writes.clone(),
-        );
+    /// Registers the metrics.
+    pub fn register(&self, metrics: &Metrics) {
+        metrics.add(&self.seconds);
+        metrics.register(|registry| {
+            gateway::TABLE_REBUILDS.register(registry, self.rebuilds.clone());
+            gateway::OBJECTS.register(registry, self.objects.clone());
+            gateway::STATUS_WRITES.register(registry, self.status_writes.clone());
+        });
     }
 
     pub(super) fn rebuilt(&self, took: Duration, results: &ValidationResults) {
         self.rebuilds.get_or_create(&RebuildLabels { result: Rebuild::Published }).inc();
-        self.seconds.observe(took.as_secs_f64());
+        self.seconds.observe([], took);
         for (kind, state, count) in states(results) {
             let count = i64::try_from(count).unwrap_or(i64::MAX);
             self.objects.get_or_create(&ObjectLabels { kind, state }).set(count);
@@ -132,14 +120,15 @@ fn states(results: &ValidationResults) -> [(&'static str, &'static str, usize); 
 mod tests {
     use pinniped_gateway_routing::Name;
     use pinniped_gateway_routing::status::HttpProxyValidation;
+    use pinniped_metrics::Format;
 
     use super::*;
 
     #[test]
     fn objects_are_counted_by_state_and_empty_states_are_zero() {
         let metrics = GatewayMetrics::default();
-        let mut registry = Registry::default();
-        metrics.register(&mut registry);
+        let registry = Metrics::new();
+        metrics.register(&registry);
         let name = Name { namespace: "ns".to_owned(), name: "n".to_owned() };
         let mut results = ValidationResults { ingresses: vec![name.clone()], ..ValidationResults::default() };
         results.http_proxies.insert(name.clone(), HttpProxyValidation::default());
@@ -150,8 +139,7 @@ mod tests {
             &ValidationResults { ingress_routes: Default::default(), ..results },
         );
         metrics.wrote(Written::Conflict);
-        let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        let text = registry.encode(Format::Text).unwrap();
         for line in [
             r#"pinniped_gateway_objects{kind="HTTPProxy",state="valid"} 1"#,
             r#"pinniped_gateway_objects{kind="HTTPProxy",state="invalid"} 0"#,

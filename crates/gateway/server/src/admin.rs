@@ -5,28 +5,34 @@ use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{ALLOW, CONTENT_TYPE};
+use http::header::{ACCEPT, ALLOW, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use pinniped_http_server::Incoming;
 use pinniped_http_server::connection;
-use pinniped_http_server::metrics::{self, Metrics};
 use pinniped_http_server::{
-    Body, Connection, ConnectionError, Handler, Limits, Listener, Peer, ResponseFuture, ServerHandle,
-    Service, Shared, body, layers, serve_with,
+    Body, Connection, ConnectionError, Handler, Limits, Listener, Listeners, Peer, ResponseFuture,
+    ServerHandle, Service, Shared, body, layers, serve_with,
 };
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use pinniped_apiserver::health::Health;
+use pinniped_metrics::definitions::connections;
+use pinniped_metrics::{Format, Metrics};
 
 /// The timeout for a client that reads its response.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Serves until the handle is dropped.
-pub(super) fn serve(listener: Listener, health: Health, metrics: &Metrics) -> ServerHandle {
+pub(super) fn serve(
+    listener: Listener,
+    health: Health,
+    metrics: &Metrics,
+    listeners: &Listeners,
+) -> ServerHandle {
     let port = AdminPort(Arc::new(Admin { health, metrics: metrics.clone() }));
     let handle = serve_with(None, listener, port, limits());
-    metrics.register_server("pinniped_gateway_admin", handle.stats_source());
+    listeners.add(connections::ADMIN, handle.stats_source());
     handle
 }
 
@@ -75,7 +81,7 @@ impl Admin {
             None => (path, None),
         };
         let response = match (endpoint, rest) {
-            ("metrics", None) => Some(self.metrics()),
+            ("metrics", None) => Some(self.metrics(request)),
             ("healthz" | "livez" | "readyz", check) => {
                 self.health.respond(endpoint, check, request.uri().query().unwrap_or_default())
             }
@@ -84,11 +90,13 @@ impl Admin {
         response.unwrap_or_else(|| layers::plain_error(StatusCode::NOT_FOUND, "404 page not found"))
     }
 
-    fn metrics(&self) -> Response<Body> {
-        match self.metrics.encode() {
+    fn metrics<B>(&self, request: &Request<B>) -> Response<Body> {
+        let accept = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok());
+        let format = Format::of(accept);
+        match self.metrics.encode(format) {
             Ok(text) => {
                 let mut response = Response::new(body::full(text));
-                let kind = HeaderValue::from_static(metrics::CONTENT_TYPE);
+                let kind = HeaderValue::from_static(format.content_type());
                 response.headers_mut().insert(CONTENT_TYPE, kind);
                 response
             }

@@ -29,9 +29,9 @@ use pinniped_controller::lease::LeaseParams;
 use pinniped_gateway_controller::{Election, GatewayMetrics, Params, StatusAddresses};
 use pinniped_gateway_dataplane::GatewayParams;
 use pinniped_http_client::proxy_environment::ProxyEnvironment;
-use pinniped_http_server::metrics::Metrics;
-use pinniped_http_server::{Capacity, CapacityParams, Listener};
+use pinniped_http_server::{Capacity, CapacityParams, Listener, Listeners};
 use pinniped_kube_client::{UpstreamParams, api_server, kube_client, user_agent};
+use pinniped_metrics::Metrics;
 use pinniped_tasks::{TaskGroup, TaskMonitor};
 
 use pinniped_apiserver::health::Health;
@@ -114,15 +114,16 @@ pub(crate) async fn run(
     let gateway = pinniped_gateway_dataplane::start(&ports)?;
     tracing::info!(tls = %gateway.tls_addr(), plain = %gateway.plain_addr(), "the ports are open");
     let metrics = Metrics::new();
-    metrics::register(&metrics, gateway.stats_source());
-    metrics.register_capacity("pinniped_gateway", &capacity);
+    let listeners = Listeners::default();
+    pinniped_program::metrics::register(&metrics, &listeners, &capacity);
+    metrics::register(&metrics, &listeners, gateway.stats_source());
     let controller_metrics = GatewayMetrics::default();
-    metrics.register(|registry| controller_metrics.register(registry));
+    controller_metrics.register(&metrics);
 
     let mut health = Health::of_program();
     let table = health.ready_step("routing-table");
     let stopping = health.stopping();
-    let admin = admin::serve(admin, health, &metrics);
+    let admin = admin::serve(admin, health, &metrics, &listeners);
 
     let mut controllers = TaskGroup::new(&monitor);
     let publish = {

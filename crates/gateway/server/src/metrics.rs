@@ -1,109 +1,74 @@
 //! The metrics of the data plane.
 
-use std::fmt;
-
 use pinniped_gateway_dataplane::GatewayStats;
-use pinniped_http_server::metrics::Metrics;
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
+use pinniped_http_server::Listeners;
+use pinniped_metrics::definitions::{connections, gateway};
+use pinniped_metrics::{Definition, Metrics};
 
-/// Registers all counters of a gateway under `pinniped_gateway_...`.
-pub(super) fn register(metrics: &Metrics, read: impl Fn() -> GatewayStats + Clone + Send + Sync + 'static) {
+/// The values of the label of a family, each with its count. A family without labels has one value.
+type Counts = Vec<(&'static str, u64)>;
+
+type Read = fn(GatewayStats) -> Counts;
+
+/// Registers the counters of a gateway, and adds its listeners.
+pub(super) fn register(
+    metrics: &Metrics,
+    listeners: &Listeners,
+    read: impl Fn() -> GatewayStats + Clone + Send + Sync + 'static,
+) {
     let (tls, plain) = (read.clone(), read.clone());
-    metrics.register_server("pinniped_gateway_tls", move || tls().tls);
-    metrics.register_server("pinniped_gateway_plain", move || plain().plain);
-    let collector = Box::new(GatewayCollector { read: Box::new(read) });
-    metrics.register(|registry| registry.register_collector(collector));
-}
-
-struct GatewayCollector {
-    read: Box<dyn Fn() -> GatewayStats + Send + Sync>,
-}
-
-impl fmt::Debug for GatewayCollector {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GatewayCollector").finish_non_exhaustive()
-    }
-}
-
-/// The values of one label, each with its count.
-type Labelled<'a> = (&'a str, &'a [(&'a str, u64)]);
-
-impl Collector for GatewayCollector {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let GatewayStats { counts, tunnels, .. } = (self.read)();
-        let mut counter = |name: &str, help: &str, (label, values): Labelled<'_>| {
-            let name = format!("pinniped_gateway_{name}");
-            let kind = ConstCounter::new(0_u64).metric_type();
-            let mut family = encoder.encode_descriptor(&name, help, None, kind)?;
-            for (value, count) in values {
-                let counter = ConstCounter::new(*count);
-                counter.encode(family.encode_family(&[(label, *value)])?)?;
+    listeners.add(connections::TLS, move || tls().tls);
+    listeners.add(connections::PLAIN, move || plain().plain);
+    let families: [(&'static Definition, Read); 7] = [
+        (&gateway::CLIENT_HELLOS_REFUSED, |GatewayStats { counts, .. }| {
+            vec![
+                ("not_tls", counts.not_tls),
+                ("unfinished", counts.client_hello_unfinished),
+                ("unknown_name", counts.unknown_name),
+                ("unservable", counts.unservable),
+            ]
+        }),
+        (&gateway::CONNECTIONS_RELAYED, |stats| vec![("", stats.counts.relayed)]),
+        (&gateway::CONNECTIONS_UNCONNECTED, |stats| vec![("", stats.counts.unconnected)]),
+        (&gateway::RELAYED_BYTES, |GatewayStats { counts, .. }| {
+            vec![("from_clients", counts.relayed_from_clients), ("to_clients", counts.relayed_to_clients)]
+        }),
+        (&gateway::REQUESTS, |stats| vec![("", stats.counts.requests)]),
+        (&gateway::REQUESTS_UNANSWERED, |GatewayStats { counts, .. }| {
+            vec![
+                ("not_found", counts.not_found),
+                ("misdirected", counts.misdirected),
+                ("backend", counts.failed),
+            ]
+        }),
+        (&gateway::UPGRADED_CONNECTIONS_OPEN, |stats| {
+            vec![("", u64::try_from(stats.tunnels).unwrap_or(u64::MAX))]
+        }),
+    ];
+    for (definition, counts) in families {
+        let read = read.clone();
+        metrics.collect(definition, move |samples| {
+            for (value, count) in counts(read()) {
+                match definition.labels {
+                    [] => samples.push([], count),
+                    _ => samples.push([value], count),
+                }
             }
-            Ok(())
-        };
-        counter(
-            "client_hellos_refused",
-            "Connections of the port for TLS that were closed before any handshake",
-            (
-                "reason",
-                &[
-                    ("not_tls", counts.not_tls),
-                    ("unfinished", counts.client_hello_unfinished),
-                    ("unknown_name", counts.unknown_name),
-                    ("unservable", counts.unservable),
-                ],
-            ),
-        )?;
-        counter(
-            "relayed_bytes",
-            "Bytes of connections that are relayed as bytes",
-            (
-                "direction",
-                &[("from_clients", counts.relayed_from_clients), ("to_clients", counts.relayed_to_clients)],
-            ),
-        )?;
-        counter(
-            "requests_unanswered",
-            "Requests that received an error response of the gateway itself",
-            (
-                "reason",
-                &[
-                    ("not_found", counts.not_found),
-                    ("misdirected", counts.misdirected),
-                    ("backend", counts.failed),
-                ],
-            ),
-        )?;
-        let singles = [
-            ("connections_relayed", "Connections that went on as bytes", counts.relayed),
-            ("connections_unconnected", "Connections that no endpoint took", counts.unconnected),
-            ("requests", "Requests", counts.requests),
-        ];
-        for (name, help, count) in singles {
-            let counter = ConstCounter::new(count);
-            let name = format!("pinniped_gateway_{name}");
-            counter.encode(encoder.encode_descriptor(&name, help, None, counter.metric_type())?)?;
-        }
-        let open = ConstGauge::new(i64::try_from(tunnels).unwrap_or(i64::MAX));
-        open.encode(encoder.encode_descriptor(
-            "pinniped_gateway_upgraded_connections_open",
-            "Upgraded connections that are open",
-            None,
-            open.metric_type(),
-        )?)
+        });
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use pinniped_http_server::Capacity;
+    use pinniped_metrics::Format;
+
     use super::*;
 
     #[test]
     fn every_counter_is_exported_once() {
-        let metrics = Metrics::new();
+        let (metrics, listeners) = (Metrics::new(), Listeners::default());
+        pinniped_program::metrics::register(&metrics, &listeners, &Capacity::default());
         let mut stats = GatewayStats { tunnels: 3, ..GatewayStats::default() };
         stats.tls.accepted = 11;
         stats.plain.refused = 12;
@@ -112,11 +77,11 @@ mod tests {
         stats.counts.relayed_to_clients = 14;
         stats.counts.misdirected = 15;
         stats.counts.requests = 16;
-        register(&metrics, move || stats);
-        let text = metrics.encode().unwrap();
+        register(&metrics, &listeners, move || stats);
+        let text = metrics.encode(Format::Text).unwrap();
         for line in [
-            "pinniped_gateway_tls_connections_accepted_total 11",
-            "pinniped_gateway_plain_connections_refused_total 12",
+            "pinniped_connections_accepted_total{listener=\"tls\"} 11",
+            "pinniped_connections_refused_total{listener=\"plain\"} 12",
             "pinniped_gateway_client_hellos_refused_total{reason=\"unknown_name\"} 13",
             "pinniped_gateway_client_hellos_refused_total{reason=\"unservable\"} 14",
             "pinniped_gateway_client_hellos_refused_total{reason=\"not_tls\"} 0",

@@ -26,7 +26,6 @@
 use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use http::header::{CACHE_CONTROL, HeaderValue, WARNING};
 use http::{HeaderMap, Request, Response};
@@ -46,6 +45,7 @@ use crate::client_impersonation::ClientImpersonation;
 use crate::deadline;
 use crate::draining::Draining;
 use crate::in_flight::{InFlight, InFlightPermit, RequestClass};
+use crate::metrics::Series;
 use crate::presentation::Presentation;
 use crate::refusal::Refusal;
 use crate::response_headers;
@@ -78,8 +78,8 @@ pub trait Handler<B>: Send + Sync {
         false
     }
 
-    /// Observes the result of a request, and the time until its response begins.
-    fn observe(&self, _result: RequestResult<'_>, _elapsed: Duration) {}
+    /// Observes the result of a request.
+    fn observe(&self, _result: RequestResult<'_>) {}
 }
 
 /// The values that the steps of the chain determine for the last one.
@@ -123,6 +123,14 @@ pub enum ResponseHeaders {
     CacheControl,
     /// [`response_headers::SECURITY_HEADERS`], before those of the handler.
     Security,
+}
+
+/// Notes of the steps about a request, for the response headers and the metrics.
+#[derive(Debug, Default)]
+struct Notes {
+    /// The client sent a token that was ignored because of extra space.
+    ignored_token: AtomicBool,
+    series: Series,
 }
 
 /// The parameters of a [`Chain`].
@@ -196,16 +204,16 @@ impl<H> Chain<H> {
         let audit_id = response_headers::audit_id(request.headers());
         // Servers behind this one use the same identifier, so the logs of all can be correlated.
         request.headers_mut().insert(response_headers::AUDIT_ID, audit_id.clone());
-        let ignored_token = AtomicBool::new(false);
+        let notes = Notes::default();
 
-        let serve = pin!(self.serve(connection, request, &ignored_token, &presentation, received));
+        let serve = pin!(self.serve(connection, request, &notes, &presentation, received));
         let served = layers::guard_panic(serve).await;
         let result = match &served {
             Ok(Ok(response)) => RequestResult::Served(response),
             Ok(Err(refusal)) => RequestResult::Refused(refusal),
             Err(_) => RequestResult::Panicked,
         };
-        self.handler.observe(result, received.elapsed());
+        self.handler.observe(result);
         let mut response = match served {
             Ok(Ok(response)) => response,
             Ok(Err(refusal)) => with_deadline(refusal.into_response(&presentation)),
@@ -215,8 +223,9 @@ impl<H> Chain<H> {
             }
         };
 
+        self.in_flight.metrics().responded(&notes.series, response.status(), received.elapsed());
         let headers = response.headers_mut();
-        if ignored_token.load(Ordering::Relaxed)
+        if notes.ignored_token.load(Ordering::Relaxed)
             && let Ok(warning) = HeaderValue::try_from(format!("299 - \"{EXTRA_SPACE_WARNING}\""))
         {
             headers.append(WARNING, warning);
@@ -236,7 +245,7 @@ impl<H> Chain<H> {
         &self,
         connection: Option<&Connection>,
         request: &mut Request<B>,
-        ignored_token: &AtomicBool,
+        notes: &Notes,
         presentation: &Presentation,
         received: Instant,
     ) -> Result<Response<Body>, Refusal>
@@ -245,6 +254,7 @@ impl<H> Chain<H> {
     {
         // 4. Request info, from which all further steps derive their rules.
         let info = RequestInfo::parse(request.method(), request.uri())?;
+        notes.series.set(&info);
         // 5. Shutdown, before any work for the request.
         self.draining.check(received, &info)?;
         // 6. Deadline, which covers all further steps.
@@ -263,7 +273,7 @@ impl<H> Chain<H> {
             let caller =
                 authenticate::authenticate(&self.authenticator, admits_anonymous, headers, connection).await;
             if tokens.has_extra_space() && !authenticate::by_certificate(&caller) {
-                ignored_token.store(true, Ordering::Relaxed);
+                notes.ignored_token.store(true, Ordering::Relaxed);
             }
             let caller = caller?;
 

@@ -6,18 +6,13 @@
 //! kind of permit by the rules of [`FairSemaphore`]: one client in a loop leaves permits for the
 //! others. Anonymous clients are identified by their address, and share the limit of one user.
 
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use pinniped_delegated_auth::client_key::ClientKey;
 use pinniped_fair_semaphore::{FairSemaphore, Permit};
 use pinniped_kube_request::request_info::RequestInfo;
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
 
+use crate::metrics::{InFlightGauge, Limit, ServerMetrics};
 use crate::refusal::Refusal;
 
 /// Limits on requests in flight.
@@ -89,9 +84,11 @@ impl RequestClass {
 pub struct InFlight {
     short: FairSemaphore,
     mutating: FairSemaphore,
+    /// The limit against which mutating requests count.
+    mutating_limit: Limit,
     queue_timeout: Duration,
     long_running: FairSemaphore,
-    metrics: InFlightMetrics,
+    metrics: ServerMetrics,
 }
 
 /// A permit for a request in flight, released when dropped.
@@ -103,14 +100,23 @@ pub struct InFlightPermit {
 
 impl InFlight {
     /// Creates the permits of a server.
-    pub fn new(limits: &InFlightLimits, metrics: InFlightMetrics) -> Self {
+    pub fn new(limits: &InFlightLimits, metrics: ServerMetrics) -> Self {
         let short = FairSemaphore::new(limits.short, limits.waiting);
-        let mutating = match limits.mutating {
-            None => short.clone(),
-            Some(mutating) => FairSemaphore::new(mutating, limits.waiting),
+        let (mutating, mutating_limit) = match limits.mutating {
+            None => (short.clone(), Limit::Short),
+            Some(mutating) => (FairSemaphore::new(mutating, limits.waiting), Limit::Mutating),
         };
+        metrics.set_limit(Limit::Short, limits.short);
+        metrics.set_limit(Limit::Mutating, limits.mutating.unwrap_or_default());
+        metrics.set_limit(Limit::Waiting, limits.waiting);
+        metrics.set_limit(Limit::LongRunning, limits.long_running);
         let long_running = FairSemaphore::new(limits.long_running, 0);
-        Self { short, mutating, queue_timeout: limits.queue_timeout, long_running, metrics }
+        Self { short, mutating, mutating_limit, queue_timeout: limits.queue_timeout, long_running, metrics }
+    }
+
+    /// Returns the metrics of the server.
+    pub(crate) fn metrics(&self) -> &ServerMetrics {
+        &self.metrics
     }
 
     /// Acquires a permit for a request of this client. Short requests may wait for it.
@@ -122,10 +128,10 @@ impl InFlight {
         client: &ClientKey<'_>,
         class: RequestClass,
     ) -> Result<InFlightPermit, Refusal> {
-        let (permits, kind) = match class {
-            RequestClass::ReadOnly => (&self.short, Kind::Short),
-            RequestClass::Mutating => (&self.mutating, Kind::Short),
-            RequestClass::LongRunning => (&self.long_running, Kind::Long),
+        let (permits, limit) = match class {
+            RequestClass::ReadOnly => (&self.short, Limit::Short),
+            RequestClass::Mutating => (&self.mutating, self.mutating_limit),
+            RequestClass::LongRunning => (&self.long_running, Limit::LongRunning),
         };
         let permit = match permits.try_acquire(client.levels()) {
             Some(permit) => Some(permit),
@@ -135,77 +141,16 @@ impl InFlight {
             None => Box::pin(self.wait(permits, client)).await,
         };
         let Some(permit) = permit else {
-            self.metrics.refused(kind);
+            self.metrics.refused(limit);
             return Err(Refusal::Overloaded);
         };
-        Ok(InFlightPermit { _permit: permit, _gauge: self.metrics.began(kind) })
+        Ok(InFlightPermit { _permit: permit, _gauge: self.metrics.began(limit) })
     }
 
     async fn wait(&self, permits: &FairSemaphore, client: &ClientKey<'_>) -> Option<Permit> {
         let waiting = permits.enqueue(client.levels())?;
-        let _gauge = self.metrics.began(Kind::Waiting);
+        let _gauge = self.metrics.began(Limit::Waiting);
         tokio::time::timeout(self.queue_timeout, waiting).await.ok()
-    }
-}
-
-/// The limit against which a request counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
-enum Kind {
-    Short,
-    /// A short request that waits for its permit.
-    Waiting,
-    Long,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct KindLabels {
-    kind: Kind,
-}
-
-/// Metrics of requests in flight. Servers that run one after another can share them.
-#[derive(Clone, Debug, Default)]
-pub struct InFlightMetrics {
-    in_flight: Family<KindLabels, Gauge>,
-    refused: Family<KindLabels, Counter>,
-    /// Metrics that every request needs, resolved once to avoid a lookup under a lock.
-    resolved: Arc<[OnceLock<Gauge>; Kind::Long as usize + 1]>,
-}
-
-impl InFlightMetrics {
-    /// Registers the metrics.
-    pub fn register(&self, registry: &mut Registry) {
-        registry.register(
-            "in_flight",
-            "Requests being served or waiting, by the limit that applies",
-            self.in_flight.clone(),
-        );
-        registry.register(
-            "over_limit",
-            "Requests refused with 429, by the limit that was reached",
-            self.refused.clone(),
-        );
-    }
-
-    fn began(&self, kind: Kind) -> InFlightGauge {
-        let gauge = self.resolved[kind as usize]
-            .get_or_init(|| self.in_flight.get_or_create_owned(&KindLabels { kind }))
-            .clone();
-        gauge.inc();
-        InFlightGauge(gauge)
-    }
-
-    fn refused(&self, kind: Kind) {
-        self.refused.get_or_create(&KindLabels { kind }).inc();
-    }
-}
-
-/// Counts one request until dropped.
-#[derive(Debug)]
-struct InFlightGauge(Gauge);
-
-impl Drop for InFlightGauge {
-    fn drop(&mut self) {
-        self.0.dec();
     }
 }
 
@@ -217,7 +162,7 @@ mod tests {
 
     fn in_flight(short: usize, waiting: usize, long_running: usize) -> InFlight {
         let limits = InFlightLimits { short, waiting, long_running, ..InFlightLimits::PROXY };
-        InFlight::new(&limits, InFlightMetrics::default())
+        InFlight::new(&limits, ServerMetrics::default())
     }
 
     #[tokio::test(start_paused = true)]
@@ -295,7 +240,7 @@ mod tests {
         let u = &ClientKey::user("u");
         for mutating in [None, Some(1)] {
             let limits = InFlightLimits { short: 1, mutating, waiting: 0, ..InFlightLimits::PROXY };
-            let in_flight = InFlight::new(&limits, InFlightMetrics::default());
+            let in_flight = InFlight::new(&limits, ServerMetrics::default());
             let _read = in_flight.enter(u, ReadOnly).await.unwrap();
             let write = in_flight.enter(u, Mutating).await;
             assert_eq!(write.is_ok(), mutating.is_some());

@@ -28,6 +28,7 @@ pub mod deadline;
 pub mod draining;
 pub mod health;
 pub mod in_flight;
+pub mod metrics;
 mod presentation;
 pub mod refusal;
 pub mod respond;

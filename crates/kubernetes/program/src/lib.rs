@@ -1,5 +1,5 @@
 //! The environment of a server program in a pod: the API server's address, the pod's metadata,
-//! signals, memory.
+//! signals, memory, metrics.
 
 #![forbid(unsafe_code)]
 
@@ -7,6 +7,7 @@ pub mod downward_api;
 pub mod flag_error;
 pub mod in_cluster;
 pub mod memory;
+pub mod metrics;
 pub mod stop;
 #[cfg(feature = "test-util")]
 pub mod test_util;

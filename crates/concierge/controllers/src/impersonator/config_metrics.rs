@@ -1,13 +1,10 @@
 //! Metrics of the impersonation proxy's configuration.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
-use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::registry::Registry;
+use pinniped_metrics::Metrics;
+use pinniped_metrics::definitions::concierge::SERVING_CERTIFICATE_VALID;
 
 /// Value for "not checked": the gauge is absent, because neither 0 nor 1 would be true.
 const ABSENT: u8 = 2;
@@ -26,9 +23,14 @@ impl Default for ConfigMetrics {
 }
 
 impl ConfigMetrics {
-    /// Adds the metrics to a registry.
-    pub fn register(&self, registry: &mut Registry) {
-        registry.register_collector(Box::new(self.clone()));
+    /// Registers the metrics.
+    pub fn register(&self, metrics: &Metrics) {
+        let this = self.clone();
+        metrics.collect(&SERVING_CERTIFICATE_VALID, move |samples| {
+            if let Some(valid) = this.certificate_valid() {
+                samples.push([], u64::from(valid));
+            }
+        });
     }
 
     /// Returns whether the external serving certificate works for clients; `None` while that is not
@@ -45,31 +47,18 @@ impl ConfigMetrics {
     }
 }
 
-impl Collector for ConfigMetrics {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let Some(valid) = self.certificate_valid() else { return Ok(()) };
-        let gauge = ConstGauge::new(i64::from(valid));
-        gauge.encode(encoder.encode_descriptor(
-            "pinniped_impersonator_serving_certificate_valid",
-            "Whether the serving certificate from outside can work for clients; absent while that is not checked",
-            None,
-            gauge.metric_type(),
-        )?)
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use pinniped_metrics::Format;
+
     use super::*;
 
     #[test]
     fn the_gauge_exists_only_while_a_certificate_is_checked() {
-        let metrics = ConfigMetrics::default();
-        let mut registry = Registry::default();
-        metrics.register(&mut registry);
+        let (metrics, registry) = (ConfigMetrics::default(), Metrics::new());
+        metrics.register(&registry);
         let line = || {
-            let mut text = String::new();
-            prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+            let text = registry.encode(Format::Text).unwrap();
             let name = "pinniped_impersonator_serving_certificate_valid";
             text.lines().find_map(|line| Some(line.strip_prefix(name)?.trim().to_owned()))
         };

@@ -1,21 +1,18 @@
-//! Metrics of the data plane. Label sets are closed: they never contain a user name or a path.
+//! Metrics of the impersonation proxy, in addition to those of its handler chain.
 
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use http::StatusCode;
 use pinniped_apiserver::chain::RequestResult;
-use pinniped_apiserver::in_flight::InFlightMetrics;
+use pinniped_apiserver::metrics::{RequestMetrics, Server, ServerMetrics};
 use pinniped_apiserver::refusal::Refusal;
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::Registry;
+use pinniped_http_server::tunnels::Tunnels;
+use pinniped_http_server::{Listeners, ServerHandle};
+use pinniped_metrics::definitions::{concierge, connections};
+use pinniped_metrics::{CounterTable, GaugeTable, Metrics};
 
-/// The result of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+/// The result of a request. The order is that of [`PROXY_RESULTS`](concierge::PROXY_RESULTS).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ResultLabel {
     Forwarded,
     Upgraded,
@@ -29,11 +26,6 @@ pub(super) enum ResultLabel {
     Deadline,
     ShuttingDown,
     Panicked,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ResultLabels {
-    result: ResultLabel,
 }
 
 impl ResultLabel {
@@ -67,78 +59,90 @@ impl ResultLabel {
 /// [`register`](Self::register) it.
 #[derive(Clone, Debug)]
 pub struct ImpersonatorMetrics {
-    requests: Family<ResultLabels, Counter>,
-    in_flight: InFlightMetrics,
-    seconds_to_head: Histogram,
-    upstream_connections: Gauge,
-    upstream_streams: Gauge,
-    upstream_short_reads: Gauge,
-    at_hand: Arc<AtHand>,
-}
-
-/// Metrics that every request needs, resolved once to avoid a lookup under a lock.
-#[derive(Debug, Default)]
-struct AtHand {
-    ended: [OnceLock<Counter>; ResultLabel::Panicked as usize + 1],
+    chain: ServerMetrics,
+    listeners: Listeners,
+    requests: CounterTable<1>,
+    upstream_connections: GaugeTable<0>,
+    upstream_streams: GaugeTable<0>,
+    upstream_short_reads: GaugeTable<0>,
+    /// The upgraded connections of the latest proxy.
+    tunnels: Arc<Mutex<Option<Tunnels>>>,
 }
 
 impl Default for ImpersonatorMetrics {
     fn default() -> Self {
-        let buckets = [0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 60.0];
-        Self {
-            requests: Family::default(),
-            in_flight: InFlightMetrics::default(),
-            seconds_to_head: Histogram::new(buckets),
-            upstream_connections: Gauge::default(),
-            upstream_streams: Gauge::default(),
-            upstream_short_reads: Gauge::default(),
-            at_hand: Arc::default(),
-        }
+        Self::new(&RequestMetrics::default(), Listeners::default())
     }
 }
 
 impl ImpersonatorMetrics {
-    /// Registers the metrics.
-    pub fn register(&self, registry: &mut Registry) {
-        let registry = registry.sub_registry_with_prefix("pinniped_impersonator");
-        registry.register("requests", "Requests by result", self.requests.clone());
-        self.in_flight.register(registry);
-        registry.register(
-            "response_head_seconds",
-            "Time from a request's head to its response's head",
-            self.seconds_to_head.clone(),
-        );
-        registry.register(
-            "upstream_connections",
-            "HTTP/2 connections to the API server, refreshed once a minute",
-            self.upstream_connections.clone(),
-        );
-        registry.register(
-            "upstream_streams",
-            "HTTP/2 streams to the API server, refreshed once a minute",
-            self.upstream_streams.clone(),
-        );
-        registry.register(
-            "upstream_http1_connections",
-            "HTTP/1.1 connections to the API server for short reads, refreshed once a minute",
-            self.upstream_short_reads.clone(),
-        );
+    /// Creates the metrics. Proxies add their listener to `listeners`.
+    pub fn new(requests: &RequestMetrics, listeners: Listeners) -> Self {
+        Self {
+            chain: requests.of(Server::Proxy),
+            listeners,
+            requests: CounterTable::new(&concierge::PROXY_REQUESTS),
+            upstream_connections: GaugeTable::new(&concierge::UPSTREAM_CONNECTIONS),
+            upstream_streams: GaugeTable::new(&concierge::UPSTREAM_STREAMS),
+            upstream_short_reads: GaugeTable::new(&concierge::UPSTREAM_HTTP1_CONNECTIONS),
+            tunnels: Arc::default(),
+        }
     }
 
-    pub(super) fn ended(&self, result: ResultLabel, after: Duration) {
-        let counter = self.at_hand.ended[result as usize]
-            .get_or_init(|| self.requests.get_or_create_owned(&ResultLabels { result }));
-        counter.inc();
-        self.seconds_to_head.observe(after.as_secs_f64());
+    /// Registers the metrics, without those of the chain and of the listener.
+    pub fn register(&self, metrics: &Metrics) {
+        metrics.add(&self.requests);
+        metrics.add(&self.upstream_connections);
+        metrics.add(&self.upstream_streams);
+        metrics.add(&self.upstream_short_reads);
+        let tunnels = Arc::clone(&self.tunnels);
+        metrics.collect(&concierge::PROXY_UPGRADED, move |samples| {
+            if let Some(tunnels) = &*tunnels.lock().unwrap_or_else(PoisonError::into_inner) {
+                samples.push([], u64::try_from(tunnels.open()).unwrap_or(u64::MAX));
+            }
+        });
     }
 
-    pub(super) fn in_flight(&self) -> InFlightMetrics {
-        self.in_flight.clone()
+    /// Exports the connections of this proxy instead of those of the previous one.
+    pub(super) fn started(&self, handle: &ServerHandle, tunnels: &Tunnels) {
+        self.listeners.add(connections::IMPERSONATION_PROXY, handle.stats_source());
+        *self.tunnels.lock().unwrap_or_else(PoisonError::into_inner) = Some(tunnels.clone());
+    }
+
+    pub(super) fn ended(&self, result: ResultLabel) {
+        self.requests.add([result as usize], 1);
+    }
+
+    pub(super) fn chain(&self) -> ServerMetrics {
+        self.chain.clone()
     }
 
     pub(super) fn upstream(&self, stats: pinniped_kube_client::UpstreamStats) {
-        self.upstream_connections.set(i64::try_from(stats.connections).unwrap_or(i64::MAX));
-        self.upstream_streams.set(i64::try_from(stats.streams).unwrap_or(i64::MAX));
-        self.upstream_short_reads.set(i64::try_from(stats.short_reads).unwrap_or(i64::MAX));
+        for (gauge, count) in [
+            (&self.upstream_connections, stats.connections),
+            (&self.upstream_streams, stats.streams),
+            (&self.upstream_short_reads, stats.short_reads),
+        ] {
+            gauge.set([], i64::try_from(count).unwrap_or(i64::MAX));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_results_have_the_order_of_their_labels() {
+        for (result, label) in [
+            (ResultLabel::Forwarded, "Forwarded"),
+            (ResultLabel::Unauthenticated, "Unauthenticated"),
+            (ResultLabel::Overloaded, "Overloaded"),
+            (ResultLabel::Panicked, "Panicked"),
+        ] {
+            assert_eq!(concierge::PROXY_RESULTS.get(result as usize), Some(&label));
+            assert_eq!(format!("{result:?}"), label);
+        }
+        assert_eq!(concierge::PROXY_RESULTS.len(), ResultLabel::Panicked as usize + 1);
     }
 }

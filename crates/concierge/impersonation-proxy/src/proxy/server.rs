@@ -147,7 +147,7 @@ pub async fn start(params: ImpersonatorParams) -> Result<Impersonator, StartErro
             decided_by: Some(DECIDED_BY),
             masters_need_no_verb: false,
         },
-        in_flight: InFlight::new(&params.in_flight, params.metrics.in_flight()),
+        in_flight: InFlight::new(&params.in_flight, params.metrics.chain()),
         draining: draining.clone(),
         response_headers: ResponseHeaders::Security,
         handler,
@@ -160,13 +160,14 @@ pub async fn start(params: ImpersonatorParams) -> Result<Impersonator, StartErro
         impersonator: params.uid_impersonation.then_some(params.impersonator_username),
         interval: params.probe_interval,
         capabilities,
-        metrics: params.metrics,
+        metrics: params.metrics.clone(),
     };
     // The first probe completes before requests are served, so that all requests are handled in the
     // same way.
     probes.uids().await;
     let stack = Stack(Arc::new(chain));
     let handle = serve_on(Some(Arc::clone(&workers)), listener, tls, stack, params.limits);
+    params.metrics.started(&handle, &tunnels);
     let monitor = TaskMonitor::default();
     let mut tasks = TaskGroup::new(&monitor);
     tasks.spawn("probes of the API server", |stop| probes.run(stop));

@@ -95,7 +95,7 @@ impl World {
             admission: admission.clone(),
             clock: now,
         });
-        let in_flight = InFlight::new(&InFlightLimits::AGGREGATED_API, InFlightMetrics::default());
+        let in_flight = InFlight::new(&InFlightLimits::AGGREGATED_API, Default::default());
         let draining = Draining::default();
         let authorizer = Authorizer::new(client);
         let chain = chain(authenticator, authorizer, in_flight.clone(), draining.clone(), handler);
@@ -729,7 +729,9 @@ async fn health_is_anonymous_and_invalid_paths_are_refused() {
         (&version["compiler"], &version["gitVersion"]),
         (&"rustc".into(), &pinniped_version::VERSION.into())
     );
-    assert!(world.send_request("GET", "/metrics", &[], "").await.body.ends_with("# EOF\n"));
+    let open_metrics = [("accept", "application/openmetrics-text;version=1.0.0,text/plain;q=0.5")];
+    assert!(world.send_request("GET", "/metrics", &open_metrics, "").await.body.ends_with("# EOF\n"));
+    assert_eq!(world.send_request("GET", "/metrics", &[], "").await.body, "");
     assert_eq!(world.send_request("GET", "/a%zz", &[], "").await.status, 400);
     let response = world.send_request("GET", "/api/v1/watch", &[], "").await;
     assert_eq!(

@@ -18,13 +18,13 @@ use pinniped_concierge_controllers::admission_report::AdmissionGate;
 use pinniped_concierge_domain::admission_report::UnappliedAdmission;
 use pinniped_delegated_auth::cluster_auth_config::{ClusterAuthConfig, ClusterAuthConfigWatch};
 use pinniped_delegated_auth::reviews::{Authorizer, TokenReviewer};
-use pinniped_http_server::metrics::Metrics;
 use pinniped_http_server::{Limits, Listener};
 use pinniped_impersonation_proxy::proxy::{
     self, ImpersonatorMetrics, ImpersonatorParams, InFlightLimits, PROBE_INTERVAL,
 };
 use pinniped_kube_client::{Dial, Upstream, UpstreamLimits, UpstreamParams, kube_client, review_client};
 use pinniped_kube_types::suffix::GroupSuffix;
+use pinniped_metrics::Metrics;
 use pinniped_pki::tls::CipherRestriction;
 use pinniped_pki::{CaBundle, CertificateAuthority, CertificateStore, ClientSubject, Validity};
 use pinniped_secret::{Token, TokenSource};
@@ -153,6 +153,8 @@ pub(crate) async fn concierge_through(
             admission: AdmissionGate::new(UnappliedAdmission::Report),
             health: Health::new(),
             metrics: Metrics::new(),
+            requests: Default::default(),
+            listeners: Default::default(),
             limits: pinniped_http_server::Limits::default(),
         },
     );

@@ -9,12 +9,13 @@ use pinniped_controller::runtime::Trigger;
 use pinniped_jose::Algorithm;
 use pinniped_jose::test_util::{Signer, key_set};
 use pinniped_kube_types::suffix::GroupSuffix;
+use pinniped_metrics::{Format, Metrics};
 use pinniped_oidc::WITHDRAWN_KEY_LIFETIME;
 use pinniped_secret::token::Token;
 use pinniped_test_support::issuer::{DISCOVERY_PATH, KEYS_PATH, Reply, ScriptedIssuer};
 use serde_json::json;
 
-use super::metrics::KeyMetrics;
+use super::metrics;
 use super::refresh::KeyRefresh;
 use super::*;
 use crate::authenticators::test_util::{self, created, eventually, inline_bundle, run_per_object, statuses};
@@ -279,10 +280,9 @@ async fn a_fault_of_one_issuer_does_not_affect_others() {
 }
 
 fn metrics(fixture: &Fixture) -> Vec<String> {
-    let mut metrics = prometheus_client::registry::Registry::default();
-    KeyMetrics { registry: fixture.api.registry.clone() }.register(&mut metrics);
-    let mut text = String::new();
-    prometheus_client::encoding::text::encode(&mut text, &metrics).unwrap();
+    let metrics = Metrics::new();
+    metrics::register(&metrics, &fixture.api.registry);
+    let text = metrics.encode(Format::Text).unwrap();
     text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
 }
 

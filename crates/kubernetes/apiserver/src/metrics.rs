@@ -1,0 +1,247 @@
+//! Metrics of the handler chain.
+//!
+//! Every request updates them, so their labels are positions in fixed lists, and an update takes no
+//! lock.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use http::StatusCode;
+use pinniped_kube_request::request_info::RequestInfo;
+use pinniped_metrics::definitions::requests::{
+    CODES, DURATION, IN_FLIGHT, IN_FLIGHT_LIMIT, LIMITS, OVER_LIMIT, REQUESTS, RESOURCE_GROUPS, SERVERS,
+    VERBS,
+};
+use pinniped_metrics::{CounterTable, GaugeTable, HistogramTable, Metrics};
+
+/// A server whose requests are counted separately. The order is that of [`SERVERS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Server {
+    /// The aggregated API of the program.
+    AggregatedApi,
+    /// The proxy in front of the API server.
+    Proxy,
+}
+
+/// A limit on requests. The order is that of [`LIMITS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Limit {
+    Short,
+    /// A separate limit on short requests that may change objects.
+    Mutating,
+    /// The length of the queue of short requests.
+    Waiting,
+    LongRunning,
+}
+
+/// Positions in [`RESOURCE_GROUPS`]; the following ones are API groups by name.
+const NO_RESOURCE: usize = 0;
+const CORE: usize = 1;
+const OTHER_GROUP: usize = 2;
+const FIRST_NAMED_GROUP: usize = 3;
+
+/// The metrics of all servers of a process. Create it once and [`register`](Self::register) it.
+#[derive(Clone, Debug)]
+pub struct RequestMetrics {
+    requests: CounterTable<4>,
+    duration: HistogramTable<3>,
+    in_flight: GaugeTable<2>,
+    limits: GaugeTable<2>,
+    over_limit: CounterTable<2>,
+}
+
+impl Default for RequestMetrics {
+    fn default() -> Self {
+        Self {
+            requests: CounterTable::new(&REQUESTS),
+            duration: HistogramTable::new(&DURATION),
+            in_flight: GaugeTable::new(&IN_FLIGHT),
+            limits: GaugeTable::new(&IN_FLIGHT_LIMIT),
+            over_limit: CounterTable::new(&OVER_LIMIT),
+        }
+    }
+}
+
+impl RequestMetrics {
+    /// Registers the metrics.
+    pub fn register(&self, metrics: &Metrics) {
+        metrics.add(&self.requests);
+        metrics.add(&self.duration);
+        metrics.add(&self.in_flight);
+        metrics.add(&self.over_limit);
+        let limits = self.limits.clone();
+        // A limit that a server does not have is absent.
+        metrics.collect(&IN_FLIGHT_LIMIT, move |samples| {
+            for (server, name) in SERVERS.iter().enumerate() {
+                for (limit, kind) in LIMITS.iter().enumerate() {
+                    match u64::try_from(limits.get([server, limit])) {
+                        Ok(0) | Err(_) => {}
+                        Ok(value) => samples.push([name, kind], value),
+                    }
+                }
+            }
+        });
+    }
+
+    /// Returns the metrics of one server. Servers that run one after another share them.
+    pub fn of(&self, server: Server) -> ServerMetrics {
+        ServerMetrics { all: self.clone(), server: server as usize }
+    }
+}
+
+/// The metrics of one server.
+#[derive(Clone, Debug)]
+pub struct ServerMetrics {
+    all: RequestMetrics,
+    server: usize,
+}
+
+impl Default for ServerMetrics {
+    /// Returns metrics that are not exported.
+    fn default() -> Self {
+        RequestMetrics::default().of(Server::AggregatedApi)
+    }
+}
+
+impl ServerMetrics {
+    /// Counts a request in flight until the result is dropped.
+    pub(crate) fn began(&self, limit: Limit) -> InFlightGauge {
+        let at = [self.server, limit as usize];
+        let gauge = self.all.in_flight.clone();
+        gauge.add(at, 1);
+        InFlightGauge { gauge, at }
+    }
+
+    pub(crate) fn refused(&self, limit: Limit) {
+        self.all.over_limit.add([self.server, limit as usize], 1);
+    }
+
+    pub(crate) fn set_limit(&self, limit: Limit, requests: usize) {
+        let at = [self.server, limit as usize];
+        self.all.limits.set(at, i64::try_from(requests).unwrap_or(i64::MAX));
+    }
+
+    /// Records a request whose response begins after this time.
+    pub(crate) fn responded(&self, series: &Series, status: StatusCode, elapsed: Duration) {
+        let (verb, group) = series.get();
+        let code = usize::from(status.as_u16() / 100).saturating_sub(1).min(CODES.len() - 1);
+        self.all.requests.add([self.server, verb, group, code], 1);
+        self.all.duration.observe([self.server, verb, group], elapsed);
+    }
+}
+
+/// Counts one request until dropped.
+#[derive(Debug)]
+pub(crate) struct InFlightGauge {
+    gauge: GaugeTable<2>,
+    at: [usize; 2],
+}
+
+impl Drop for InFlightGauge {
+    fn drop(&mut self) {
+        self.gauge.add(self.at, -1);
+    }
+}
+
+/// The labels of a request: positions in [`VERBS`] and [`RESOURCE_GROUPS`]. A request whose path
+/// cannot be parsed keeps the initial ones.
+#[derive(Debug)]
+pub(crate) struct Series(AtomicUsize);
+
+impl Default for Series {
+    fn default() -> Self {
+        Self(AtomicUsize::new((VERBS.len() - 1) * RESOURCE_GROUPS.len() + NO_RESOURCE))
+    }
+}
+
+impl Series {
+    /// Sets the labels of this request.
+    pub(crate) fn set(&self, info: &RequestInfo) {
+        let verb = VERBS.iter().position(|verb| *verb == info.verb).unwrap_or(VERBS.len() - 1);
+        self.0.store(verb * RESOURCE_GROUPS.len() + resource_group(info), Ordering::Relaxed);
+    }
+
+    fn get(&self) -> (usize, usize) {
+        let position = self.0.load(Ordering::Relaxed);
+        (position / RESOURCE_GROUPS.len(), position % RESOURCE_GROUPS.len())
+    }
+}
+
+fn resource_group(info: &RequestInfo) -> usize {
+    match info.api_group.as_str() {
+        _ if !info.is_resource => NO_RESOURCE,
+        "" => CORE,
+        group => {
+            let named = RESOURCE_GROUPS.iter().skip(FIRST_NAMED_GROUP).position(|name| *name == group);
+            named.map_or(OTHER_GROUP, |position| FIRST_NAMED_GROUP + position)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Method;
+    use pinniped_metrics::Format;
+
+    use super::*;
+
+    fn labels(method: &Method, path: &str) -> (&'static str, &'static str) {
+        let series = Series::default();
+        series.set(&RequestInfo::parse(method, &path.parse().unwrap()).unwrap());
+        let (verb, group) = series.get();
+        (VERBS[verb], RESOURCE_GROUPS[group])
+    }
+
+    #[test]
+    fn verbs_and_groups_that_clients_invent_share_one_label() {
+        let custom = Method::from_bytes(b"FROBNICATE").unwrap();
+        for (method, path, expected) in [
+            (Method::GET, "/api/v1/namespaces/ns/pods/p", ("get", "core")),
+            (Method::GET, "/api/v1/pods", ("list", "core")),
+            (Method::GET, "/api/v1/pods?watch=1", ("watch", "core")),
+            (Method::DELETE, "/apis/apps/v1/namespaces/ns/deployments", ("deletecollection", "apps")),
+            (Method::PATCH, "/apis/metrics.k8s.io/v1/nodes/n", ("patch", "metrics.k8s.io")),
+            (Method::POST, "/apis/none/v1/x", ("create", "other")),
+            (Method::POST, "/apis/core/v1/x", ("create", "other")),
+            (Method::POST, "/apis/other/v1/x", ("create", "other")),
+            (Method::GET, "/apis/example.com/v1/x/y", ("get", "other")),
+            (Method::HEAD, "/version", ("head", "none")),
+            (Method::GET, "/invented/by/a/client", ("get", "none")),
+            (custom, "/version", ("other", "none")),
+        ] {
+            assert_eq!(labels(&method, path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_request_is_counted_by_server_verb_group_and_class_of_its_status() {
+        let (metrics, requests) = (Metrics::new(), RequestMetrics::default());
+        requests.register(&metrics);
+        let proxy = requests.of(Server::Proxy);
+        let series = Series::default();
+        proxy.responded(&series, StatusCode::BAD_REQUEST, Duration::from_millis(3));
+        series.set(&RequestInfo::parse(&Method::GET, &"/api/v1/pods".parse().unwrap()).unwrap());
+        proxy.responded(&series, StatusCode::SWITCHING_PROTOCOLS, Duration::from_millis(3));
+        proxy.responded(&series, StatusCode::from_u16(999).unwrap(), Duration::from_millis(3));
+        proxy.set_limit(Limit::Short, 600);
+        proxy.set_limit(Limit::Short, 500);
+        let _in_flight = proxy.began(Limit::LongRunning);
+        drop(proxy.began(Limit::Short));
+        requests.of(Server::AggregatedApi).refused(Limit::Mutating);
+        let text = metrics.encode(Format::Text).unwrap();
+        for line in [
+            r#"pinniped_requests_total{server="impersonation_proxy",verb="other",resource_group="none",code="4xx"} 1"#,
+            r#"pinniped_requests_total{server="impersonation_proxy",verb="list",resource_group="core",code="1xx"} 1"#,
+            r#"pinniped_requests_total{server="impersonation_proxy",verb="list",resource_group="core",code="5xx"} 1"#,
+            r#"pinniped_request_duration_seconds_bucket{le="0.005",server="impersonation_proxy",verb="list",resource_group="core"} 2"#,
+            r#"pinniped_requests_in_flight{server="impersonation_proxy",limit="long_running"} 1"#,
+            r#"pinniped_requests_in_flight{server="impersonation_proxy",limit="short"} 0"#,
+            r#"pinniped_requests_in_flight_limit{server="impersonation_proxy",limit="short"} 500"#,
+            r#"pinniped_requests_over_limit_total{server="aggregated_api",limit="mutating"} 1"#,
+        ] {
+            assert_eq!(text.lines().filter(|found| *found == line).count(), 1, "{line}\n{text}");
+        }
+        assert_eq!(text.matches("pinniped_requests_total{").count(), 3, "{text}");
+        assert_eq!(text.matches("pinniped_requests_in_flight_limit{").count(), 1, "{text}");
+    }
+}

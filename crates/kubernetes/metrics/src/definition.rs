@@ -1,0 +1,115 @@
+//! The description of a metric.
+
+use std::fmt;
+
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::{Metric, Registry};
+
+/// A metric family.
+#[derive(Debug, PartialEq)]
+pub struct Definition {
+    /// The name. That of a counter lacks the suffix `_total`, which its samples have.
+    pub name: &'static str,
+    /// The help text, without a period at its end.
+    pub help: &'static str,
+    /// The kind.
+    pub kind: Kind,
+    /// The labels.
+    pub labels: &'static [Label],
+    /// The programs that have this metric.
+    pub programs: &'static [Program],
+    /// The condition under which the metric has values; `None` if it always has some.
+    pub present: Option<&'static str>,
+}
+
+/// The kind of a metric.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    /// A number that only increases while the program runs.
+    Counter,
+    /// A number that increases and decreases.
+    Gauge,
+    /// A distribution with these upper bounds of buckets, in seconds.
+    Histogram(&'static [f64]),
+}
+
+/// A label of a metric.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Label {
+    /// The name.
+    pub name: &'static str,
+    /// The values.
+    pub values: Values,
+}
+
+/// The values of a label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Values {
+    /// One of these.
+    Of(&'static [&'static str]),
+    /// Values that are not known in advance, but bounded as described.
+    Bounded(&'static str),
+}
+
+/// A server program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Program {
+    /// `pinniped-concierge`
+    Concierge,
+    /// `pinniped-gateway`
+    Gateway,
+}
+
+impl Program {
+    /// Returns the name of the executable.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Concierge => "pinniped-concierge",
+            Self::Gateway => "pinniped-gateway",
+        }
+    }
+}
+
+impl Kind {
+    /// Returns the name of the kind in the text format.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram(_) => "histogram",
+        }
+    }
+
+    fn metric_type(self) -> MetricType {
+        match self {
+            Self::Counter => MetricType::Counter,
+            Self::Gauge => MetricType::Gauge,
+            Self::Histogram(_) => MetricType::Histogram,
+        }
+    }
+}
+
+impl Definition {
+    /// Returns the name of the samples of a counter or a gauge, and of the family of a histogram.
+    pub fn full_name(&self) -> String {
+        match self.kind {
+            Kind::Counter => format!("{}_total", self.name),
+            Kind::Gauge | Kind::Histogram(_) => self.name.to_owned(),
+        }
+    }
+
+    /// Registers a metric of `prometheus_client` for this definition. Its labels must be those of
+    /// the definition.
+    pub fn register(&self, registry: &mut Registry, metric: impl Metric) {
+        registry.register(self.name, self.help, metric);
+    }
+
+    /// Writes the description, and returns the encoder of its values.
+    pub(crate) fn describe<'a>(
+        &self,
+        encoder: &'a mut DescriptorEncoder<'_>,
+    ) -> Result<MetricEncoder<'a>, fmt::Error> {
+        encoder.encode_descriptor(self.name, self.help, None, self.kind.metric_type())
+    }
+}

@@ -1,0 +1,55 @@
+//! Metrics of a program's capacity for connections and their memory.
+
+use super::{BOTH, Definition, counter, gauge, label};
+
+/// Values of the label `reason`.
+pub const REFUSED_REASONS: &[&str] = &["connections", "address", "buffer"];
+
+/// The limit on connections.
+pub static CONNECTIONS_LIMIT: Definition =
+    gauge("pinniped_capacity_connections_limit", "Connections that may be open", BOTH);
+
+/// Open connections.
+pub static CONNECTIONS_OPEN: Definition =
+    gauge("pinniped_capacity_connections_open", "Connections that are open", BOTH);
+
+/// Provisional connections.
+pub static CONNECTIONS_PROVISIONAL: Definition = gauge(
+    "pinniped_capacity_connections_provisional",
+    "Open connections without an authenticated request",
+    BOTH,
+);
+
+/// The size of the buffer.
+pub static BUFFER_LIMIT: Definition = gauge(
+    "pinniped_capacity_buffer_limit_bytes",
+    "Memory for data of clients that no service has read",
+    BOTH,
+);
+
+/// The use of the buffer.
+pub static BUFFER_USED: Definition =
+    gauge("pinniped_capacity_buffer_used_bytes", "Memory for data of clients that is in use", BOTH);
+
+/// Displaced connections.
+pub static CONNECTIONS_DISPLACED: Definition = counter(
+    "pinniped_capacity_connections_displaced",
+    "Connections without an authenticated request that were closed for new ones",
+    BOTH,
+);
+
+/// Refusals.
+pub static REFUSED: Definition =
+    counter("pinniped_capacity_refused", "Connections and requests refused", BOTH)
+        .by(&[label("reason", REFUSED_REASONS)]);
+
+/// The definitions of this module.
+pub const ALL: &[&Definition] = &[
+    &CONNECTIONS_LIMIT,
+    &CONNECTIONS_OPEN,
+    &CONNECTIONS_PROVISIONAL,
+    &BUFFER_LIMIT,
+    &BUFFER_USED,
+    &CONNECTIONS_DISPLACED,
+    &REFUSED,
+];

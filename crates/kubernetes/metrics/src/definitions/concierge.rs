@@ -1,0 +1,165 @@
+//! Metrics of the Concierge only: logins, controllers, certificates, authenticators, and the
+//! connections of the impersonation proxy to the API server.
+
+use super::{CONCIERGE, Definition, REQUEST_SECONDS, bounded, counter, gauge, histogram, label};
+
+/// Values of the label `authenticator_kind`. An authenticator that does not exist is `unknown`.
+pub const AUTHENTICATOR_KINDS: &[&str] = &["webhook", "jwt", "unknown"];
+
+/// Values of the label `strategy`: the strategy whose credential was issued.
+pub const STRATEGIES: &[&str] = &[
+    "KubeClusterSigningCertificate",
+    "KubeCertificateSigningRequest",
+    "ImpersonationProxy",
+    "ServiceAccountToken",
+    "none",
+];
+
+/// Values of the label `result` of logins: a credential was issued; the authenticator rejected the
+/// token; the authenticator failed; the authenticator does not exist; no credential could be
+/// issued; too many logins.
+pub const LOGIN_RESULTS: &[&str] =
+    &["issued", "rejected", "authenticator_failed", "no_authenticator", "issuer_failed", "overloaded"];
+
+const AUTHENTICATOR: super::Label = bounded("authenticator", "the name of the object");
+
+/// Logins.
+pub static LOGINS: Definition =
+    counter("pinniped_logins", "Logins (TokenCredentialRequests)", CONCIERGE).by(&[
+        label("authenticator_kind", AUTHENTICATOR_KINDS),
+        label("strategy", STRATEGIES),
+        label("result", LOGIN_RESULTS),
+    ]);
+
+/// The duration of logins.
+pub static LOGIN_DURATION: Definition = histogram(
+    "pinniped_login_duration_seconds",
+    "Duration of logins, including the time that the webhook or the issuer needs",
+    REQUEST_SECONDS,
+    CONCIERGE,
+)
+.by(&[label("authenticator_kind", AUTHENTICATOR_KINDS)]);
+
+/// Values of the label `result` of passes: completed; nothing written because another pod is the
+/// leader; a permission is missing; another failure.
+pub const RUN_RESULTS: &[&str] = &["success", "not_leader", "forbidden", "failed"];
+
+/// Passes of controllers.
+pub static CONTROLLER_RUNS: Definition = counter(
+    "pinniped_controller_runs",
+    "Passes of controllers; all results except for success are retried",
+    CONCIERGE,
+)
+.by(&[bounded("controller", "the name of the controller"), label("result", RUN_RESULTS)]);
+
+/// Passes after a failure.
+pub static CONTROLLER_RETRIES: Definition =
+    counter("pinniped_controller_retries", "Passes of controllers after one that failed", CONCIERGE)
+        .by(&[bounded("controller", "the name of the controller")]);
+
+/// Values of the label `use`.
+pub const CERTIFICATE_USES: &[&str] = &["serving", "signing"];
+
+/// The end of certificates.
+pub static CERTIFICATE_EXPIRY: Definition = gauge(
+    "pinniped_certificate_expiry_timestamp_seconds",
+    "Time at which a certificate in use expires, as Unix time",
+    CONCIERGE,
+)
+.by(&[
+    bounded("certificate", "the certificate: one for each server and each signer of the Concierge"),
+    label("use", CERTIFICATE_USES),
+]);
+
+/// The validity of an external serving certificate.
+pub static SERVING_CERTIFICATE_VALID: Definition = gauge(
+    "pinniped_impersonator_serving_certificate_valid",
+    "Whether the serving certificate from outside can work for clients",
+    CONCIERGE,
+)
+.present("an external serving certificate is checked");
+
+/// The age of keys.
+pub static KEYS_AGE: Definition = gauge(
+    "pinniped_jwt_authenticator_keys_age_seconds",
+    "Time since the keys of the issuer were last fetched",
+    CONCIERGE,
+)
+.by(&[AUTHENTICATOR])
+.present("a JWTAuthenticator is ready");
+
+/// Failed fetches of keys.
+pub static KEYS_FETCH_FAILED: Definition = gauge(
+    "pinniped_jwt_authenticator_keys_fetch_failed",
+    "Whether the latest attempt to fetch the keys of the issuer failed",
+    CONCIERGE,
+)
+.by(&[AUTHENTICATOR])
+.present("a JWTAuthenticator is ready");
+
+/// Values of the label `result` of the impersonation proxy's requests.
+pub const PROXY_RESULTS: &[&str] = &[
+    "Forwarded",
+    "Upgraded",
+    "BadRequest",
+    "Unauthenticated",
+    "Forbidden",
+    "ReviewFailed",
+    "Overloaded",
+    "CannotAct",
+    "BadGateway",
+    "Deadline",
+    "ShuttingDown",
+    "Panicked",
+];
+
+/// Requests of the impersonation proxy.
+pub static PROXY_REQUESTS: Definition =
+    counter("pinniped_impersonator_requests", "Requests of the impersonation proxy by result", CONCIERGE)
+        .by(&[label("result", PROXY_RESULTS)]);
+
+/// Upgraded connections.
+pub static PROXY_UPGRADED: Definition = gauge(
+    "pinniped_impersonator_upgraded_connections_open",
+    "Upgraded connections through the impersonation proxy that are open",
+    CONCIERGE,
+)
+.present("the impersonation proxy runs");
+
+/// HTTP/2 connections.
+pub static UPSTREAM_CONNECTIONS: Definition = gauge(
+    "pinniped_impersonator_upstream_connections",
+    "HTTP/2 connections to the API server, refreshed once a minute",
+    CONCIERGE,
+);
+
+/// HTTP/2 streams.
+pub static UPSTREAM_STREAMS: Definition = gauge(
+    "pinniped_impersonator_upstream_streams",
+    "HTTP/2 streams to the API server, refreshed once a minute",
+    CONCIERGE,
+);
+
+/// HTTP/1.1 connections.
+pub static UPSTREAM_HTTP1_CONNECTIONS: Definition = gauge(
+    "pinniped_impersonator_upstream_http1_connections",
+    "HTTP/1.1 connections to the API server for short reads, refreshed once a minute",
+    CONCIERGE,
+);
+
+/// The definitions of this module.
+pub const ALL: &[&Definition] = &[
+    &LOGINS,
+    &LOGIN_DURATION,
+    &CONTROLLER_RUNS,
+    &CONTROLLER_RETRIES,
+    &CERTIFICATE_EXPIRY,
+    &SERVING_CERTIFICATE_VALID,
+    &KEYS_AGE,
+    &KEYS_FETCH_FAILED,
+    &PROXY_REQUESTS,
+    &PROXY_UPGRADED,
+    &UPSTREAM_CONNECTIONS,
+    &UPSTREAM_STREAMS,
+    &UPSTREAM_HTTP1_CONNECTIONS,
+];

@@ -1,0 +1,104 @@
+//! Metrics of the handler chain: requests to the aggregated API and to the impersonation proxy.
+
+use super::{CONCIERGE, Definition, Label, REQUEST_SECONDS, counter, gauge, histogram, label};
+
+/// Values of the label `server`.
+pub const SERVERS: &[&str] = &["aggregated_api", "impersonation_proxy"];
+
+/// Values of the label `verb`: the verbs of the API, and `other` for each other method.
+pub const VERBS: &[&str] = &[
+    "get",
+    "list",
+    "watch",
+    "create",
+    "update",
+    "patch",
+    "delete",
+    "deletecollection",
+    "head",
+    "post",
+    "put",
+    "options",
+    "connect",
+    "proxy",
+    "other",
+];
+
+/// Values of the label `resource_group`: the API groups of Kubernetes, `other` for those of custom
+/// resources, and `none` for requests without a resource.
+pub const RESOURCE_GROUPS: &[&str] = &[
+    "none",
+    "core",
+    "other",
+    "apps",
+    "batch",
+    "autoscaling",
+    "policy",
+    "events.k8s.io",
+    "coordination.k8s.io",
+    "authorization.k8s.io",
+    "authentication.k8s.io",
+    "rbac.authorization.k8s.io",
+    "networking.k8s.io",
+    "discovery.k8s.io",
+    "storage.k8s.io",
+    "scheduling.k8s.io",
+    "certificates.k8s.io",
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "apiregistration.k8s.io",
+    "metrics.k8s.io",
+];
+
+/// Values of the label `code`: the class of the status code.
+pub const CODES: &[&str] = &["1xx", "2xx", "3xx", "4xx", "5xx"];
+
+/// Values of the label `limit`: the limit on short requests; the limit on those that may change
+/// objects, where it is a separate one; the length of the queue for both; the limit on watches and
+/// streams.
+pub const LIMITS: &[&str] = &["short", "mutating", "waiting", "long_running"];
+
+const SERVER: Label = label("server", SERVERS);
+const LIMIT: Label = label("limit", LIMITS);
+
+/// Requests.
+pub static REQUESTS: Definition =
+    counter("pinniped_requests", "Requests whose response has begun", CONCIERGE).by(&[
+        SERVER,
+        label("verb", VERBS),
+        label("resource_group", RESOURCE_GROUPS),
+        label("code", CODES),
+    ]);
+
+/// The duration of requests.
+pub static DURATION: Definition = histogram(
+    "pinniped_request_duration_seconds",
+    "Time from the head of a request to the head of its response",
+    REQUEST_SECONDS,
+    CONCIERGE,
+)
+.by(&[SERVER, label("verb", VERBS), label("resource_group", RESOURCE_GROUPS)]);
+
+/// Requests in flight.
+pub static IN_FLIGHT: Definition = gauge(
+    "pinniped_requests_in_flight",
+    "Requests being served or waiting, by the limit that applies",
+    CONCIERGE,
+)
+.by(&[SERVER, LIMIT]);
+
+/// The limits.
+pub static IN_FLIGHT_LIMIT: Definition =
+    gauge("pinniped_requests_in_flight_limit", "Maximum number of requests by limit", CONCIERGE)
+        .by(&[SERVER, LIMIT]);
+
+/// Requests over a limit.
+pub static OVER_LIMIT: Definition = counter(
+    "pinniped_requests_over_limit",
+    "Requests refused with 429, by the limit that was reached",
+    CONCIERGE,
+)
+.by(&[SERVER, LIMIT]);
+
+/// The definitions of this module.
+pub const ALL: &[&Definition] = &[&REQUESTS, &DURATION, &IN_FLIGHT, &IN_FLIGHT_LIMIT, &OVER_LIMIT];

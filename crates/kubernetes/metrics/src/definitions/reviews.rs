@@ -1,0 +1,74 @@
+//! Metrics of reviews by the API server, and of their caches.
+
+use super::{CONCIERGE, Definition, REQUEST_SECONDS, counter, gauge, histogram, label};
+
+/// Values of the label `result` of token reviews.
+pub const TOKEN_RESULTS: &[&str] = &["authenticated", "unauthenticated", "overloaded", "failed"];
+
+/// Values of the label `result` of access reviews.
+pub const ACCESS_RESULTS: &[&str] = &["allowed", "denied", "no_opinion", "overloaded", "failed"];
+
+/// Values of the label `result` of caches.
+pub const CACHE_RESULTS: &[&str] = &["hit", "miss"];
+
+/// Token reviews.
+pub static TOKEN: Definition =
+    counter("pinniped_token_reviews", "TokenReviews that were sent to the API server, or refused", CONCIERGE)
+        .by(&[label("result", TOKEN_RESULTS)]);
+
+/// The duration of token reviews.
+pub static TOKEN_DURATION: Definition = histogram(
+    "pinniped_token_review_duration_seconds",
+    "Duration of TokenReviews, including retries and the time in the queue",
+    REQUEST_SECONDS,
+    CONCIERGE,
+);
+
+/// Look-ups of token reviews.
+pub static TOKEN_CACHE_REQUESTS: Definition =
+    counter("pinniped_token_review_cache_requests", "Look-ups of cached TokenReviews", CONCIERGE)
+        .by(&[label("result", CACHE_RESULTS)]);
+
+/// Cached token reviews.
+pub static TOKEN_CACHE_ENTRIES: Definition =
+    gauge("pinniped_token_review_cache_entries", "Cached TokenReviews, including expired ones", CONCIERGE);
+
+/// Access reviews.
+pub static ACCESS: Definition = counter(
+    "pinniped_access_reviews",
+    "SubjectAccessReviews that were sent to the API server, or refused",
+    CONCIERGE,
+)
+.by(&[label("result", ACCESS_RESULTS)]);
+
+/// The duration of access reviews.
+pub static ACCESS_DURATION: Definition = histogram(
+    "pinniped_access_review_duration_seconds",
+    "Duration of SubjectAccessReviews, including retries and the time in the queue",
+    REQUEST_SECONDS,
+    CONCIERGE,
+);
+
+/// Look-ups of access reviews.
+pub static ACCESS_CACHE_REQUESTS: Definition =
+    counter("pinniped_access_review_cache_requests", "Look-ups of cached SubjectAccessReviews", CONCIERGE)
+        .by(&[label("result", CACHE_RESULTS)]);
+
+/// Cached access reviews.
+pub static ACCESS_CACHE_ENTRIES: Definition = gauge(
+    "pinniped_access_review_cache_entries",
+    "Cached SubjectAccessReviews, including expired ones",
+    CONCIERGE,
+);
+
+/// The definitions of this module.
+pub const ALL: &[&Definition] = &[
+    &TOKEN,
+    &TOKEN_DURATION,
+    &TOKEN_CACHE_REQUESTS,
+    &TOKEN_CACHE_ENTRIES,
+    &ACCESS,
+    &ACCESS_DURATION,
+    &ACCESS_CACHE_REQUESTS,
+    &ACCESS_CACHE_ENTRIES,
+];

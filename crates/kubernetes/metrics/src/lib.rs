@@ -1,0 +1,40 @@
+//! The metrics of the server programs: one list of [`definitions`], and families that record them.
+//!
+//! A metric exists only with a [`Definition`], which has its name, its help text, its kind, and the
+//! values of each label. The reference page, the rules and the dashboard in `deploy/` are rendered
+//! from the same list. Conventions, which a test checks for every definition:
+//!
+//! - the name starts with `pinniped_`, and ends with the unit if there is one; units are base units
+//!   (seconds, bytes),
+//! - a label has a fixed list of values, or one value for each object of a kind that only
+//!   administrators create. No label contains a user, a URL or a host.
+//!
+//! [`CounterTable`], [`GaugeTable`] and [`HistogramTable`] are for the path of a request: the
+//! positions of its labels address a value, so that an update needs neither a hash nor a lock.
+//! Other metrics are read when they are scraped ([`Metrics::collect`]), or use the families of
+//! `prometheus_client` ([`Definition::register`]).
+//!
+//! ```
+//! use pinniped_metrics::{CounterTable, Format, Metrics, definitions};
+//!
+//! let metrics = Metrics::new();
+//! let refused = CounterTable::new(&definitions::capacity::REFUSED);
+//! metrics.add(&refused);
+//! refused.add([1], 3);
+//! let text = metrics.encode(Format::Text).unwrap();
+//! assert!(text.contains("pinniped_capacity_refused_total{reason=\"address\"} 3\n"));
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod cells;
+mod definition;
+pub mod definitions;
+mod format;
+mod registry;
+mod table;
+
+pub use definition::{Definition, Kind, Label, Program, Values};
+pub use format::Format;
+pub use registry::{Metrics, Samples};
+pub use table::{CounterTable, GaugeTable, HistogramTable};

@@ -53,6 +53,7 @@ use crate::kube_cert_agent::{AgentWatches, CertAgentController, CertAgentParams}
 use crate::legacy_cleanup::{LegacyPodCleaner, LegacySecretCleaner};
 use crate::service_account_tokens::{ServiceAccountTokenController, TokensParams};
 use pinniped_controller::lease::{LeaderElection, Leadership, LeaseParams, Timing};
+use pinniped_controller::metrics::ControllerMetrics;
 use pinniped_controller::per_object::{PerObjectController, ReconcileObject};
 use pinniped_controller::runtime::{Reconcile, Trigger, run};
 use pinniped_controller::watch::{NotSynced, Problem, Watched, Watches};
@@ -102,6 +103,8 @@ pub struct ControllersParams {
     pub ciphers: CipherRestriction,
     /// Timing of the leader election, usually the default.
     pub lease_timing: Timing,
+    /// The metrics of the controllers.
+    pub metrics: ControllerMetrics,
     /// Receives the unexpected termination of a controller, the election or a watch.
     pub monitor: TaskMonitor,
 }
@@ -166,7 +169,7 @@ impl Controllers {
             owner_api_service: params.owner_api_service,
             leadership: election.leadership(),
         };
-        let mut spawner = Spawner::new(context.clone(), params.monitor.clone());
+        let mut spawner = Spawner::new(context.clone(), params.metrics, params.monitor.clone());
         let mut caches = Caches::new(&context, &params.cert_agent.settings.deployment_name);
         let issuers = CredentialIssuers::new(&context, caches.issuers.store());
 
@@ -346,13 +349,14 @@ fn api_service_name(suffix: &GroupSuffix, group: &str) -> String {
 struct Spawner {
     context: Context,
     tasks: TaskGroup,
+    metrics: ControllerMetrics,
     monitor: TaskMonitor,
     proxies: TaskTracker,
 }
 
 impl Spawner {
-    fn new(context: Context, monitor: TaskMonitor) -> Self {
-        Self { context, tasks: TaskGroup::new(&monitor), monitor, proxies: TaskTracker::new() }
+    fn new(context: Context, metrics: ControllerMetrics, monitor: TaskMonitor) -> Self {
+        Self { context, tasks: TaskGroup::new(&monitor), metrics, monitor, proxies: TaskTracker::new() }
     }
 
     fn start(
@@ -361,8 +365,9 @@ impl Spawner {
         trigger: Trigger,
         ready: impl Future<Output = ()> + Send + 'static,
     ) {
-        let leadership = self.context.leadership.clone();
-        self.tasks.spawn(controller.name(), |stop| run(controller, trigger, ready, leadership, stop));
+        let (leadership, metrics) = (self.context.leadership.clone(), self.metrics.clone());
+        self.tasks
+            .spawn(controller.name(), |stop| run(controller, trigger, ready, leadership, metrics, stop));
     }
 
     fn start_per_object(
@@ -371,8 +376,9 @@ impl Spawner {
         trigger: Trigger,
         ready: impl Future<Output = ()> + Send + 'static,
     ) {
-        let leadership = self.context.leadership.clone();
-        self.start(PerObjectController::new(controller, leadership, self.monitor.clone()), trigger, ready);
+        let (leadership, metrics) = (self.context.leadership.clone(), self.metrics.clone());
+        let controller = PerObjectController::new(controller, leadership, metrics, self.monitor.clone());
+        self.start(controller, trigger, ready);
     }
 
     /// Returns a trigger for changes of one Secret in the Concierge's namespace.

@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, runtime::watcher};
 use pinniped_controller::{
     lease::Leadership,
+    metrics::ControllerMetrics,
     runtime::{self, Trigger},
     watch::Watched,
 };
@@ -129,7 +130,7 @@ async fn authenticate_users(
     let certificate = ServingCertificate { api, store: store.clone(), holder: holder.clone() };
     // Every replica may create the Secret; there is no leader.
     tasks.spawn("serving certificate", |stop| {
-        runtime::run(certificate, trigger, ready, Leadership::fixed(true), stop)
+        runtime::run(certificate, trigger, ready, Leadership::fixed(true), ControllerMetrics::default(), stop)
     });
     tracing::debug!("controllers are ready");
 

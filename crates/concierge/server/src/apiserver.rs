@@ -77,7 +77,7 @@ pub use pinniped_apiserver::health::{Health, StartStep, Stopping};
 use bodies::Bodies;
 use catalog::Kind;
 use discovery::DiscoveryDocument;
-use exchange::Exchange;
+use exchange::{Exchange, LoginMetrics};
 use openapi::{Document, Documents};
 
 /// The parameters of the server.
@@ -303,6 +303,8 @@ impl ApiHandler {
             admission,
             clock,
         } = params;
+        let logins = LoginMetrics::default();
+        logins.register(&metrics);
         let started = clock();
         let aggregated = discovery::aggregated(&suffix);
         Self {
@@ -318,6 +320,7 @@ impl ApiHandler {
                 audit,
                 started,
                 logins: Exchange::logins(),
+                metrics: logins,
             },
             health,
             metrics,

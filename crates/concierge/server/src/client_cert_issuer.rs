@@ -121,21 +121,22 @@ impl ClientCertIssuer for CertificateStoreIssuer {
     }
 }
 
-/// Tries the issuers in order and returns the first certificate. A busy issuer ends the attempt:
-/// with a certificate of the next one, the client could not use the server that it logs in to.
+/// Tries the issuers in order and returns the first certificate, with the name of its issuer. A
+/// busy issuer ends the attempt: with a certificate of the next one, the client could not use the
+/// server that it logs in to.
 ///
 /// # Errors
 /// The errors of all issuers that are in use.
-pub async fn issue(
-    issuers: &[Arc<dyn ClientCertIssuer>],
+pub async fn issue<'a>(
+    issuers: &'a [Arc<dyn ClientCertIssuer>],
     subject: &ClientSubject,
     lifetime: Duration,
     now: Timestamp,
-) -> Result<IssuedPair, IssuersError> {
+) -> Result<(IssuedPair, &'a str), IssuersError> {
     let mut refusals = Vec::new();
     for issuer in issuers {
         match issuer.issue(subject, lifetime, now).await {
-            Ok(pair) => return Ok(pair),
+            Ok(pair) => return Ok((pair, issuer.name())),
             Err(IssuerError::NotInUse) => {}
             Err(source) => {
                 let is_busy = matches!(source, IssuerError::Busy);
@@ -210,15 +211,16 @@ mod tests {
         );
     }
 
-    async fn issue_with(issuers: &[Arc<dyn ClientCertIssuer>]) -> Result<IssuedPair, IssuersError> {
+    async fn issue_with(issuers: &[Arc<dyn ClientCertIssuer>]) -> Result<(IssuedPair, &str), IssuersError> {
         let subject = ClientSubject { username: "u".to_owned(), ..ClientSubject::default() };
         issue(issuers, &subject, Duration::from_secs(300), now()).await
     }
 
     #[tokio::test]
     async fn the_first_available_issuer_issues() {
-        let pair =
-            issue_with(&[issuer("first", false), issuer("second", true)]).await.expect("a certificate");
+        let issuers = [issuer("first", false), issuer("second", true)];
+        let (pair, name) = issue_with(&issuers).await.expect("a certificate");
+        assert_eq!(name, "second");
         let leaf =
             pinniped_pki::Certificate::parse_pem(pair.certificate_pem.as_bytes()).expect("a certificate");
         assert_eq!(leaf.subject_cn, "u");

@@ -40,6 +40,7 @@ use pinniped_concierge_domain::strategy::kube_cert_agent::{
     Settings as AgentSettings, deployment::deployment_name,
 };
 use pinniped_controller::lease::Timing;
+use pinniped_controller::metrics::{ControllerMetrics, register_leader};
 use pinniped_delegated_auth::cluster_auth_config::ClusterAuthConfigWatch;
 use pinniped_delegated_auth::reviews::{Authorizer, TokenReviewer};
 use pinniped_http_client::proxy_environment::ProxyEnvironment;
@@ -54,6 +55,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::apiserver::{self, Health};
+use crate::certificate_metrics;
 use crate::client_cert_issuer::certificate_signing_requests::CertificateSigningRequestIssuer;
 use crate::client_cert_issuer::{CertificateStoreIssuer, ClientCertIssuer};
 use crate::config::reload::{ConfigFile, LiveSettings, Reload};
@@ -201,10 +203,17 @@ pub(crate) async fn run(
     let kube_signer = CertificateStore::signer(names::STORE_KUBE_SIGNER);
     let proxy_serving = CertificateStore::serving(names::STORE_IMPERSONATION_SERVING);
     let proxy_signer = CertificateStore::signer(names::STORE_IMPERSONATION_SIGNER);
+    certificate_metrics::register(
+        &metrics,
+        vec![api_serving.clone(), proxy_serving.clone()],
+        vec![kube_signer.clone(), proxy_signer.clone()],
+    );
     let reviews = review_client(&upstream, surroundings.token, pod.namespace.as_str())
         .context("could not create a client for reviews")?;
     let reviewer = TokenReviewer::new(reviews.clone());
     let authorizer = Authorizer::new(reviews);
+    reviewer.register_metrics(&metrics);
+    authorizer.register_metrics(&metrics);
     let registry = Registry::new();
     jwt::metrics::register(&metrics, &registry);
     let tokens_switch = Switch::default();
@@ -243,6 +252,8 @@ pub(crate) async fn run(
     })?;
 
     let admission = AdmissionGate::new(config.unapplied_admission);
+    let controller_metrics = ControllerMetrics::default();
+    controller_metrics.register(&metrics);
     let controllers = Controllers::spawn(ControllersParams {
         client: client.clone(),
         namespace: pod.namespace.clone(),
@@ -293,11 +304,13 @@ pub(crate) async fn run(
         proxies,
         ciphers: config.ciphers.clone(),
         lease_timing: Timing::default(),
+        metrics: controller_metrics,
         monitor: monitor.clone(),
     });
     if config.unapplied_admission == UnappliedAdmission::Refuse {
         ready_when_decided(&mut health, &admission, &mut background);
     }
+    register_leader(&metrics, controllers.leadership());
     let synced = controllers.synced(SYNC_TIMEOUT);
     tokens_started.done();
     let proxy_health = controllers.impersonator();

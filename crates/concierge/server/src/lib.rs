@@ -5,6 +5,7 @@
 
 pub mod apiserver;
 pub mod audit;
+mod certificate_metrics;
 pub mod client_cert_issuer;
 pub mod concierge;
 pub mod config;

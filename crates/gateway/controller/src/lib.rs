@@ -105,6 +105,7 @@ pub async fn run(
             leadership
         }
     };
+    metrics.elected_by(&leadership);
     let serve = async {
         let listeners = Listeners { changes: Arc::default(), statuses: Trigger::new() };
         let mut watching =

@@ -1,9 +1,12 @@
 //! The metrics of the control plane.
 
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use pinniped_controller::lease::Leadership;
 use pinniped_gateway_routing::status::IngressRouteValidation;
 use pinniped_metrics::definitions::gateway;
+use pinniped_metrics::definitions::program::LEADER;
 use pinniped_metrics::{HistogramTable, Metrics};
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::Counter;
@@ -20,6 +23,8 @@ pub struct GatewayMetrics {
     seconds: HistogramTable<0>,
     objects: Family<ObjectLabels, Gauge>,
     status_writes: Family<WriteLabels, Counter>,
+    /// Set when the election starts.
+    leadership: Arc<OnceLock<Leadership>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
@@ -64,6 +69,7 @@ impl Default for GatewayMetrics {
             seconds: HistogramTable::new(&gateway::TABLE_REBUILD_DURATION),
             objects: Family::default(),
             status_writes: Family::default(),
+            leadership: Arc::default(),
         }
     }
 }
@@ -72,6 +78,10 @@ impl GatewayMetrics {
     /// Registers the metrics.
     pub fn register(&self, metrics: &Metrics) {
         metrics.add(&self.seconds);
+        let leadership = Arc::clone(&self.leadership);
+        metrics.collect(&LEADER, move |samples| {
+            samples.push([], u64::from(leadership.get().is_some_and(Leadership::is_leader)));
+        });
         metrics.register(|registry| {
             gateway::TABLE_REBUILDS.register(registry, self.rebuilds.clone());
             gateway::OBJECTS.register(registry, self.objects.clone());
@@ -86,6 +96,10 @@ impl GatewayMetrics {
             let count = i64::try_from(count).unwrap_or(i64::MAX);
             self.objects.get_or_create(&ObjectLabels { kind, state }).set(count);
         }
+    }
+
+    pub(super) fn elected_by(&self, leadership: &Leadership) {
+        self.leadership.get_or_init(|| leadership.clone());
     }
 
     pub(super) fn failed(&self) {

@@ -114,8 +114,9 @@ mod tests {
     use super::*;
 
     async fn send_request(admin: &Admin, method: Method, path: &str) -> (u16, String) {
-        let request = Request::builder().method(method).uri(path).body(()).unwrap();
-        let response = admin.respond(&request);
+        let request =
+            Request::builder().method(method).uri(path).header(ACCEPT, "application/openmetrics-text");
+        let response = admin.respond(&request.body(()).unwrap());
         let status = response.status().as_u16();
         let bytes = response.into_body().collect().await.unwrap().to_bytes();
         (status, String::from_utf8(bytes.to_vec()).unwrap())

@@ -13,6 +13,7 @@ pub mod clock;
 pub mod event;
 pub mod follow;
 pub mod lease;
+pub mod metrics;
 pub mod per_object;
 pub mod runtime;
 pub mod service_account_token;

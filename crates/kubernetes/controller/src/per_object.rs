@@ -14,6 +14,7 @@ use futures::future::join_all;
 use pinniped_tasks::{TaskGroup, TaskMonitor};
 
 use crate::lease::Leadership;
+use crate::metrics::ControllerMetrics;
 use crate::runtime::{Action, Reconcile, ReconcileError, Trigger, run};
 
 /// A controller of independent objects.
@@ -38,6 +39,7 @@ pub trait ReconcileObject: Send + Sync + 'static {
 pub struct PerObjectController<C: ReconcileObject> {
     controller: Arc<C>,
     leadership: Leadership,
+    metrics: ControllerMetrics,
     monitor: TaskMonitor,
     objects: HashMap<C::Key, Running>,
 }
@@ -50,15 +52,22 @@ struct Running {
 impl<C: ReconcileObject> PerObjectController<C> {
     /// Returns a controller for [`runtime::run`](crate::runtime::run). The monitor is notified
     /// when the task of an object ends unexpectedly.
-    pub fn new(controller: C, leadership: Leadership, monitor: TaskMonitor) -> Self {
-        Self { controller: Arc::new(controller), leadership, monitor, objects: HashMap::new() }
+    pub fn new(
+        controller: C,
+        leadership: Leadership,
+        metrics: ControllerMetrics,
+        monitor: TaskMonitor,
+    ) -> Self {
+        Self { controller: Arc::new(controller), leadership, metrics, monitor, objects: HashMap::new() }
     }
 
     fn start(&self, object: C::Key) -> Running {
         let (trigger, mut task) = (Trigger::new(), TaskGroup::new(&self.monitor));
         let controller = OneObject { controller: Arc::clone(&self.controller), object };
-        let (woken, leadership) = (trigger.clone(), self.leadership.clone());
-        task.spawn(self.controller.name(), |stop| run(controller, woken, async {}, leadership, stop));
+        let (woken, leadership, metrics) = (trigger.clone(), self.leadership.clone(), self.metrics.clone());
+        task.spawn(self.controller.name(), |stop| {
+            run(controller, woken, async {}, leadership, metrics, stop)
+        });
         Running { trigger, task }
     }
 }
@@ -166,8 +175,20 @@ mod tests {
             let controller =
                 Scripted { objects: Arc::clone(&objects), passes: sender, hanging: hanging.clone() };
             let leadership = Leadership::fixed(true);
-            let controller = PerObjectController::new(controller, leadership.clone(), TaskMonitor::default());
-            let task = tokio::spawn(run(controller, trigger.clone(), async {}, leadership, stop.clone()));
+            let controller = PerObjectController::new(
+                controller,
+                leadership.clone(),
+                ControllerMetrics::default(),
+                TaskMonitor::default(),
+            );
+            let task = tokio::spawn(run(
+                controller,
+                trigger.clone(),
+                async {},
+                leadership,
+                ControllerMetrics::default(),
+                stop.clone(),
+            ));
             Self { objects, passes, hanging, trigger, stop, task, _permits: permits }
         }
 

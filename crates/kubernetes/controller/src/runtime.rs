@@ -18,6 +18,7 @@ use tracing::Instrument;
 
 use crate::client::{NotLeader, WriteError, error_text, is_forbidden};
 use crate::lease::Leadership;
+use crate::metrics::ControllerMetrics;
 
 /// The longest time between two passes of a controller, whether the last one succeeded or failed.
 pub const RESYNC: Duration = Duration::from_secs(180);
@@ -182,6 +183,7 @@ pub async fn run(
     trigger: Trigger,
     ready: impl Future<Output = ()> + Send,
     leadership: Leadership,
+    metrics: ControllerMetrics,
     cancel: CancellationToken,
 ) {
     let name = controller.name();
@@ -200,6 +202,7 @@ pub async fn run(
             result = pass => result.unwrap_or_else(|_| Err(ReconcileError::Failed("the pass panicked".to_owned()))),
             () = async { cancel.cancelled().await; tokio::time::sleep(LAST_PASS_TIMEOUT).await } => break,
         };
+        metrics.passed(name, &result, retry.failures > 0);
         let delay = retry.after(name, &result);
         let recheck = controller.recheck_after_failure().filter(|_| result.is_err());
         let next =
@@ -271,6 +274,7 @@ mod tests {
 
     use super::*;
     use crate::lease::Leadership;
+    use crate::metrics::ControllerMetrics;
 
     struct Scripted {
         passes: mpsc::UnboundedSender<Instant>,
@@ -298,6 +302,28 @@ mod tests {
         trigger: Trigger,
         cancel: CancellationToken,
         task: tokio::task::JoinHandle<()>,
+        metrics: ControllerMetrics,
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn passes_are_counted_by_result_and_those_after_a_failure_as_retries() {
+        let result = |pass| match pass {
+            1 => Err(ReconcileError::Failed("no".to_owned())),
+            2 => Err(ReconcileError::Forbidden("no".to_owned())),
+            _ => Ok(Action::done()),
+        };
+        let mut running = start(result, Leadership::fixed(true));
+        gaps(&mut running, 4).await;
+        let metrics = pinniped_metrics::Metrics::new();
+        running.metrics.register(&metrics);
+        crate::metrics::register_leader(&metrics, Leadership::fixed(true));
+        let text = metrics.encode(pinniped_metrics::Format::Text).unwrap();
+        for (labels, count) in [("failed", 1), ("forbidden", 1), ("success", 3), ("not_leader", 0)] {
+            let sample = format!("{{controller=\"scripted-controller\",result=\"{labels}\"}} {count}\n");
+            assert!(text.contains(&format!("pinniped_controller_runs_total{sample}")), "{labels}\n{text}");
+        }
+        let retries = "pinniped_controller_retries_total{controller=\"scripted-controller\"} 2\n";
+        assert!(text.contains(retries) && text.contains("\npinniped_leader 1\n"), "{text}");
     }
 
     fn start(result: fn(usize) -> Result<Action, ReconcileError>, leadership: Leadership) -> Running {
@@ -312,8 +338,10 @@ mod tests {
         let (sender, passes) = mpsc::unbounded_channel();
         let (trigger, cancel) = (Trigger::new(), CancellationToken::new());
         let controller = Scripted { passes: sender, result, recheck_after_failure, count: 0 };
-        let task = tokio::spawn(run(controller, trigger.clone(), async {}, leadership, cancel.clone()));
-        Running { passes, trigger, cancel, task }
+        let metrics = ControllerMetrics::default();
+        let run = run(controller, trigger.clone(), async {}, leadership, metrics.clone(), cancel.clone());
+        let task = tokio::spawn(run);
+        Running { passes, trigger, cancel, task, metrics }
     }
 
     async fn gaps(running: &mut Running, n: usize) -> Vec<Duration> {

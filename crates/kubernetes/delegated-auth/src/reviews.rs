@@ -26,6 +26,7 @@ use pinniped_error::chain;
 use pinniped_fair_semaphore::{LEVELS, Waiting};
 
 mod authorizer;
+mod metrics;
 mod review_cache;
 mod token_reviewer;
 

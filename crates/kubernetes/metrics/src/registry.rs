@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _, MetricEncoder};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
@@ -95,23 +95,43 @@ impl Collector for ReadFamily {
         let definition = self.definition;
         let mut family = definition.describe(&mut encoder)?;
         for (values, value) in samples.0 {
-            let labels: Vec<(&str, &str)> = definition
-                .labels
-                .iter()
-                .map(|label| label.name)
-                .zip(values.iter().map(String::as_str))
-                .collect();
-            let labels = labels.as_slice();
-            let sample = family.encode_family(&labels)?;
-            match definition.kind {
-                Kind::Counter => ConstCounter::new(value).encode(sample)?,
-                Kind::Gauge => {
-                    ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX)).encode(sample)?;
-                }
-                // Histograms are tables.
-                Kind::Histogram(_) => return Err(fmt::Error),
+            if definition.labels.is_empty() {
+                return encode(definition.kind, value, family);
             }
+            let names = definition.labels.iter().map(|label| label.name);
+            let labels: Vec<(&str, &str)> = names.zip(values.iter().map(String::as_str)).collect();
+            encode(definition.kind, value, family.encode_family(&labels.as_slice())?)?;
         }
         Ok(())
+    }
+}
+
+fn encode(kind: Kind, value: u64, encoder: MetricEncoder<'_>) -> fmt::Result {
+    match kind {
+        Kind::Counter => ConstCounter::new(value).encode(encoder),
+        Kind::Gauge => ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX)).encode(encoder),
+        // Histograms are tables.
+        Kind::Histogram(_) => Err(fmt::Error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::definitions::{program, requests};
+
+    #[test]
+    fn values_are_read_when_they_are_scraped_and_a_family_without_values_is_absent() {
+        let metrics = Metrics::new();
+        metrics.collect(&program::LEADER, |samples| samples.push([], 1));
+        metrics.collect(&requests::OVER_LIMIT, |samples| samples.push(["s", "l"], 2));
+        metrics.collect(&requests::IN_FLIGHT, |_| {});
+        let text = metrics.encode(Format::Text).unwrap();
+        assert!(text.contains("\npinniped_leader 1\n"), "{text}");
+        assert!(
+            text.contains("\npinniped_requests_over_limit_total{server=\"s\",limit=\"l\"} 2\n"),
+            "{text}"
+        );
+        assert!(!text.contains("pinniped_requests_in_flight"), "{text}");
     }
 }

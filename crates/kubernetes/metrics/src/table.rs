@@ -217,7 +217,7 @@ impl<const D: usize> Collector for HistogramTable<D> {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let this = &*self.0;
         let histogram = |at, mut encoder: MetricEncoder<'_>| {
-            let bounds = this.bounds.iter().map(Duration::as_secs_f64).chain([f64::MAX]);
+            let bounds = this.bounds.iter().map(Duration::as_secs_f64).chain([f64::INFINITY]);
             let buckets: Vec<(f64, u64)> = bounds.zip(this.buckets(at)).collect();
             let count = buckets.iter().map(|(_, count)| count).sum();
             encoder.encode_histogram::<NoLabelSet>(this.sum(at).as_secs_f64(), count, &buckets, None)
@@ -257,7 +257,7 @@ mod tests {
         gauges.add([1], -3);
         let text = metrics.encode(Format::Text).unwrap();
         for line in [
-            "# HELP things_total Help.",
+            "# HELP things_total Help",
             "# TYPE things_total counter",
             r#"things_total{color="red",size="s"} 0"#,
             r#"things_total{color="red",size="l"} 1"#,

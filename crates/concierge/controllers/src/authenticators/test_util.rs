@@ -17,6 +17,7 @@ use kube::runtime::watcher::Event;
 use pinniped_concierge_api::authentication::{AuthenticatorPhase, TlsSpec};
 use pinniped_concierge_authentication::registry::Registry;
 use pinniped_controller::lease::Leadership;
+use pinniped_controller::metrics::ControllerMetrics;
 use pinniped_controller::per_object::{PerObjectController, ReconcileObject};
 use pinniped_controller::runtime::{ReconcileError, Trigger, run};
 use pinniped_kube_types::suffix::GroupSuffix;
@@ -215,9 +216,17 @@ pub(super) fn run_per_object(
     leadership: Leadership,
     trigger: &Trigger,
 ) -> AbortOnDropHandle<()> {
-    let controller = PerObjectController::new(controller, leadership.clone(), TaskMonitor::default());
+    let (metrics, monitor) = (ControllerMetrics::default(), TaskMonitor::default());
+    let controller = PerObjectController::new(controller, leadership.clone(), metrics.clone(), monitor);
     let stop = CancellationToken::new();
-    AbortOnDropHandle::new(tokio::spawn(run(controller, trigger.clone(), async {}, leadership, stop)))
+    AbortOnDropHandle::new(tokio::spawn(run(
+        controller,
+        trigger.clone(),
+        async {},
+        leadership,
+        metrics,
+        stop,
+    )))
 }
 
 /// Returns a CA bundle as `spec.tls`.

@@ -260,6 +260,7 @@ impl Install {
             ciphers: CipherRestriction::default(),
             // The default durations, so that a busy machine loses no leadership, and frequent
             // attempts, so that a released Lease is acquired soon.
+            metrics: Default::default(),
             lease_timing: Timing { retry: Duration::from_millis(300), ..Timing::default() },
             monitor: TaskMonitor::default(),
         });

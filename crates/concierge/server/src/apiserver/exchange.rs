@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::iter;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use pinniped_apiserver::refusal::TOO_MANY_REQUESTS;
@@ -15,7 +15,7 @@ use pinniped_concierge_api::login::{
     TokenCredentialRequestSpec, TokenCredentialRequestStatus, TypedLocalObjectReference,
 };
 use pinniped_concierge_api::names::GROUP_AUTHENTICATION;
-use pinniped_concierge_authentication::registry::{AuthenticatorKey, Registry};
+use pinniped_concierge_authentication::registry::{AuthenticatorKey, Registry, TokenAuthenticator};
 use pinniped_delegated_auth::client_key::{ClientKey, Level};
 use pinniped_fair_semaphore::{FairSemaphore, Permit};
 use pinniped_kube_types::status::Status;
@@ -30,6 +30,10 @@ use crate::client_cert_issuer::ClientCertIssuer;
 use crate::token_issuer::TokenIssuer;
 
 mod issue;
+mod metrics;
+
+pub use metrics::LoginMetrics;
+use metrics::{LoginResult, Strategy};
 
 /// The message for the client, for all failures.
 const FAILED: &str = "authentication failed";
@@ -54,6 +58,8 @@ pub struct Exchange {
     /// Permits of logins, shared between authenticators, and for each of them between clients:
     /// [`Exchange::logins`].
     pub logins: FairSemaphore,
+    /// The metrics of logins.
+    pub metrics: LoginMetrics,
 }
 
 /// Maximum number of concurrent logins. All logins through the API server are anonymous, and
@@ -97,9 +103,27 @@ impl Exchange {
         audit_id: &str,
         now: Timestamp,
     ) -> Result<TokenCredentialRequestStatus, Box<Status>> {
+        let began = Instant::now();
         let key = self.key(&request.authenticator);
         let found = key.and_then(|key| self.registry.get(&key).map(|authenticator| (key, authenticator)));
-        let _permit = match &found {
+        let exchanged = self.run_with(found.as_ref(), request, client, audit_id, now).await;
+        let (result, strategy) = match &exchanged {
+            Ok((_, result, strategy)) => (*result, *strategy),
+            Err(_) => (LoginResult::Overloaded, Strategy::None),
+        };
+        self.metrics.ended(began, found.as_ref().map(|(key, _)| key.kind.as_str()), (result, strategy));
+        exchanged.map(|(status, ..)| status)
+    }
+
+    async fn run_with(
+        &self,
+        found: Option<&(AuthenticatorKey, Arc<dyn TokenAuthenticator>)>,
+        request: TokenCredentialRequestSpec,
+        client: &ClientKey<'_>,
+        audit_id: &str,
+        now: Timestamp,
+    ) -> Result<(TokenCredentialRequestStatus, LoginResult, Strategy), Box<Status>> {
+        let _permit = match found {
             Some((key, _)) => Some(self.permit(key, client).ok_or_else(too_many_requests)?),
             // An unknown authenticator fails without waiting, so it needs no permit.
             None => None,
@@ -116,7 +140,7 @@ impl Exchange {
             kind: truncated(&request.authenticator.kind),
             name: truncated(&request.authenticator.name),
         };
-        let authenticated = match &found {
+        let authenticated = match found {
             Some((_, authenticator)) => {
                 authenticator.authenticate(&token).await.map_err(|error| error.to_string())
             }
@@ -125,15 +149,26 @@ impl Exchange {
         Ok(match authenticated {
             Err(error) => {
                 let event = self.audit.event("TokenCredentialRequest Unexpected Error", audit_id, now);
-                failed(event, "authenticator returned an error", Some(&error), &authenticator)
+                let result = match found {
+                    Some(_) => LoginResult::AuthenticatorFailed,
+                    None => LoginResult::NoAuthenticator,
+                };
+                let status = failed(event, "authenticator returned an error", Some(&error), &authenticator);
+                (status, result, Strategy::None)
             }
             Ok(None) => {
                 let event = self.audit.event("TokenCredentialRequest Authentication Failed", audit_id, now);
-                failed(event, "auth rejected by authenticator", None, &authenticator)
+                let status = failed(event, "auth rejected by authenticator", None, &authenticator);
+                (status, LoginResult::Rejected, Strategy::None)
             }
             Ok(Some(user)) => {
                 let accepted = &request.accept_credential_types;
-                self.issue(user, accepted, &authenticator, audit_id, now).await?
+                let (status, strategy) = self.issue(user, accepted, &authenticator, audit_id, now).await?;
+                let result = match status.credential {
+                    Some(_) => LoginResult::Issued,
+                    None => LoginResult::IssuerFailed,
+                };
+                (status, result, strategy)
             }
         })
     }

@@ -2,14 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use aws_lc_rs::digest::{Context, SHA256};
 use bytes::Bytes;
 use pinniped_fair_semaphore::{FairSemaphore, Waiting};
 use pinniped_kube_request::attributes::{Attributes, ResourceAttributes};
 use pinniped_kube_request::identity::{KnownUser, MASTERS, User};
+use pinniped_metrics::Metrics;
+use pinniped_metrics::definitions::reviews as definitions;
 use serde::{Deserialize, Serialize};
 
+use super::metrics::{ReviewDefinitions, ReviewMetrics};
 use super::review_cache::{CacheAs, ReviewCache};
 use super::{ReviewError, Reviews};
 use crate::client_key::ClientKey;
@@ -17,6 +21,15 @@ use crate::digest::Digest;
 
 const PATH: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 const RESOURCE: &str = "post subjectaccessreviews.authorization.k8s.io";
+
+/// The metrics. The results have the order of [`definitions::ACCESS_RESULTS`].
+static METRICS: ReviewDefinitions = ReviewDefinitions {
+    results: &definitions::ACCESS,
+    duration: &definitions::ACCESS_DURATION,
+    cache_requests: &definitions::ACCESS_CACHE_REQUESTS,
+    cache_entries: &definitions::ACCESS_CACHE_ENTRIES,
+    overloaded: definitions::ACCESS_RESULTS.len() - 2,
+};
 
 /// Maximum number of reviews in flight, and of reviews that wait.
 const IN_FLIGHT: usize = 200;
@@ -71,6 +84,7 @@ pub struct Authorizer(Arc<Inner>);
 
 struct Inner {
     reviews: Reviews,
+    metrics: ReviewMetrics,
     results: ReviewCache<CachedDecision>,
     permits: FairSemaphore,
 }
@@ -81,9 +95,16 @@ impl Authorizer {
         Self::with(Reviews::new(client))
     }
 
+    /// Registers the metrics of the reviews and of their cache.
+    pub fn register_metrics(&self, metrics: &Metrics) {
+        let this = self.clone();
+        self.0.metrics.register(metrics, move || this.0.results.len());
+    }
+
     pub(super) fn with(reviews: Reviews) -> Self {
         let permits = FairSemaphore::new(IN_FLIGHT, WAITING);
-        Self(Arc::new(Inner { reviews, results: ReviewCache::new(), permits }))
+        let metrics = ReviewMetrics::new(&METRICS);
+        Self(Arc::new(Inner { reviews, metrics, results: ReviewCache::new(), permits }))
     }
 
     /// Decides whether this user is allowed to make a request with these attributes. A review is
@@ -115,11 +136,15 @@ impl Authorizer {
             return Ok(Decision::Allow);
         }
         let key = digest(user, attributes);
-        if let Some(decision) = self.0.results.known(&key) {
+        let known = self.0.results.known(&key);
+        self.0.metrics.looked_up(known.is_some());
+        if let Some(decision) = known {
             return Ok(decision.into());
         }
         // Boxed because it is large, and most requests need no review.
-        Box::pin(self.review(key, client.into(), user, attributes)).await.map(Into::into)
+        let decision = Box::pin(self.review(key, client.into(), user, attributes)).await;
+        self.0.metrics.refused_if_overloaded(&decision);
+        decision.map(Into::into)
     }
 
     async fn review(
@@ -142,12 +167,23 @@ impl Authorizer {
             CachedDecision::Allow => CacheAs::Positive,
             CachedDecision::Deny(_) | CachedDecision::NoOpinion(_) => CacheAs::Negative,
         };
-        let Inner { reviews, results, permits } = &*self.0;
+        let Inner { reviews, results, permits, .. } = &*self.0;
         let review = |permit| self.clone().post(permit, body.clone());
         results.get_or_review(key, reviews.charge(client.levels()), permits, cache_as, review).await
     }
 
     async fn post(self, permit: Waiting, body: Bytes) -> Result<CachedDecision, ReviewError> {
+        let began = Instant::now();
+        let decision = self.post_unobserved(permit, body).await;
+        self.0.metrics.reviewed(began, &decision, |decision| match decision {
+            CachedDecision::Allow => 0,
+            CachedDecision::Deny(_) => 1,
+            CachedDecision::NoOpinion(_) => 2,
+        });
+        decision
+    }
+
+    async fn post_unobserved(&self, permit: Waiting, body: Bytes) -> Result<CachedDecision, ReviewError> {
         let response: ReviewResponse = self.0.reviews.post(permit, PATH, RESOURCE, body).await?;
         let status = response.status.unwrap_or_default();
         let reason: Arc<str> = status.reason.unwrap_or_default().into();

@@ -41,6 +41,11 @@ impl<V: Clone + Send + Sync + 'static> ReviewCache<V> {
         Self { positive: cache(), negative: cache(), flights: Flights::default() }
     }
 
+    /// Returns the number of results, including expired ones.
+    pub(super) fn len(&self) -> usize {
+        self.positive.len() + self.negative.len()
+    }
+
     pub(super) fn known(&self, key: &Digest) -> Option<V> {
         self.positive.get(key).or_else(|| self.negative.get(key))
     }

@@ -412,3 +412,48 @@ fn a_refused_connection_to_the_api_server_is_retried() {
     let unreachable = failed(&std::io::Error::from(std::io::ErrorKind::HostUnreachable));
     assert!(!unreachable.is_lost, "{unreachable:?}");
 }
+
+#[tokio::test]
+async fn reviews_are_counted_by_result_and_look_ups_by_whether_the_result_is_cached() {
+    let (_, reviews) = peer(|_, path, review| match review["spec"]["token"].as_str() {
+        Some("good") => (201, json!({"status": {"authenticated": true, "user": {"username": "a"}}})),
+        Some("bad") => (201, json!({"status": {}})),
+        None if path.ends_with("/subjectaccessreviews") => (201, allowed(false)),
+        _ => (403, json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "no"})),
+    });
+    let (reviewer, authorizer) = (TokenReviewer::with(reviews.clone()), Authorizer::with(reviews));
+    let metrics = pinniped_metrics::Metrics::new();
+    reviewer.register_metrics(&metrics);
+    authorizer.register_metrics(&metrics);
+    for token in ["good", "good", "bad", "broken", "broken"] {
+        let _result = reviewer.review(&Token::new(token), None).await;
+    }
+    authorizer.authorize("a", &user("a").into(), &path("/x")).await.unwrap();
+    let text = metrics.encode(pinniped_metrics::Format::Text).unwrap();
+    for line in [
+        r#"pinniped_token_reviews_total{result="authenticated"} 1"#,
+        r#"pinniped_token_reviews_total{result="unauthenticated"} 1"#,
+        r#"pinniped_token_reviews_total{result="failed"} 2"#,
+        r#"pinniped_token_reviews_total{result="overloaded"} 0"#,
+        r#"pinniped_token_review_cache_requests_total{result="hit"} 1"#,
+        r#"pinniped_token_review_cache_requests_total{result="miss"} 4"#,
+        "pinniped_token_review_cache_entries 2",
+        "pinniped_token_review_duration_seconds_count 4",
+        r#"pinniped_access_reviews_total{result="no_opinion"} 1"#,
+        "pinniped_access_review_duration_seconds_count 1",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+    }
+}
+
+#[tokio::test]
+async fn reviews_without_a_permit_are_counted_as_overloaded() {
+    let (peer, reviewer) = any_token();
+    let metrics = pinniped_metrics::Metrics::new();
+    reviewer.register_metrics(&metrics);
+    let _held = peer.gate.acquire_many(1000).await.unwrap();
+    let (_waiting, refused) = flood(&reviewer, |_| address("192.0.2.1")).await;
+    let text = metrics.encode(pinniped_metrics::Format::Text).unwrap();
+    let line = format!("pinniped_token_reviews_total{{result=\"overloaded\"}} {refused}\n");
+    assert!(refused > 0 && text.contains(&line), "{line}{text}");
+}

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use aws_lc_rs::hmac;
 use bytes::Bytes;
@@ -10,7 +10,10 @@ use pinniped_cache::Cache;
 use pinniped_fair_semaphore::{FairSemaphore, Waiting};
 use pinniped_http_core::client_network;
 use pinniped_kube_request::identity::KnownUser;
+use pinniped_metrics::Metrics;
+use pinniped_metrics::definitions::reviews as definitions;
 
+use super::metrics::{ReviewDefinitions, ReviewMetrics};
 use super::review_cache::{CacheAs, DigestCache, ENTRIES, ReviewCache};
 use super::{Charge, ReviewError, Reviews};
 use crate::client_key::Level;
@@ -24,6 +27,15 @@ const RESOURCE: &str = "post tokenreviews.authentication.k8s.io";
 /// Unlike a webhook, the API server is trusted, and a user may have as many groups as fit into the
 /// 1 MiB of headers of a request.
 const MAX_VALUES: usize = 100_000;
+
+/// The metrics. The results have the order of [`definitions::TOKEN_RESULTS`].
+static METRICS: ReviewDefinitions = ReviewDefinitions {
+    results: &definitions::TOKEN,
+    duration: &definitions::TOKEN_DURATION,
+    cache_requests: &definitions::TOKEN_CACHE_REQUESTS,
+    cache_entries: &definitions::TOKEN_CACHE_ENTRIES,
+    overloaded: definitions::TOKEN_RESULTS.len() - 2,
+};
 
 /// Maximum number of reviews in flight, and of reviews that wait: for tokens that were accepted
 /// before, and the same again for new tokens.
@@ -51,6 +63,7 @@ pub struct TokenReviewer(Arc<Inner>);
 
 struct Inner {
     reviews: Reviews,
+    metrics: ReviewMetrics,
     key: hmac::Key,
     results: ReviewCache<Option<KnownUser>>,
     /// The users of tokens that were accepted.
@@ -77,11 +90,18 @@ impl TokenReviewer {
         Self::with(Reviews::new(client))
     }
 
+    /// Registers the metrics of the reviews and of their cache.
+    pub fn register_metrics(&self, metrics: &Metrics) {
+        let this = self.clone();
+        self.0.metrics.register(metrics, move || this.0.results.len());
+    }
+
     pub(super) fn with(reviews: Reviews) -> Self {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &aws_lc_rs::rand::SystemRandom::new())
             .expect("the system's random source works");
         Self(Arc::new(Inner {
             reviews,
+            metrics: ReviewMetrics::new(&METRICS),
             key,
             results: ReviewCache::new(),
             accepted: Arc::new(Cache::new(ENTRIES, ACCEPTED_FOR)),
@@ -102,10 +122,14 @@ impl TokenReviewer {
         client: Option<IpAddr>,
     ) -> Result<Option<KnownUser>, ReviewError> {
         let key = self.digest(token);
-        if let Some(user) = self.0.results.known(&key) {
+        let known = self.0.results.known(&key);
+        self.0.metrics.looked_up(known.is_some());
+        if let Some(user) = known {
             return Ok(user);
         }
-        Box::pin(self.review_unknown(key, token, client)).await
+        let user = Box::pin(self.review_unknown(key, token, client)).await;
+        self.0.metrics.refused_if_overloaded(&user);
+        user
     }
 
     async fn review_unknown(
@@ -128,6 +152,18 @@ impl TokenReviewer {
     }
 
     async fn post(self, key: Digest, permit: Waiting, body: Bytes) -> Result<Option<KnownUser>, ReviewError> {
+        let began = Instant::now();
+        let user = self.post_unobserved(key, permit, body).await;
+        self.0.metrics.reviewed(began, &user, |user| usize::from(user.is_none()));
+        user
+    }
+
+    async fn post_unobserved(
+        &self,
+        key: Digest,
+        permit: Waiting,
+        body: Bytes,
+    ) -> Result<Option<KnownUser>, ReviewError> {
         let Inner { reviews, accepted, .. } = &*self.0;
         let response: TokenReviewResponse<MAX_VALUES> = reviews.post(permit, PATH, RESOURCE, body).await?;
         match response.status.unwrap_or_default().into_result() {

@@ -13,6 +13,7 @@ use pinniped_pki::{ClientSubject, IssuedPair};
 use pinniped_secret::text::SecretString;
 use serde::Serialize;
 
+use super::metrics::Strategy;
 use super::{AuditedAuthenticator, Exchange, failed, too_many_requests};
 use crate::client_cert_issuer;
 use crate::token_issuer::{IssuedToken, TokenIssuerError};
@@ -26,7 +27,7 @@ const CERTIFICATE_FAILED: &str = "cert issuer returned an error";
 
 /// A credential and its user.
 enum Issued {
-    Certificate(ClientSubject, IssuedPair),
+    Certificate(ClientSubject, IssuedPair, Strategy),
     Token(ImpersonatedUser, IssuedToken),
 }
 
@@ -42,7 +43,7 @@ enum Refusal {
 
 impl Exchange {
     /// Tries each type once, in the order of the client. When none can be issued, the audit log
-    /// contains the reason for the preferred one.
+    /// contains the reason for the preferred one, and the strategy is [`Strategy::None`].
     ///
     /// # Errors
     ///
@@ -54,7 +55,7 @@ impl Exchange {
         authenticator: &AuditedAuthenticator<'_>,
         audit_id: &str,
         now: Timestamp,
-    ) -> Result<TokenCredentialRequestStatus, Box<Status>> {
+    ) -> Result<(TokenCredentialRequestStatus, Strategy), Box<Status>> {
         let accepted = if accepted.is_empty() { &DEFAULT_TYPES } else { accepted };
         let mut refusal = None;
         let mut tried: Vec<&CredentialType> = Vec::new();
@@ -69,14 +70,21 @@ impl Exchange {
                 CredentialType::Other(_) => continue,
             };
             match result {
-                Ok(issued) => return Ok(self.issued(issued, authenticator, audit_id, now)),
+                Ok(issued) => {
+                    let strategy = match &issued {
+                        Issued::Certificate(_, _, strategy) => *strategy,
+                        Issued::Token(..) => Strategy::ServiceAccountToken,
+                    };
+                    return Ok((self.issued(issued, authenticator, audit_id, now), strategy));
+                }
                 Err(error) => {
                     refusal.get_or_insert(error);
                 }
             }
             tried.push(type_);
         }
-        self.refused(&user, refusal, authenticator, audit_id, now)
+        let refused = self.refused(&user, refusal, authenticator, audit_id, now)?;
+        Ok((refused, Strategy::None))
     }
 
     async fn certificate(&self, user: &User, now: Timestamp) -> Result<Issued, Refusal> {
@@ -85,7 +93,7 @@ impl Exchange {
         let subject = ClientSubject { username: name, groups, extra };
         let lifetime = *self.credential_lifetime.borrow();
         match client_cert_issuer::issue(&self.issuers, &subject, lifetime, now).await {
-            Ok(pair) => Ok(Issued::Certificate(subject, pair)),
+            Ok((pair, issuer)) => Ok(Issued::Certificate(subject, pair, Strategy::of_issuer(issuer))),
             Err(error) if error.is_busy() => Err(Refusal::Busy(error.to_string())),
             Err(error) => Err(Refusal::Failed { reason: CERTIFICATE_FAILED, error: Some(error.to_string()) }),
         }
@@ -115,7 +123,7 @@ impl Exchange {
     ) -> TokenCredentialRequestStatus {
         let event = self.audit.event("TokenCredentialRequest Authenticated User", audit_id, now);
         match issued {
-            Issued::Certificate(subject, pair) => {
+            Issued::Certificate(subject, pair, _) => {
                 #[derive(Serialize)]
                 #[serde(rename_all = "camelCase")]
                 struct AuditedCredential {

@@ -11,6 +11,7 @@ use pinniped_concierge_api::names::STORE_IMPERSONATION_SIGNER;
 use pinniped_kube_request::identity::User;
 use pinniped_secret::text::SecretString;
 
+use super::metrics::LoginMetrics;
 use super::*;
 use crate::client_cert_issuer::{CertificateStoreIssuer, FailingIssuer, IssuerError};
 use crate::token_issuer::tests::Off;
@@ -91,6 +92,7 @@ fn exchange(
         audit,
         started: "2026-01-01T00:00:00Z".parse().expect("a time"),
         logins: Exchange::logins(),
+        metrics: LoginMetrics::default(),
     };
     let request = TokenCredentialRequestSpec {
         token: Some(SecretString::new(TOKEN)),
@@ -411,4 +413,34 @@ async fn the_reason_of_a_failed_token_is_only_in_the_audit_log() {
         assert!(lines[1].contains(&format!(r#""reason":"{reason}""#)), "{}", lines[1]);
         assert!(lines[1].contains(error), "{}", lines[1]);
     }
+}
+
+#[tokio::test]
+async fn logins_are_counted_by_authenticator_strategy_and_result() {
+    let (logins, metrics) = (LoginMetrics::default(), pinniped_metrics::Metrics::new());
+    logins.register(&metrics);
+    for case in [
+        Case::default(),
+        Case { name: "no-such", ..Case::default() },
+        Case { with_ca: false, ..Case::default() },
+        Case { result: Ok(None), ..Case::default() },
+        Case { result: Ok(None), ..Case::default() },
+    ] {
+        let authenticator = Arc::new(FixedResult(case.result.clone()));
+        let (mut exchange, request) = exchange(case, authenticator, Auditor::with_sink(false, |_| {}));
+        exchange.metrics = logins.clone();
+        exchange.run(request, &client("10.0.0.1"), "audit-1", now()).await.expect("a permit");
+    }
+    let text = metrics.encode(pinniped_metrics::Format::Text).expect("text");
+    let counted: Vec<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("pinniped_logins_total")).collect();
+    let expected = [
+        r#"{authenticator_kind="webhook",strategy="ImpersonationProxy",result="issued"} 1"#,
+        r#"{authenticator_kind="webhook",strategy="none",result="rejected"} 2"#,
+        r#"{authenticator_kind="webhook",strategy="none",result="issuer_failed"} 1"#,
+        r#"{authenticator_kind="unknown",strategy="none",result="no_authenticator"} 1"#,
+    ];
+    assert_eq!(counted, expected, "{text}");
+    let duration = r#"pinniped_login_duration_seconds_count{authenticator_kind="webhook"} 4"#;
+    assert!(text.contains(duration), "{text}");
 }

@@ -1,0 +1,107 @@
+//! Metrics of logins.
+
+use std::time::Instant;
+
+use pinniped_concierge_api::names::{
+    ISSUER_CERTIFICATE_SIGNING_REQUEST, STORE_IMPERSONATION_SIGNER, STORE_KUBE_SIGNER,
+};
+use pinniped_metrics::definitions::concierge::{AUTHENTICATOR_KINDS, LOGIN_DURATION, LOGINS};
+use pinniped_metrics::{CounterTable, HistogramTable, Metrics};
+
+/// The metrics of all logins of a process. Clones share them.
+#[derive(Clone, Debug)]
+pub struct LoginMetrics {
+    logins: CounterTable<3>,
+    duration: HistogramTable<1>,
+}
+
+impl Default for LoginMetrics {
+    fn default() -> Self {
+        Self { logins: CounterTable::new(&LOGINS), duration: HistogramTable::new(&LOGIN_DURATION) }
+    }
+}
+
+/// The result of a login. The order is that of
+/// [`LOGIN_RESULTS`](pinniped_metrics::definitions::concierge::LOGIN_RESULTS).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LoginResult {
+    Issued,
+    Rejected,
+    AuthenticatorFailed,
+    NoAuthenticator,
+    IssuerFailed,
+    Overloaded,
+}
+
+/// The strategy of a credential. The order is that of
+/// [`STRATEGIES`](pinniped_metrics::definitions::concierge::STRATEGIES).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Strategy {
+    KubeClusterSigningCertificate,
+    KubeCertificateSigningRequest,
+    ImpersonationProxy,
+    ServiceAccountToken,
+    None,
+}
+
+impl Strategy {
+    /// Returns the strategy whose issuer has this name.
+    pub(super) fn of_issuer(name: &str) -> Self {
+        match name {
+            STORE_KUBE_SIGNER => Self::KubeClusterSigningCertificate,
+            ISSUER_CERTIFICATE_SIGNING_REQUEST => Self::KubeCertificateSigningRequest,
+            STORE_IMPERSONATION_SIGNER => Self::ImpersonationProxy,
+            _ => Self::None,
+        }
+    }
+}
+
+impl LoginMetrics {
+    /// Registers the metrics.
+    pub fn register(&self, metrics: &Metrics) {
+        metrics.add(&self.logins);
+        metrics.add(&self.duration);
+    }
+
+    /// Records a login with an authenticator of this kind; `None` if it does not exist.
+    pub(super) fn ended(&self, began: Instant, kind: Option<&str>, login: (LoginResult, Strategy)) {
+        let kind = match kind {
+            Some("WebhookAuthenticator") => 0,
+            Some("JWTAuthenticator") => 1,
+            _ => AUTHENTICATOR_KINDS.len() - 1,
+        };
+        let (result, strategy) = login;
+        self.logins.add([kind, strategy as usize, result as usize], 1);
+        self.duration.observe([kind], began.elapsed());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pinniped_metrics::definitions::concierge::{LOGIN_RESULTS, STRATEGIES};
+
+    use super::*;
+
+    #[test]
+    fn strategies_and_results_have_the_order_of_their_labels() {
+        for (name, strategy) in [
+            (STORE_KUBE_SIGNER, "KubeClusterSigningCertificate"),
+            (ISSUER_CERTIFICATE_SIGNING_REQUEST, "KubeCertificateSigningRequest"),
+            (STORE_IMPERSONATION_SIGNER, "ImpersonationProxy"),
+            ("", "none"),
+        ] {
+            assert_eq!(STRATEGIES[Strategy::of_issuer(name) as usize], strategy);
+        }
+        assert_eq!(STRATEGIES[Strategy::ServiceAccountToken as usize], "ServiceAccountToken");
+        for (result, label) in [
+            (LoginResult::Issued, "issued"),
+            (LoginResult::Rejected, "rejected"),
+            (LoginResult::AuthenticatorFailed, "authenticator_failed"),
+            (LoginResult::NoAuthenticator, "no_authenticator"),
+            (LoginResult::IssuerFailed, "issuer_failed"),
+            (LoginResult::Overloaded, "overloaded"),
+        ] {
+            assert_eq!(LOGIN_RESULTS[result as usize], label);
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! The expiry of the certificates in use, as metrics.
+
+use pinniped_metrics::Metrics;
+use pinniped_metrics::definitions::concierge::{CERTIFICATE_EXPIRY, CERTIFICATE_USES};
+use pinniped_pki::CertificateStore;
+
+/// Registers the expiry of serving certificates and of signers. A store without a certificate has
+/// no value.
+pub(crate) fn register(metrics: &Metrics, serving: Vec<CertificateStore>, signing: Vec<CertificateStore>) {
+    metrics.collect(&CERTIFICATE_EXPIRY, move |samples| {
+        for (usage, stores) in CERTIFICATE_USES.iter().zip([&serving, &signing]) {
+            for store in stores {
+                let Some(pair) = store.current() else { continue };
+                let expiry = pair.leaf().not_after.as_second();
+                samples.push([store.name(), usage], u64::try_from(expiry).unwrap_or_default());
+            }
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use jiff::Timestamp;
+    use pinniped_metrics::Format;
+    use pinniped_pki::{CertificateAuthority, Validity};
+
+    use super::*;
+
+    #[test]
+    fn the_expiry_of_each_certificate_is_exported_once_there_is_one() {
+        let metrics = Metrics::new();
+        let (serving, signer) = (CertificateStore::serving("serving"), CertificateStore::signer("signer"));
+        register(&metrics, vec![serving], vec![signer.clone()]);
+        assert_eq!(metrics.encode(Format::Text).unwrap(), "");
+        let now: Timestamp = "2026-01-02T03:04:05Z".parse().unwrap();
+        let ca =
+            CertificateAuthority::generate("ca", &Validity::starting(now, Duration::from_secs(60))).unwrap();
+        signer.set(ca.certificate_pem().as_bytes(), ca.private_key_pem().as_bytes()).unwrap();
+        let text = metrics.encode(Format::Text).unwrap();
+        let values: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        let expiry = now.as_second() + 60;
+        let expected = format!(
+            "pinniped_certificate_expiry_timestamp_seconds{{certificate=\"signer\",use=\"signing\"}} {expiry}"
+        );
+        assert_eq!(values, [expected]);
+    }
+}

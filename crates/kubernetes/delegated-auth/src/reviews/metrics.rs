@@ -1,0 +1,81 @@
+//! Metrics of reviews.
+
+use std::time::Instant;
+
+use pinniped_metrics::{CounterTable, Definition, HistogramTable, Metrics};
+
+use super::ReviewError;
+
+/// Positions in [`CACHE_RESULTS`](pinniped_metrics::definitions::reviews::CACHE_RESULTS).
+const HIT: usize = 0;
+const MISS: usize = 1;
+
+/// The definitions for one kind of review.
+pub(super) struct ReviewDefinitions {
+    /// By result; the last two are `overloaded` and `failed`.
+    pub(super) results: &'static Definition,
+    pub(super) duration: &'static Definition,
+    pub(super) cache_requests: &'static Definition,
+    pub(super) cache_entries: &'static Definition,
+    /// The position of `overloaded`.
+    pub(super) overloaded: usize,
+}
+
+/// The metrics of one kind of review.
+#[derive(Clone)]
+pub(super) struct ReviewMetrics {
+    definitions: &'static ReviewDefinitions,
+    results: CounterTable<1>,
+    duration: HistogramTable<0>,
+    cache: CounterTable<1>,
+}
+
+impl ReviewMetrics {
+    pub(super) fn new(definitions: &'static ReviewDefinitions) -> Self {
+        Self {
+            definitions,
+            results: CounterTable::new(definitions.results),
+            duration: HistogramTable::new(definitions.duration),
+            cache: CounterTable::new(definitions.cache_requests),
+        }
+    }
+
+    /// Registers the metrics. `entries` returns the number of cached results.
+    pub(super) fn register(&self, metrics: &Metrics, entries: impl Fn() -> usize + Send + Sync + 'static) {
+        metrics.add(&self.results);
+        metrics.add(&self.duration);
+        metrics.add(&self.cache);
+        metrics.collect(self.definitions.cache_entries, move |samples| {
+            samples.push([], u64::try_from(entries()).unwrap_or(u64::MAX));
+        });
+    }
+
+    /// Records a look-up in the cache.
+    pub(super) fn looked_up(&self, is_known: bool) {
+        self.cache.add([if is_known { HIT } else { MISS }], 1);
+    }
+
+    /// Records a caller that got no permit.
+    pub(super) fn refused_if_overloaded<T>(&self, result: &Result<T, ReviewError>) {
+        if matches!(result, Err(ReviewError::Overloaded)) {
+            self.results.add([self.definitions.overloaded], 1);
+        }
+    }
+
+    /// Records a review that was sent. `position` returns the position of the result's label.
+    pub(super) fn reviewed<T>(
+        &self,
+        began: Instant,
+        result: &Result<T, ReviewError>,
+        position: impl FnOnce(&T) -> usize,
+    ) {
+        let position = match result {
+            Ok(value) => position(value),
+            // Each caller is counted.
+            Err(ReviewError::Overloaded) => return,
+            Err(ReviewError::Call(_)) => self.definitions.overloaded + 1,
+        };
+        self.results.add([position], 1);
+        self.duration.observe([], began.elapsed());
+    }
+}

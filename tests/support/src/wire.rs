@@ -133,6 +133,25 @@ pub struct RawResponse<S> {
     pub stream: S,
 }
 
+impl<S: tokio::io::AsyncRead + Unpin> RawResponse<S> {
+    /// Reads the body of a response with a `Content-Length`.
+    ///
+    /// # Errors
+    /// Returns an error when there is no such header, when the connection closes before the end of
+    /// the body, or when the body is not UTF-8.
+    pub async fn body(mut self) -> anyhow::Result<String> {
+        let length = self.head.lines().find_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
+        });
+        let length = length.with_context(|| format!("a response of unknown length: {}", self.head))?;
+        while self.rest.len() < length {
+            anyhow::ensure!(self.stream.read_buf(&mut self.rest).await? > 0, "the body breaks off");
+        }
+        Ok(String::from_utf8(self.rest)?)
+    }
+}
+
 /// Writes `request` (a whole HTTP/1.1 request, byte for byte) and reads the head of the response.
 ///
 /// # Errors

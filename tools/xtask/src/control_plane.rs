@@ -12,7 +12,8 @@
 //! tests that compare with them, [`cert_manager`] and [`yq`] for tests and demo of externally
 //! issued certificates, [`contour`] and [`envoy`] for those with another ingress in place of our
 //! gateway, [`keycloak`] and [`oidc_provider`] for logins at an identity provider, [`helm`] for the
-//! chart, [`crane`] and [`registry`] for pushing images, [`actionlint`] for the workflows.
+//! chart, [`crane`] and [`registry`] for pushing images, [`actionlint`] for the workflows,
+//! [`promtool`] for metrics and rules.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -39,6 +40,7 @@ pub(crate) mod keycloak;
 mod module;
 pub(crate) mod node_tools;
 pub(crate) mod oidc_provider;
+pub(crate) mod promtool;
 pub(crate) mod registry;
 pub(crate) mod yq;
 

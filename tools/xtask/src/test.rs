@@ -11,7 +11,7 @@ use std::time::Instant;
 use anyhow::Context as _;
 
 use crate::control_plane::{
-    self, KubernetesRelease, contour, crane, debian, envoy, helm, keycloak, oidc_provider, registry,
+    self, KubernetesRelease, contour, crane, debian, envoy, helm, keycloak, oidc_provider, promtool, registry,
 };
 use crate::{cargo, disk, dist, node, suite};
 use run::Job;
@@ -22,6 +22,8 @@ const NODE_PACKAGE: &str = "pinniped-node-tests";
 const THIRD_PARTY_PACKAGES: [&str; 2] = [NODE_PACKAGE, E2E_PACKAGE];
 /// Packages whose tests use real identity providers.
 const PROVIDER_PACKAGES: [&str; 2] = ["pinniped-e2e", "pinniped-test-support"];
+/// Packages whose tests check metrics or rules with the tool of Prometheus.
+const PROMETHEUS_PACKAGES: [&str; 2] = ["pinniped-e2e", "pinniped-manifests"];
 /// Packages whose tests use a real Helm.
 const HELM_PACKAGES: [&str; 3] = ["pinniped-e2e", "pinniped-manifests", RELEASE_PACKAGE];
 /// The package whose tests make a release and push to a real registry.
@@ -166,6 +168,9 @@ fn programs(args: &Args, packages: &[String], target: &Path) -> anyhow::Result<V
     environment.extend(debian_tools.map(|dir| (debian::ENV, dir)));
     if wants(&[E2E_PACKAGE]) {
         environment.push(("PINNIPED_INFORMER", control_plane::informer::find_or_build(args.offline)?));
+    }
+    if wants(&PROMETHEUS_PACKAGES) {
+        environment.push((promtool::ENV, promtool::find_or_build(args.offline)?));
     }
     if wants(&HELM_PACKAGES) {
         environment.push((helm::ENV, helm::find_or_build(args.offline)?));

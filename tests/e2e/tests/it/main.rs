@@ -30,6 +30,7 @@ mod installed;
 mod jwt_authenticators;
 mod kubectl_plugin;
 mod memory_limit;
+mod metrics;
 mod oidc;
 mod request_info;
 mod reviews;

@@ -291,7 +291,7 @@ pub(crate) async fn get(ip: Ipv4Addr, port: u16, path: &str, pair: Option<&Pair>
     Ok(send_request(ip, port, path, "", pair).await?.status)
 }
 
-async fn send_request(
+pub(crate) async fn send_request(
     ip: Ipv4Addr,
     port: u16,
     path: &str,

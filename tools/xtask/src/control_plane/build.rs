@@ -33,6 +33,9 @@ pub(super) fn build(
     );
     let mut command = go(&module.dir);
     command.arg("build").args(FLAGS).args(["-v", "-ldflags", &module.ldflags, "-o"]).arg(dir);
+    if !module.tags.is_empty() {
+        command.args(["-tags", module.tags]);
+    }
     command.args(tools.iter().map(|tool| tool.package));
     if offline {
         command.env("GOPROXY", "off");
@@ -108,6 +111,9 @@ fn at_least(version: &str, wanted: &str) -> bool {
 fn check_modules(module: &Module, tools: &[Tool], names: &[&str]) -> anyhow::Result<()> {
     let mut command = go(&module.dir);
     command.env("GOPROXY", "off").args(["list", "-mod=readonly", "-e", "-deps"]);
+    if !module.tags.is_empty() {
+        command.args(["-tags", module.tags]);
+    }
     command.args(["-f", "{{with .Error}}{{.}}{{end}}"]).args(tools.iter().map(|tool| tool.package));
     let output = command.output().context("could not run `go list`")?;
     let text =

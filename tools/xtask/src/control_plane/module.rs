@@ -58,6 +58,8 @@ pub(super) struct Module {
     pub(super) version: String,
     /// Flags for the linker.
     pub(super) ldflags: String,
+    /// Build tags.
+    pub(super) tags: &'static str,
     /// An alternative source of the programs, for messages.
     pub(super) other_way: &'static str,
 }
@@ -73,6 +75,7 @@ impl Module {
             title: "Kubernetes",
             ldflags: kubernetes_ldflags(&version),
             version,
+            tags: "",
             other_way: ", or name a folder with the programs in KUBEBUILDER_ASSETS",
         })
     }
@@ -88,6 +91,7 @@ impl Module {
             title: "CoreDNS",
             version,
             ldflags: "-s -w".to_owned(),
+            tags: "",
             other_way: "",
         })
     }
@@ -105,6 +109,7 @@ impl Module {
             title: "cert-manager",
             ldflags: format!("-s -w -X {}/pkg/util.AppVersion={version}", Self::CERT_MANAGER),
             version,
+            tags: "",
             other_way: "",
         })
     }
@@ -122,6 +127,7 @@ impl Module {
             title: "Contour",
             ldflags: format!("-s -w -X {}/internal/build.Version={version}", Self::CONTOUR),
             version,
+            tags: "",
             other_way: "",
         })
     }
@@ -130,7 +136,7 @@ impl Module {
     pub(super) fn of_program(name: &'static str, title: &'static str, module: &str) -> anyhow::Result<Self> {
         let dir = cargo::root().join("tools/third-party").join(name);
         let version = required_version(&dir, module)?;
-        Ok(Self { dir, cache: name, title, version, ldflags: "-s -w".to_owned(), other_way: "" })
+        Ok(Self { dir, cache: name, title, version, ldflags: "-s -w".to_owned(), tags: "", other_way: "" })
     }
 
     /// Returns the module of Helm, which renders the chart.
@@ -144,8 +150,16 @@ impl Module {
             title: "Helm",
             ldflags: format!("-s -w -X {HELM}/internal/version.version={version}"),
             version,
+            tags: "",
             other_way: "",
         })
+    }
+
+    /// Returns the module of Prometheus, without the discovery of services: its clients of cloud
+    /// providers are most of the packages.
+    pub(super) fn promtool() -> anyhow::Result<Self> {
+        let module = Self::of_program("promtool", "Prometheus", "github.com/prometheus/prometheus")?;
+        Ok(Self { tags: "remove_all_sd", ..module })
     }
 
     /// Returns the module of the tests' informer. It has the requirements of the control plane, so
@@ -159,6 +173,7 @@ impl Module {
             title: "client-go",
             version,
             ldflags: "-s -w".to_owned(),
+            tags: "",
             other_way: "",
         })
     }
@@ -178,6 +193,9 @@ impl Module {
         }
         parts.push(FLAGS.join(" ").into_bytes());
         parts.push(self.ldflags.clone().into_bytes());
+        if !self.tags.is_empty() {
+            parts.push(self.tags.as_bytes().to_vec());
+        }
         let hash = cache::hash(parts.iter().map(Vec::as_slice));
         Ok(format!("{}-{hash:016x}", self.version))
     }

@@ -10,7 +10,7 @@ use pinniped_test_support::pods::{Pods, RunningPod};
 use pinniped_test_support::world::World;
 use pinniped_test_support::{tools, wait, wire};
 use serde_json::{Value, json};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::{OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tokio_rustls::TlsConnector;
@@ -329,17 +329,9 @@ where
 {
     let exchange = async {
         let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
-        let mut response = wire::raw_request(stream, request.as_bytes()).await?;
-        let length = response.head.lines().find_map(|line| {
-            let (name, value) = line.split_once(':')?;
-            name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
-        });
-        let length = length.with_context(|| format!("a response of unknown length: {}", response.head))?;
-        while response.rest.len() < length {
-            ensure!(response.stream.read_buf(&mut response.rest).await? > 0, "the body breaks off");
-        }
-        let body = String::from_utf8(response.rest)?;
-        Ok(ReceivedResponse { status: response.status, head: response.head, body })
+        let response = wire::raw_request(stream, request.as_bytes()).await?;
+        let (status, head) = (response.status, response.head.clone());
+        Ok(ReceivedResponse { status, head, body: response.body().await? })
     };
     tokio::time::timeout(Duration::from_secs(20), exchange).await.context("no response")?
 }

@@ -30,6 +30,7 @@ mod dist;
 mod fuzz;
 mod image;
 mod manifests;
+mod monitoring;
 mod node;
 mod release;
 mod revision;

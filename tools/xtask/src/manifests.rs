@@ -5,6 +5,9 @@
 //! of `deploy/` has the objects of some templates in this order. The base and the components of
 //! `deploy/kustomize` have copies of these files, because kustomize reads only files below its own
 //! folder.
+//!
+//! The files about metrics come from the definitions in `crates/kubernetes/metrics`
+//! ([`monitoring`]).
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -13,6 +16,7 @@ use anyhow::Context as _;
 
 use crate::cargo;
 use crate::control_plane::helm;
+use crate::monitoring;
 
 /// Flags of `manifests`.
 #[derive(clap::Args)]
@@ -194,12 +198,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let stale = stale(&root, args.offline)?;
     for (file, _) in &stale {
-        eprintln!("error: {file} differs from the chart: run `cargo xtask manifests`");
+        eprintln!("error: {file} is not up to date: run `cargo xtask manifests`");
     }
     Ok(if stale.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Renders the files below `root` that differ from the chart there, and returns their paths.
+/// Renders the files below `root` that differ from their sources there, and returns their paths.
 pub(crate) fn update(root: &Path, offline: bool) -> anyhow::Result<Vec<&'static str>> {
     let mut updated = Vec::new();
     for (file, wanted) in stale(root, offline)? {
@@ -213,19 +217,18 @@ pub(crate) fn update(root: &Path, offline: bool) -> anyhow::Result<Vec<&'static 
     Ok(updated)
 }
 
-/// Returns the files below `root` that differ from the chart there, with their new text.
+/// Returns the files below `root` that differ from their sources there, with their new text.
 fn stale(root: &Path, offline: bool) -> anyhow::Result<Vec<(&'static str, String)>> {
     let rendered = render(&helm::find_or_build(offline)?, root)?;
     let objects = objects(&rendered)?;
-    let mut stale = Vec::new();
+    let mut files = Vec::new();
     for output in &OUTPUTS {
-        let wanted = output.text(&objects)?;
-        if std::fs::read_to_string(root.join(output.file)).is_ok_and(|text| text == wanted) {
-            continue;
-        }
-        stale.push((output.file, wanted));
+        files.push((output.file, output.text(&objects)?));
     }
-    Ok(stale)
+    files.extend(monitoring::files()?);
+    files
+        .retain(|(file, wanted)| !std::fs::read_to_string(root.join(file)).is_ok_and(|text| text == *wanted));
+    Ok(files)
 }
 
 /// Renders all objects for kubectl.

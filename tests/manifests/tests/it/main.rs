@@ -7,5 +7,6 @@ mod difference;
 mod documents;
 mod gateway;
 mod manifests;
+mod monitoring;
 mod openapi;
 mod samples;

@@ -1,0 +1,312 @@
+//! The dashboard of Grafana.
+
+use serde_json::{Value, json};
+
+/// A row of panels.
+pub(super) struct Row {
+    title: &'static str,
+    pub(super) panels: &'static [Panel],
+}
+
+/// A graph.
+pub(super) struct Panel {
+    title: &'static str,
+    /// The unit, as Grafana names it.
+    unit: &'static str,
+    /// Expressions, each with the format of its legend.
+    pub(super) queries: &'static [(&'static str, &'static str)],
+}
+
+pub(super) const ROWS: &[Row] = &[
+    Row {
+        title: "Logins",
+        panels: &[
+            Panel {
+                title: "Logins by result",
+                unit: "reqps",
+                queries: &[(
+                    "sum by (authenticator_kind, result) (rate(pinniped_logins_total[5m]))",
+                    "{{authenticator_kind}} {{result}}",
+                )],
+            },
+            Panel {
+                title: "Credentials by strategy",
+                unit: "reqps",
+                queries: &[(
+                    "sum by (strategy) (rate(pinniped_logins_total{result=\"issued\"}[5m]))",
+                    "{{strategy}}",
+                )],
+            },
+            Panel {
+                title: "Duration of logins",
+                unit: "s",
+                queries: &[
+                    (
+                        "histogram_quantile(0.5, sum by (le, authenticator_kind) \
+                         (rate(pinniped_login_duration_seconds_bucket[5m])))",
+                        "{{authenticator_kind}} 50 %",
+                    ),
+                    (
+                        "histogram_quantile(0.99, sum by (le, authenticator_kind) \
+                         (rate(pinniped_login_duration_seconds_bucket[5m])))",
+                        "{{authenticator_kind}} 99 %",
+                    ),
+                ],
+            },
+        ],
+    },
+    Row {
+        title: "Requests",
+        panels: &[
+            Panel {
+                title: "Requests by class of status",
+                unit: "reqps",
+                queries: &[(
+                    "sum by (server, code) (rate(pinniped_requests_total[5m]))",
+                    "{{server}} {{code}}",
+                )],
+            },
+            Panel {
+                title: "Requests by verb and resource group",
+                unit: "reqps",
+                queries: &[(
+                    "topk(10, sum by (verb, resource_group) \
+                     (rate(pinniped_requests_total{server=\"impersonation_proxy\"}[5m])))",
+                    "{{verb}} {{resource_group}}",
+                )],
+            },
+            Panel {
+                title: "Time to the response, 99 %",
+                unit: "s",
+                queries: &[(
+                    "histogram_quantile(0.99, sum by (le, server, verb) \
+                     (rate(pinniped_request_duration_seconds_bucket[5m])))",
+                    "{{server}} {{verb}}",
+                )],
+            },
+            Panel {
+                title: "Requests in flight and waiting",
+                unit: "short",
+                queries: &[("sum by (server, limit) (pinniped_requests_in_flight)", "{{server}} {{limit}}")],
+            },
+            Panel {
+                title: "Requests refused with 429",
+                unit: "reqps",
+                queries: &[(
+                    "sum by (server, limit) (rate(pinniped_requests_over_limit_total[5m]))",
+                    "{{server}} {{limit}}",
+                )],
+            },
+            Panel {
+                title: "Results of the impersonation proxy",
+                unit: "reqps",
+                queries: &[(
+                    "sum by (result) (rate(pinniped_impersonator_requests_total[5m]))",
+                    "{{result}}",
+                )],
+            },
+        ],
+    },
+    Row {
+        title: "Reviews",
+        panels: &[
+            Panel {
+                title: "Reviews by result",
+                unit: "reqps",
+                queries: &[
+                    ("sum by (result) (rate(pinniped_token_reviews_total[5m]))", "token {{result}}"),
+                    ("sum by (result) (rate(pinniped_access_reviews_total[5m]))", "access {{result}}"),
+                ],
+            },
+            Panel {
+                title: "Duration of reviews, 99 %",
+                unit: "s",
+                queries: &[
+                    (
+                        "histogram_quantile(0.99, sum by (le) \
+                         (rate(pinniped_token_review_duration_seconds_bucket[5m])))",
+                        "token",
+                    ),
+                    (
+                        "histogram_quantile(0.99, sum by (le) \
+                         (rate(pinniped_access_review_duration_seconds_bucket[5m])))",
+                        "access",
+                    ),
+                ],
+            },
+            Panel {
+                title: "Reviews that the caches answer",
+                unit: "percentunit",
+                queries: &[
+                    (
+                        "sum(rate(pinniped_token_review_cache_requests_total{result=\"hit\"}[5m])) \
+                         / sum(rate(pinniped_token_review_cache_requests_total[5m]))",
+                        "token",
+                    ),
+                    (
+                        "sum(rate(pinniped_access_review_cache_requests_total{result=\"hit\"}[5m])) \
+                         / sum(rate(pinniped_access_review_cache_requests_total[5m]))",
+                        "access",
+                    ),
+                ],
+            },
+        ],
+    },
+    Row {
+        title: "Connections and capacity",
+        panels: &[
+            Panel {
+                title: "Open connections",
+                unit: "short",
+                queries: &[
+                    ("sum by (job, listener) (pinniped_connections_open)", "{{job}} {{listener}}"),
+                    ("sum(pinniped_impersonator_upgraded_connections_open)", "upgraded"),
+                ],
+            },
+            Panel {
+                title: "Use of the limits by pod",
+                unit: "percentunit",
+                queries: &[
+                    (
+                        "pinniped_capacity_connections_open / pinniped_capacity_connections_limit",
+                        "{{instance}} connections",
+                    ),
+                    (
+                        "pinniped_capacity_buffer_used_bytes / pinniped_capacity_buffer_limit_bytes",
+                        "{{instance}} buffer",
+                    ),
+                ],
+            },
+            Panel {
+                title: "Refused connections",
+                unit: "short",
+                queries: &[
+                    ("sum by (reason) (rate(pinniped_capacity_refused_total[5m]))", "{{reason}}"),
+                    (
+                        "sum by (listener) (rate(pinniped_connections_handshakes_failed_total[5m]))",
+                        "{{listener}} handshake",
+                    ),
+                ],
+            },
+        ],
+    },
+    Row {
+        title: "Certificates, keys, controllers",
+        panels: &[
+            Panel {
+                title: "Time until certificates expire",
+                unit: "s",
+                queries: &[(
+                    "min by (certificate, use) (pinniped_certificate_expiry_timestamp_seconds) - time()",
+                    "{{certificate}}",
+                )],
+            },
+            Panel {
+                title: "Age of the keys of issuers",
+                unit: "s",
+                queries: &[(
+                    "max by (authenticator) (pinniped_jwt_authenticator_keys_age_seconds)",
+                    "{{authenticator}}",
+                )],
+            },
+            Panel {
+                title: "Controllers that do not succeed",
+                unit: "short",
+                queries: &[(
+                    "sum by (controller, result) \
+                     (rate(pinniped_controller_runs_total{result=~\"failed|forbidden\"}[15m]))",
+                    "{{controller}} {{result}}",
+                )],
+            },
+            Panel {
+                title: "Leaders",
+                unit: "short",
+                queries: &[("sum by (job, namespace) (pinniped_leader)", "{{namespace}} {{job}}")],
+            },
+            Panel {
+                title: "Versions",
+                unit: "short",
+                queries: &[("count by (job, version) (pinniped_build_info)", "{{job}} {{version}}")],
+            },
+        ],
+    },
+    Row {
+        title: "Gateway",
+        panels: &[
+            Panel {
+                title: "Requests",
+                unit: "reqps",
+                queries: &[
+                    ("sum(rate(pinniped_gateway_requests_total[5m]))", "all"),
+                    (
+                        "sum by (reason) (rate(pinniped_gateway_requests_unanswered_total[5m]))",
+                        "unanswered: {{reason}}",
+                    ),
+                ],
+            },
+            Panel {
+                title: "Objects",
+                unit: "short",
+                queries: &[("max by (kind, state) (pinniped_gateway_objects)", "{{kind}} {{state}}")],
+            },
+            Panel {
+                title: "Time to a new routing table, 99 %",
+                unit: "s",
+                queries: &[(
+                    "histogram_quantile(0.99, sum by (le) \
+                     (rate(pinniped_gateway_table_rebuild_seconds_bucket[5m])))",
+                    "99 %",
+                )],
+            },
+        ],
+    },
+];
+
+/// The width of the dashboard in Grafana's units, and that of a panel.
+const WIDTH: usize = 24;
+const PANEL_WIDTH: usize = 8;
+const PANEL_HEIGHT: usize = 8;
+
+pub(super) fn text() -> anyhow::Result<String> {
+    let mut panels = Vec::new();
+    let mut y = 0;
+    for row in ROWS {
+        panels.push(json!({"id": panels.len() + 1, "type": "row", "title": row.title, "collapsed": false,
+            "gridPos": {"x": 0, "y": y, "w": WIDTH, "h": 1}, "panels": []}));
+        y += 1;
+        let in_line = WIDTH / PANEL_WIDTH;
+        for (number, panel) in row.panels.iter().enumerate() {
+            let position = json!({"x": number % in_line * PANEL_WIDTH, "y": y + number / in_line * PANEL_HEIGHT,
+                "w": PANEL_WIDTH, "h": PANEL_HEIGHT});
+            panels.push(graph(panel, panels.len() + 1, &position));
+        }
+        y += row.panels.len().div_ceil(in_line) * PANEL_HEIGHT;
+    }
+    let dashboard = json!({
+        "uid": "pinniped",
+        "title": "Pinniped",
+        "description": "Rendered by `cargo xtask manifests` from tools/xtask/src/monitoring/dashboard.rs.",
+        "tags": ["pinniped"],
+        "schemaVersion": 39,
+        "editable": true,
+        "refresh": "30s",
+        "time": {"from": "now-6h", "to": "now"},
+        "templating": {"list": [{"name": "datasource", "label": "Data source", "type": "datasource",
+            "query": "prometheus"}]},
+        "panels": panels,
+    });
+    Ok(format!("{}\n", serde_json::to_string_pretty(&dashboard)?))
+}
+
+fn graph(panel: &Panel, id: usize, position: &Value) -> Value {
+    let source = json!({"type": "prometheus", "uid": "${datasource}"});
+    let target = |(number, (expression, legend)): (usize, &(&str, &str))| {
+        json!({"refId": format!("Q{number}"), "datasource": source, "expr": expression,
+            "legendFormat": legend})
+    };
+    let targets: Vec<Value> = panel.queries.iter().enumerate().map(target).collect();
+    json!({"id": id, "type": "timeseries", "title": panel.title, "datasource": source, "gridPos": position,
+        "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
+        "options": {"legend": {"displayMode": "list", "placement": "bottom"}, "tooltip": {"mode": "multi"}},
+        "targets": targets})
+}

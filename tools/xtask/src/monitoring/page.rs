@@ -1,0 +1,117 @@
+//! The reference page of all metrics.
+
+use pinniped_metrics::{Definition, Kind, Program, Values, definitions};
+
+use super::rules;
+
+const HEAD: &str = "\
+# Metrics
+
+<!-- Rendered from crates/kubernetes/metrics by `cargo xtask manifests`. Change the definitions. -->
+
+The Concierge has metrics at `/metrics` of its aggregated API (port 10250 of each pod), and the
+gateway at `/metrics` of its port 8000. No metric contains a user, a host or a URL. The format is
+OpenMetrics for clients that accept it, and the text format of Prometheus for others.
+
+A client of `/metrics` of the Concierge authenticates as to the API server, with a certificate or a
+token. It needs the permission `get` for the non-resource URL `/metrics`, which the ClusterRole
+`pinniped-concierge-metrics-reader` of the Helm chart grants. Without the chart, create this role:
+
+```console
+$ kubectl create clusterrole pinniped-concierge-metrics-reader --verb=get --non-resource-url=/metrics
+```
+
+With `concierge.metrics.serviceMonitor.enabled` and `gateway.podMonitor.enabled`, the chart creates
+the objects for the operator of Prometheus.
+
+The rules for alerts are in `deploy/monitoring/prometheus-rules.yaml`, and a dashboard for Grafana
+is in `deploy/monitoring/grafana-dashboard.json`.
+
+A metric with many combinations of labels has no sample for a combination that has not occurred.
+";
+
+/// The sections with their definitions.
+const SECTIONS: [(&str, &[&Definition]); 7] = [
+    ("Program", definitions::program::ALL),
+    ("Logins, controllers, certificates, impersonation proxy", definitions::concierge::ALL),
+    ("Reviews", definitions::reviews::ALL),
+    ("Requests", definitions::requests::ALL),
+    ("Connections", definitions::connections::ALL),
+    ("Capacity", definitions::capacity::ALL),
+    ("Gateway", definitions::gateway::ALL),
+];
+
+pub(super) fn text() -> String {
+    let mut text = HEAD.to_owned();
+    for (title, definitions) in SECTIONS {
+        text.push_str(&format!("\n## {title}\n\n| Metric | Kind | Program | Labels | Description |\n"));
+        text.push_str("|---|---|---|---|---|\n");
+        for definition in definitions {
+            text.push_str(&row(definition));
+        }
+    }
+    text.push_str("\n## Alerts\n\n| Alert | Severity | Meaning |\n|---|---|---|\n");
+    for rule in rules::RULES {
+        text.push_str(&format!(
+            "| `{}` | {} | {} {} |\n",
+            rule.alert, rule.severity, rule.summary, rule.description
+        ));
+    }
+    text
+}
+
+fn row(definition: &Definition) -> String {
+    let programs: Vec<&str> = definition.programs.iter().copied().map(short).collect();
+    let labels: Vec<String> = definition
+        .labels
+        .iter()
+        .map(|label| match label.values {
+            Values::Of(values) => {
+                let values: Vec<String> = values
+                    .iter()
+                    .map(|value| if value.is_empty() { "empty".to_owned() } else { format!("`{value}`") })
+                    .collect();
+                format!("`{}`: {}", label.name, values.join(", "))
+            }
+            Values::Bounded(description) => format!("`{}`: {description}", label.name),
+        })
+        .collect();
+    let present = definition.present.map(|condition| format!("; present while {condition}"));
+    let buckets = match definition.kind {
+        Kind::Histogram(bounds) => {
+            let bounds: Vec<String> = bounds.iter().map(ToString::to_string).collect();
+            format!("; buckets {}", bounds.join(", "))
+        }
+        Kind::Counter | Kind::Gauge => String::new(),
+    };
+    format!(
+        "| `{}` | {} | {} | {} | {}{}{buckets} |\n",
+        definition.full_name(),
+        definition.kind.name(),
+        programs.join(", "),
+        labels.join("; "),
+        definition.help,
+        present.unwrap_or_default(),
+    )
+}
+
+fn short(program: Program) -> &'static str {
+    match program {
+        Program::Concierge => "Concierge",
+        Program::Gateway => "gateway",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_definition_has_a_row() {
+        let text = text();
+        for definition in definitions::all() {
+            let row = format!("| `{}` | {} |", definition.full_name(), definition.kind.name());
+            assert_eq!(text.matches(&row).count(), 1, "{row}");
+        }
+    }
+}

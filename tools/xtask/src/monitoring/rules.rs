@@ -1,0 +1,168 @@
+//! The rules for alerts.
+
+/// A rule.
+pub(super) struct Rule {
+    pub(super) alert: &'static str,
+    pub(super) severity: &'static str,
+    /// The alert fires while this has a result.
+    pub(super) expression: &'static str,
+    /// The time for which it must have one.
+    pub(super) lasts: &'static str,
+    /// A sentence for administrators.
+    pub(super) summary: &'static str,
+    /// The consequences or the remedy, as a sentence.
+    pub(super) description: &'static str,
+}
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        alert: "PinnipedCertificateExpiresSoon",
+        severity: "warning",
+        expression: "pinniped_certificate_expiry_timestamp_seconds - time() < 3 * 24 * 3600",
+        lasts: "15m",
+        summary: "A certificate of the Concierge expires within three days.",
+        description: "Certificates of the Concierge are renewed before; read the conditions of the \
+                      CredentialIssuer. Certificates from outside are renewed by their owner.",
+    },
+    Rule {
+        alert: "PinnipedCertificateExpires",
+        severity: "critical",
+        expression: "pinniped_certificate_expiry_timestamp_seconds - time() < 24 * 3600",
+        lasts: "5m",
+        summary: "A certificate of the Concierge has expired, or expires within a day.",
+        description: "Logins fail when it has expired.",
+    },
+    Rule {
+        alert: "PinnipedAuthenticatorFails",
+        severity: "critical",
+        expression: "sum by (authenticator_kind) (rate(pinniped_logins_total{result=\"authenticator_failed\"}[5m])) \
+                     / sum by (authenticator_kind) (rate(pinniped_logins_total[5m])) > 0.1",
+        lasts: "5m",
+        summary: "More than a tenth of the logins with webhooks or issuers fail with an error.",
+        description: "The webhook does not respond, or the keys of an issuer are not available; the audit log has \
+                      the error of each login.",
+    },
+    Rule {
+        alert: "PinnipedLoginsNotIssued",
+        severity: "critical",
+        expression: "sum(rate(pinniped_logins_total{result=\"issuer_failed\"}[5m])) \
+                     / sum(rate(pinniped_logins_total[5m])) > 0.1",
+        lasts: "5m",
+        summary: "More than a tenth of the logins get no credential although the token is accepted.",
+        description: "Read the strategies of the CredentialIssuer.",
+    },
+    Rule {
+        alert: "PinnipedTokenReviewsSlow",
+        severity: "warning",
+        expression: "histogram_quantile(0.99, \
+                     sum by (le) (rate(pinniped_token_review_duration_seconds_bucket[5m]))) > 1",
+        lasts: "10m",
+        summary: "One of a hundred TokenReviews takes longer than a second.",
+        description: "Requests with tokens wait for the API server.",
+    },
+    Rule {
+        alert: "PinnipedAccessReviewsSlow",
+        severity: "warning",
+        expression: "histogram_quantile(0.99, \
+                     sum by (le) (rate(pinniped_access_review_duration_seconds_bucket[5m]))) > 1",
+        lasts: "10m",
+        summary: "One of a hundred SubjectAccessReviews takes longer than a second.",
+        description: "Requests wait for the API server, or for its authorization webhook.",
+    },
+    Rule {
+        alert: "PinnipedReviewsFail",
+        severity: "critical",
+        expression: "sum(rate(pinniped_access_reviews_total{result=\"failed\"}[5m])) \
+                     + sum(rate(pinniped_token_reviews_total{result=\"failed\"}[5m])) > 0.1",
+        lasts: "5m",
+        summary: "Reviews fail.",
+        description: "The requests that need them are refused.",
+    },
+    Rule {
+        alert: "PinnipedRequestsOverLimit",
+        severity: "warning",
+        expression: "sum by (server, limit) (rate(pinniped_requests_over_limit_total[5m])) > 0.1",
+        lasts: "5m",
+        summary: "Requests are refused with 429.",
+        description: "A client sends too many requests at once, or the API server is too slow.",
+    },
+    Rule {
+        alert: "PinnipedConnectionsNearLimit",
+        severity: "warning",
+        expression: "pinniped_capacity_connections_open / pinniped_capacity_connections_limit > 0.9",
+        lasts: "10m",
+        summary: "A pod uses more than nine tenths of its connections.",
+        description: "Set a higher limit together with more memory, or add replicas.",
+    },
+    Rule {
+        alert: "PinnipedNoLeader",
+        severity: "critical",
+        expression: "max by (job, namespace) (pinniped_leader) == 0",
+        lasts: "3m",
+        summary: "No replica is the leader.",
+        description: "Statuses are not written, and certificates are not renewed.",
+    },
+    Rule {
+        alert: "PinnipedControllerFails",
+        severity: "warning",
+        expression: "sum by (controller) \
+                     (rate(pinniped_controller_runs_total{result=~\"failed|forbidden\"}[15m])) > 0",
+        lasts: "30m",
+        summary: "A controller does not succeed.",
+        description: "The log has the error, such as a missing permission.",
+    },
+    Rule {
+        alert: "PinnipedIssuerKeysStale",
+        severity: "warning",
+        expression: "pinniped_jwt_authenticator_keys_age_seconds > 900",
+        lasts: "5m",
+        summary: "The keys of an issuer have not been fetched for 15 minutes.",
+        description: "Logins continue with the known keys, until the issuer uses another one.",
+    },
+    Rule {
+        alert: "PinnipedServingCertificateInvalid",
+        severity: "warning",
+        expression: "pinniped_impersonator_serving_certificate_valid == 0",
+        lasts: "5m",
+        summary: "The external serving certificate of the impersonation proxy does not work for clients.",
+        description: "The condition ServingCertificateValid of the CredentialIssuer has the findings.",
+    },
+    Rule {
+        alert: "PinnipedGatewayTableNotBuilt",
+        severity: "critical",
+        expression: "increase(pinniped_gateway_table_rebuilds_total{result=\"Failed\"}[10m]) > 0",
+        lasts: "0m",
+        summary: "The gateway could not build a routing table.",
+        description: "It serves the last one; the log has the error.",
+    },
+    Rule {
+        alert: "PinnipedGatewayBackendsFail",
+        severity: "warning",
+        expression: "sum(rate(pinniped_gateway_requests_unanswered_total{reason=\"backend\"}[5m])) \
+                     / sum(rate(pinniped_gateway_requests_total[5m])) > 0.05",
+        lasts: "5m",
+        summary: "More than one of twenty requests to the gateway get no response of a backend.",
+        description: "The Service has no endpoint, or its pods do not respond.",
+    },
+];
+
+const HEAD: &str = "\
+# Rules for alerts about the Concierge and the gateway, for `rule_files` of Prometheus.
+#
+# Rendered by `cargo xtask manifests` from tools/xtask/src/monitoring/rules.rs. Change the source.
+groups:
+  - name: pinniped
+    rules:
+";
+
+pub(super) fn text() -> String {
+    let mut text = HEAD.to_owned();
+    for rule in RULES {
+        text.push_str(&format!(
+            "      - alert: {}\n        expr: >-\n          {}\n        for: {}\n        labels:\n          \
+             severity: {}\n        annotations:\n          summary: {}\n          description: >-\n            {}\n",
+            rule.alert, rule.expression, rule.lasts, rule.severity, rule.summary, rule.description
+        ));
+    }
+    text
+}

@@ -42,6 +42,14 @@ pub fn known() -> Vec<(&'static str, Shape)> {
         ("many empty fields", Shape { fields: vec![field("x", ""); 31_000], ..health() }),
         ("a name with a quotation mark", Shape { fields: vec![field("x\"y", "z")], ..health() }),
         ("a name with a quotation mark, and much behind it", Shape { fields: quoted.clone(), ..health() }),
+        (
+            "a name with a quotation mark, and a body",
+            Shape { fields: vec![field("x\"y", "z")], body: 26_000, ..health() },
+        ),
+        (
+            "a name with a quotation mark, and a reset",
+            Shape { fields: vec![field("x\"y", "z")], body: 26_000, end: End::Reset, ..health() },
+        ),
         ("large trailers", Shape { trailers: fields(13, 79_900, b'\\'), ..post(login) }),
         ("trailers with a quotation mark", Shape { trailers: quoted, ..post(login) }),
         (

@@ -182,7 +182,7 @@ async fn the_proxy_and_the_api_server_log_the_same_audit_id() {
 }
 
 #[tokio::test]
-async fn bodies_and_trailers_stream_in_both_directions() {
+async fn bodies_and_announced_trailers_stream_in_both_directions() {
     let script = Script {
         handler: handler(|request: Request<Incoming>| async move {
             // Echoes the body, including trailers.
@@ -194,7 +194,7 @@ async fn bodies_and_trailers_stream_in_both_directions() {
     let (sender, frames) = tokio::sync::mpsc::channel(1);
     let mut h2 = world.certificate("u", &[]).h2::<Body>().await;
     let request = Request::builder().method(Method::PATCH).uri("https://h/api/v1/namespaces/n/pods/p");
-    let request = request.body(streamed(frames).into_body()).unwrap();
+    let request = request.header("trailer", "x-sum").body(streamed(frames).into_body()).unwrap();
     let response = h2.send_request(request).await.unwrap();
     let mut received = response.into_body();
     for text in ["one", "two"] {

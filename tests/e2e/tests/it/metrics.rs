@@ -6,10 +6,11 @@ use std::io::Write as _;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use pinniped_metrics::{Definition, Program, definitions};
 use pinniped_test_support::certs::Pair;
-use pinniped_test_support::tools;
+use pinniped_test_support::{tools, wait};
 use serde_json::json;
 
 use crate::installed::{self, Credentials, Installed};
@@ -21,6 +22,8 @@ const PROMTOOL_ENV: &str = "PINNIPED_PROMTOOL";
 const PORT: u16 = 10250;
 const SCRAPER: &str = "metrics-scraper";
 const STRANGER: &str = "metrics-stranger";
+/// Longer than a lease and the retry of a candidate.
+const LEADER_LIMIT: Duration = Duration::from_secs(90);
 
 /// Returns the address of every pod of the Concierge.
 fn addresses(installed: &Installed) -> Vec<Ipv4Addr> {
@@ -121,13 +124,23 @@ async fn metrics_need_a_permission_and_a_real_scrape_passes_the_checks_of_promet
         "pinniped_logins_total{authenticator_kind=\"webhook\",strategy=\"none\",result=\"rejected\"}",
         "pinniped_connections_open{listener=\"impersonation_proxy\"}",
         "pinniped_certificate_expiry_timestamp_seconds{certificate=\"concierge-serving-cert\",use=\"serving\"}",
-        "pinniped_leader 1",
     ] {
         assert!(all.lines().any(|line| line.starts_with(sample)), "{sample} is missing in\n{all}");
     }
     for name in [SCRAPER, STRANGER] {
         assert!(!all.contains(name), "a metric contains a user");
     }
+    // No pod leads while the lease changes hands.
+    let leading = wait::until(LEADER_LIMIT, "a pod that leads", async || {
+        for address in addresses(&installed) {
+            let (_, text) = scrape(address, "", &scraper).await;
+            if text.lines().any(|line| line == "pinniped_leader 1") {
+                return Some(());
+            }
+        }
+        None
+    });
+    leading.await.unwrap();
 }
 
 #[test]

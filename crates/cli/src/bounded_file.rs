@@ -1,6 +1,6 @@
 //! Reads files that the user or another program wrote: kubeconfigs, and the files that they or
-//! flags name. Anyone can write a kubeconfig: a pipe would block the program, and a device or a
-//! huge file would fill its memory.
+//! flags name. A kubeconfig may come from another person, and may name a pipe, which would block
+//! the program, or a device or a huge file, which would fill its memory.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read as _};

@@ -112,8 +112,8 @@ pub(crate) enum PluginRun<'a> {
     /// It may involve the user. The last error that it prints to its standard error, where the user
     /// sees it too, replaces the text.
     Watched(&'a mut String),
-    /// It is not to involve a user, and is told so. Its standard error is discarded: a plugin that
-    /// asks nevertheless asks there.
+    /// It must not involve the user: its input has `interactive: false`. Its standard error is
+    /// discarded, because a plugin that ignores this prints its prompt there.
     InBackground,
 }
 

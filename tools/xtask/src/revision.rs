@@ -38,7 +38,7 @@ pub(crate) fn current() -> anyhow::Result<Revision> {
     status.current_dir(cargo::root()).args(["status", "--porcelain", "--untracked-files=no"]);
     let is_changed = !cargo::output(&mut status)?.is_empty();
     if is_changed {
-        eprintln!("note: the working tree has changes, and the provenance says so");
+        eprintln!("note: the working tree has changes, and the provenance records it");
     }
     Ok(Revision { commit: commit.to_owned(), epoch, is_changed })
 }

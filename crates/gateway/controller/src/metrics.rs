@@ -64,8 +64,13 @@ struct WriteLabels {
 
 impl Default for GatewayMetrics {
     fn default() -> Self {
+        // Both exist from the start: a counter that begins with 1 has no increase.
+        let rebuilds = Family::<RebuildLabels, _>::default();
+        for result in [Rebuild::Published, Rebuild::Failed] {
+            drop(rebuilds.get_or_create(&RebuildLabels { result }));
+        }
         Self {
-            rebuilds: Family::default(),
+            rebuilds,
             seconds: HistogramTable::new(&gateway::TABLE_REBUILD_DURATION),
             objects: Family::default(),
             status_writes: Family::default(),

@@ -135,7 +135,7 @@ pub(super) const ROWS: &[Row] = &[
                 ],
             },
             Panel {
-                title: "Reviews that the caches answer",
+                title: "Cache hit ratio of reviews",
                 unit: "percentunit",
                 queries: &[
                     (

@@ -15,14 +15,16 @@ OpenMetrics for clients that accept it, and the text format of Prometheus for ot
 
 A client of `/metrics` of the Concierge authenticates as to the API server, with a certificate or a
 token. It needs the permission `get` for the non-resource URL `/metrics`, which the ClusterRole
-`pinniped-concierge-metrics-reader` of the Helm chart grants. Without the chart, create this role:
+`pinniped-concierge-metrics-reader` of the Helm chart grants. The chart binds the role to
+`concierge.metrics.reader.subjects`. Without the chart, create the role, and bind it to the account
+of Prometheus with `kubectl create clusterrolebinding`:
 
 ```console
 $ kubectl create clusterrole pinniped-concierge-metrics-reader --verb=get --non-resource-url=/metrics
 ```
 
 With `concierge.metrics.serviceMonitor.enabled` and `gateway.podMonitor.enabled`, the chart creates
-the objects for the operator of Prometheus.
+a ServiceMonitor and a PodMonitor for the Prometheus Operator.
 
 The rules for alerts are in `deploy/monitoring/prometheus-rules.yaml`, and a dashboard for Grafana
 is in `deploy/monitoring/grafana-dashboard.json`.

@@ -21,8 +21,8 @@ pub(super) const RULES: &[Rule] = &[
         expression: "pinniped_certificate_expiry_timestamp_seconds - time() < 3 * 24 * 3600",
         lasts: "15m",
         summary: "A certificate of the Concierge expires within three days.",
-        description: "Certificates of the Concierge are renewed before; read the conditions of the \
-                      CredentialIssuer. Certificates from outside are renewed by their owner.",
+        description: "The Concierge renews its own certificates earlier than this, so read the conditions of the \
+                      CredentialIssuer. The owner of an external certificate renews it.",
     },
     Rule {
         alert: "PinnipedCertificateExpires",
@@ -34,19 +34,20 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         alert: "PinnipedAuthenticatorFails",
-        severity: "critical",
+        severity: "warning",
         expression: "sum by (authenticator_kind) (rate(pinniped_logins_total{result=\"authenticator_failed\"}[5m])) \
-                     / sum by (authenticator_kind) (rate(pinniped_logins_total[5m])) > 0.1",
+                     / sum by (authenticator_kind) \
+                     (rate(pinniped_logins_total{result=~\"issued|issuer_failed|authenticator_failed\"}[5m])) > 0.1",
         lasts: "5m",
         summary: "More than a tenth of the logins with webhooks or issuers fail with an error.",
-        description: "The webhook does not respond, or the keys of an issuer are not available; the audit log has \
-                      the error of each login.",
+        description: "The webhook does not respond, the keys of an issuer are not available, or clients send \
+                      tokens that are expired or invalid; the audit log has the error of each login.",
     },
     Rule {
         alert: "PinnipedLoginsNotIssued",
         severity: "critical",
         expression: "sum(rate(pinniped_logins_total{result=\"issuer_failed\"}[5m])) \
-                     / sum(rate(pinniped_logins_total[5m])) > 0.1",
+                     / sum(rate(pinniped_logins_total{result=~\"issued|issuer_failed\"}[5m])) > 0.1",
         lasts: "5m",
         summary: "More than a tenth of the logins get no credential although the token is accepted.",
         description: "Read the strategies of the CredentialIssuer.",

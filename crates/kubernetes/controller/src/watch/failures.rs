@@ -11,8 +11,8 @@ use crate::client::{error_text, is_forbidden};
 /// The longest pause between a failure and the next request.
 pub const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// Time after which a watch counts as working that has not failed: an API server sends no event
-/// while no object changes. A request without a response fails earlier, after 60 seconds.
+/// Time without a failure after which a watch counts as working: an API server sends no event while
+/// no object changes. A request without a response fails earlier, after 60 seconds.
 pub const WORKS_AFTER: Duration = Duration::from_secs(90);
 
 /// Time after which a resource no longer counts as unserved if discovery has not confirmed it

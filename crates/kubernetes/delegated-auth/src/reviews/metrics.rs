@@ -50,7 +50,7 @@ impl ReviewMetrics {
         });
     }
 
-    /// Records a look-up in the cache.
+    /// Records a read of the cache.
     pub(super) fn looked_up(&self, is_known: bool) {
         self.cache.add([if is_known { HIT } else { MISS }], 1);
     }

@@ -24,9 +24,9 @@ pub static TOKEN_DURATION: Definition = histogram(
     CONCIERGE,
 );
 
-/// Look-ups of token reviews.
+/// Reads of the cache of token reviews.
 pub static TOKEN_CACHE_REQUESTS: Definition =
-    counter("pinniped_token_review_cache_requests", "Look-ups of cached TokenReviews", CONCIERGE)
+    counter("pinniped_token_review_cache_requests", "Reads of the cache of TokenReviews", CONCIERGE)
         .by(&[label("result", CACHE_RESULTS)]);
 
 /// Cached token reviews.
@@ -49,9 +49,9 @@ pub static ACCESS_DURATION: Definition = histogram(
     CONCIERGE,
 );
 
-/// Look-ups of access reviews.
+/// Reads of the cache of access reviews.
 pub static ACCESS_CACHE_REQUESTS: Definition =
-    counter("pinniped_access_review_cache_requests", "Look-ups of cached SubjectAccessReviews", CONCIERGE)
+    counter("pinniped_access_review_cache_requests", "Reads of the cache of SubjectAccessReviews", CONCIERGE)
         .by(&[label("result", CACHE_RESULTS)]);
 
 /// Cached access reviews.

@@ -19,7 +19,9 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use pinniped_concierge_domain::jwt_authenticator::validation::IdentityRules;
 use pinniped_kube_request::identity::User;
-use pinniped_oidc::{IdTokenVerifier, RemoteKeySet, UnverifiedIdToken, VerifyError, unverified_issuer};
+use pinniped_oidc::{
+    IdTokenVerifier, RemoteKeySet, RemoteKeySetError, UnverifiedIdToken, VerifyError, unverified_issuer,
+};
 use pinniped_secret::token::Token;
 
 mod claim;
@@ -49,6 +51,18 @@ pub enum JwtError {
     /// The claims give no identity, or one that the rules do not allow.
     #[error(transparent)]
     Identity(#[from] IdentityError),
+}
+
+impl From<JwtError> for AuthenticateError {
+    fn from(error: JwtError) -> Self {
+        let text = error.to_string();
+        match error {
+            JwtError::Verify(VerifyError::Keys(RemoteKeySetError::TooManyWaiting)) => Self::Overloaded(text),
+            // The issuer does not respond, or an endpoint that one of its tokens names.
+            JwtError::Verify(VerifyError::Keys(_)) | JwtError::Distributed(_) => Self::Failed(text),
+            JwtError::Verify(_) | JwtError::Identity(_) => Self::InvalidToken(text),
+        }
+    }
 }
 
 /// An authenticator for the tokens of one issuer.
@@ -87,10 +101,7 @@ impl TokenAuthenticator for JwtAuthenticator {
         &'a self,
         token: &'a Token,
     ) -> BoxFuture<'a, Result<Option<User>, AuthenticateError>> {
-        Box::pin(async {
-            let user = self.user(token.expose()).await;
-            user.map_err(|error| AuthenticateError::Failed(error.to_string()))
-        })
+        Box::pin(async { Ok(self.user(token.expose()).await?) })
     }
 
     fn signing_keys(&self) -> Option<&RemoteKeySet> {

@@ -28,17 +28,23 @@ pub struct AuthenticatorKey {
     pub name: String,
 }
 
-/// An error that prevents an authenticator from deciding about a token.
+/// The reason why a token gives no user. The texts are those that upstream returns in the same
+/// cases.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AuthenticateError {
-    /// The request failed, or the peer returned an error. The text is the one that upstream returns
-    /// in the same case.
+    /// The token is not valid, or its claims are not those that the authenticator requires.
+    #[error("{0}")]
+    InvalidToken(String),
+    /// Too many tokens wait for the peer. Clients with invalid tokens can cause this.
+    #[error("{0}")]
+    Overloaded(String),
+    /// The authenticator cannot decide: the request failed, or the peer returned an error.
     #[error("{0}")]
     Failed(String),
 }
 
-/// Authenticates tokens. Returns the user, `None` if the token is not valid, or an error if the
-/// authenticator cannot decide.
+/// Authenticates tokens. Returns the user; `None` if the token is not valid and upstream returns no
+/// error; or an error.
 pub trait TokenAuthenticator: Send + Sync {
     /// Authenticates one token.
     fn authenticate<'a>(&'a self, token: &'a Token)

@@ -40,8 +40,8 @@ pub(super) const RULES: &[Rule] = &[
                      (rate(pinniped_logins_total{result=~\"issued|issuer_failed|authenticator_failed\"}[5m])) > 0.1",
         lasts: "5m",
         summary: "More than a tenth of the logins with webhooks or issuers fail with an error.",
-        description: "The webhook does not respond, the keys of an issuer are not available, or clients send \
-                      tokens that are expired or invalid; the audit log has the error of each login.",
+        description: "A webhook or an issuer does not respond, or returns an error; the audit log has the error \
+                      of each login.",
     },
     Rule {
         alert: "PinnipedLoginsNotIssued",

@@ -222,6 +222,33 @@ async fn malformed_tokens_of_the_issuer_are_errors_and_keys_of_tokens_are_not_us
 }
 
 #[tokio::test]
+async fn an_invalid_token_is_no_failure_of_the_issuer() {
+    let provider = Provider::start().await;
+    let authenticator = provider.authenticator().await;
+    let foreign = Signer::generate(Algorithm::Es256, "es");
+    let valid = provider.claims(&json!({}));
+    let with = |more: Value| provider.es256.sign(&provider.claims(&more));
+    for token in [
+        foreign.sign(&valid),
+        with(json!({"exp": NOW - 1})),
+        with(json!({"aud": "other"})),
+        with(json!({"username": 1})),
+        provider.es256.sign_text("{}", &valid.to_string()),
+    ] {
+        let result = authenticator.authenticate(&Token::new(token)).await;
+        assert!(matches!(result, Err(AuthenticateError::InvalidToken(_))), "{result:?}");
+    }
+    let unknown = Token::new(foreign.sign(&valid));
+    provider.issuer.reply(KEYS_PATH, Reply::not_found());
+    let result = authenticator.authenticate(&unknown).await;
+    assert!(matches!(result, Err(AuthenticateError::Failed(_))), "{result:?}");
+    let none = WaitLimits { max_callers: 0, ..KEY_WAIT_LIMITS };
+    let busy = JwtAuthenticator { keys: authenticator.keys.with_wait_limits(none), ..authenticator };
+    let result = busy.authenticate(&unknown).await;
+    assert!(matches!(result, Err(AuthenticateError::Overloaded(_))), "{result:?}");
+}
+
+#[tokio::test]
 async fn nothing_prints_a_token_or_a_claim() {
     let provider = Provider::start().await;
     let authenticator = provider.authenticator().await;

@@ -141,18 +141,15 @@ impl Exchange {
             name: truncated(&request.authenticator.name),
         };
         let authenticated = match found {
-            Some((_, authenticator)) => {
-                authenticator.authenticate(&token).await.map_err(|error| error.to_string())
-            }
-            None => Err("no such authenticator".to_owned()),
+            Some((_, authenticator)) => authenticator
+                .authenticate(&token)
+                .await
+                .map_err(|error| (error.to_string(), LoginResult::of_error(&error))),
+            None => Err(("no such authenticator".to_owned(), LoginResult::NoAuthenticator)),
         };
         Ok(match authenticated {
-            Err(error) => {
+            Err((error, result)) => {
                 let event = self.audit.event("TokenCredentialRequest Unexpected Error", audit_id, now);
-                let result = match found {
-                    Some(_) => LoginResult::AuthenticatorFailed,
-                    None => LoginResult::NoAuthenticator,
-                };
                 let status = failed(event, "authenticator returned an error", Some(&error), &authenticator);
                 (status, result, Strategy::None)
             }

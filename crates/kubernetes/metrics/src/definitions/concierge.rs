@@ -16,8 +16,9 @@ pub const STRATEGIES: &[&str] = &[
 ];
 
 /// Values of the label `result` of logins: a credential was issued; the authenticator rejected the
-/// token; the authenticator failed, or found an ID token expired or invalid; the authenticator does
-/// not exist; no credential could be issued; too many logins.
+/// token, or a claim of it; the authenticator could not decide, because a webhook or an issuer did
+/// not respond or returned an error; the authenticator does not exist; no credential could be
+/// issued; too many logins.
 pub const LOGIN_RESULTS: &[&str] =
     &["issued", "rejected", "authenticator_failed", "no_authenticator", "issuer_failed", "overloaded"];
 

@@ -5,6 +5,7 @@ use std::time::Instant;
 use pinniped_concierge_api::names::{
     ISSUER_CERTIFICATE_SIGNING_REQUEST, STORE_IMPERSONATION_SIGNER, STORE_KUBE_SIGNER,
 };
+use pinniped_concierge_authentication::registry::AuthenticateError;
 use pinniped_metrics::definitions::concierge::{AUTHENTICATOR_KINDS, LOGIN_DURATION, LOGINS};
 use pinniped_metrics::{CounterTable, HistogramTable, Metrics};
 
@@ -31,6 +32,17 @@ pub(super) enum LoginResult {
     NoAuthenticator,
     IssuerFailed,
     Overloaded,
+}
+
+impl LoginResult {
+    /// Returns the result of a login whose authenticator returned this error.
+    pub(super) fn of_error(error: &AuthenticateError) -> Self {
+        match error {
+            AuthenticateError::InvalidToken(_) => Self::Rejected,
+            AuthenticateError::Overloaded(_) => Self::Overloaded,
+            AuthenticateError::Failed(_) => Self::AuthenticatorFailed,
+        }
+    }
 }
 
 /// The strategy of a credential. The order is that of

@@ -424,7 +424,9 @@ async fn logins_are_counted_by_authenticator_strategy_and_result() {
         Case { name: "no-such", ..Case::default() },
         Case { with_ca: false, ..Case::default() },
         Case { result: Ok(None), ..Case::default() },
-        Case { result: Ok(None), ..Case::default() },
+        Case { result: Err(AuthenticateError::InvalidToken("expired".to_owned())), ..Case::default() },
+        Case { result: Err(AuthenticateError::Overloaded("busy".to_owned())), ..Case::default() },
+        Case { result: Err(AuthenticateError::Failed("down".to_owned())), ..Case::default() },
     ] {
         let authenticator = Arc::new(FixedResult(case.result.clone()));
         let (mut exchange, request) = exchange(case, authenticator, Auditor::with_sink(false, |_| {}));
@@ -437,10 +439,12 @@ async fn logins_are_counted_by_authenticator_strategy_and_result() {
     let expected = [
         r#"{authenticator_kind="webhook",strategy="ImpersonationProxy",result="issued"} 1"#,
         r#"{authenticator_kind="webhook",strategy="none",result="rejected"} 2"#,
+        r#"{authenticator_kind="webhook",strategy="none",result="authenticator_failed"} 1"#,
         r#"{authenticator_kind="webhook",strategy="none",result="issuer_failed"} 1"#,
+        r#"{authenticator_kind="webhook",strategy="none",result="overloaded"} 1"#,
         r#"{authenticator_kind="unknown",strategy="none",result="no_authenticator"} 1"#,
     ];
     assert_eq!(counted, expected, "{text}");
-    let duration = r#"pinniped_login_duration_seconds_count{authenticator_kind="webhook"} 4"#;
+    let duration = r#"pinniped_login_duration_seconds_count{authenticator_kind="webhook"} 6"#;
     assert!(text.contains(duration), "{text}");
 }

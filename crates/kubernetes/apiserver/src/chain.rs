@@ -37,6 +37,7 @@ use pinniped_kube_request::attributes::Attributes;
 use pinniped_kube_request::identity::{KnownUser, User};
 use pinniped_kube_request::request_info::RequestInfo;
 use pinniped_secret::Token;
+use scopeguard::ScopeGuard;
 use tokio::time::Instant;
 
 use crate::authenticate::{self, Client};
@@ -114,6 +115,9 @@ pub enum RequestResult<'a> {
     Refused(&'a Refusal),
     /// A step panicked.
     Panicked,
+    /// The request was dropped before its response began: its client cancelled it, or its
+    /// connection ended.
+    Abandoned,
 }
 
 /// The headers of every response.
@@ -205,9 +209,14 @@ impl<H> Chain<H> {
         // Servers behind this one use the same identifier, so the logs of all can be correlated.
         request.headers_mut().insert(response_headers::AUDIT_ID, audit_id.clone());
         let notes = Notes::default();
+        let abandoned = scopeguard::guard((), |()| {
+            self.handler.observe(RequestResult::Abandoned);
+            self.in_flight.metrics().ended(&notes.series, None, received.elapsed());
+        });
 
         let serve = pin!(self.serve(connection, request, &notes, &presentation, received));
         let served = layers::guard_panic(serve).await;
+        ScopeGuard::into_inner(abandoned);
         let result = match &served {
             Ok(Ok(response)) => RequestResult::Served(response),
             Ok(Err(refusal)) => RequestResult::Refused(refusal),
@@ -223,7 +232,7 @@ impl<H> Chain<H> {
             }
         };
 
-        self.in_flight.metrics().responded(&notes.series, response.status(), received.elapsed());
+        self.in_flight.metrics().ended(&notes.series, Some(response.status()), received.elapsed());
         let headers = response.headers_mut();
         if notes.ignored_token.load(Ordering::Relaxed)
             && let Ok(warning) = HeaderValue::try_from(format!("299 - \"{EXTRA_SPACE_WARNING}\""))

@@ -40,6 +40,9 @@ const CORE: usize = 1;
 const OTHER_GROUP: usize = 2;
 const FIRST_NAMED_GROUP: usize = 3;
 
+/// The position in [`CODES`] of a request without a response. The classes precede it.
+const ABANDONED: usize = CODES.len() - 1;
+
 /// The metrics of all servers of a process. Create it once and [`register`](Self::register) it.
 #[derive(Clone, Debug)]
 pub struct RequestMetrics {
@@ -121,10 +124,12 @@ impl ServerMetrics {
         self.all.limits.set(at, i64::try_from(requests).unwrap_or(i64::MAX));
     }
 
-    /// Records a request whose response begins after this time.
-    pub(crate) fn responded(&self, series: &Series, status: StatusCode, elapsed: Duration) {
+    /// Records a request whose response begins after this time, or that is abandoned.
+    pub(crate) fn ended(&self, series: &Series, status: Option<StatusCode>, elapsed: Duration) {
         let (verb, group) = series.get();
-        let code = usize::from(status.as_u16() / 100).saturating_sub(1).min(CODES.len() - 1);
+        let code = status.map_or(ABANDONED, |status| {
+            usize::from(status.as_u16() / 100).saturating_sub(1).min(ABANDONED - 1)
+        });
         self.all.requests.add([self.server, verb, group, code], 1);
         self.all.duration.observe([self.server, verb, group], elapsed);
     }
@@ -219,10 +224,12 @@ mod tests {
         requests.register(&metrics);
         let proxy = requests.of(Server::Proxy);
         let series = Series::default();
-        proxy.responded(&series, StatusCode::BAD_REQUEST, Duration::from_millis(3));
+        proxy.ended(&series, Some(StatusCode::BAD_REQUEST), Duration::from_millis(3));
         series.set(&RequestInfo::parse(&Method::GET, &"/api/v1/pods".parse().unwrap()).unwrap());
-        proxy.responded(&series, StatusCode::SWITCHING_PROTOCOLS, Duration::from_millis(3));
-        proxy.responded(&series, StatusCode::from_u16(999).unwrap(), Duration::from_millis(3));
+        for status in [101, 999] {
+            proxy.ended(&series, StatusCode::from_u16(status).ok(), Duration::from_millis(3));
+        }
+        proxy.ended(&series, None, Duration::from_secs(70));
         proxy.set_limit(Limit::Short, 600);
         proxy.set_limit(Limit::Short, 500);
         let _in_flight = proxy.began(Limit::LongRunning);
@@ -233,7 +240,10 @@ mod tests {
             r#"pinniped_requests_total{server="impersonation_proxy",verb="other",resource_group="none",code="4xx"} 1"#,
             r#"pinniped_requests_total{server="impersonation_proxy",verb="list",resource_group="core",code="1xx"} 1"#,
             r#"pinniped_requests_total{server="impersonation_proxy",verb="list",resource_group="core",code="5xx"} 1"#,
+            r#"pinniped_requests_total{server="impersonation_proxy",verb="list",resource_group="core",code="abandoned"} 1"#,
             r#"pinniped_request_duration_seconds_bucket{le="0.005",server="impersonation_proxy",verb="list",resource_group="core"} 2"#,
+            r#"pinniped_request_duration_seconds_bucket{le="61.0",server="impersonation_proxy",verb="list",resource_group="core"} 2"#,
+            r#"pinniped_request_duration_seconds_bucket{le="+Inf",server="impersonation_proxy",verb="list",resource_group="core"} 3"#,
             r#"pinniped_requests_in_flight{server="impersonation_proxy",limit="long_running"} 1"#,
             r#"pinniped_requests_in_flight{server="impersonation_proxy",limit="short"} 0"#,
             r#"pinniped_requests_in_flight_limit{server="impersonation_proxy",limit="short"} 500"#,
@@ -241,7 +251,7 @@ mod tests {
         ] {
             assert_eq!(text.lines().filter(|found| *found == line).count(), 1, "{line}\n{text}");
         }
-        assert_eq!(text.matches("pinniped_requests_total{").count(), 3, "{text}");
+        assert_eq!(text.matches("pinniped_requests_total{").count(), 4, "{text}");
         assert_eq!(text.matches("pinniped_requests_in_flight_limit{").count(), 1, "{text}");
     }
 }

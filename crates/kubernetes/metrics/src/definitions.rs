@@ -17,10 +17,11 @@ const CONCIERGE: &[Program] = &[Program::Concierge];
 const GATEWAY: &[Program] = &[Program::Gateway];
 const BOTH: &[Program] = &[Program::Concierge, Program::Gateway];
 
-/// Bounds of buckets for requests and for what they wait for: from one millisecond to the deadline
-/// of a request.
+/// Bounds of buckets for requests and for what they wait for: from one millisecond to the timeout of
+/// a webhook and to the deadline of a request. Requests that end at the deadline take a little
+/// longer, so the last bucket separates them from those without a deadline.
 const REQUEST_SECONDS: &[f64] =
-    &[0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0];
+    &[0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 30.0, 60.0, 61.0];
 
 const fn counter(name: &'static str, help: &'static str, programs: &'static [Program]) -> Definition {
     Definition { name, help, kind: Kind::Counter, labels: &[], programs, present: None }

@@ -26,6 +26,7 @@ pub(super) enum ResultLabel {
     Deadline,
     ShuttingDown,
     Panicked,
+    Abandoned,
 }
 
 impl ResultLabel {
@@ -37,6 +38,7 @@ impl ResultLabel {
             }
             RequestResult::Served(_) => Self::Forwarded,
             RequestResult::Panicked => Self::Panicked,
+            RequestResult::Abandoned => Self::Abandoned,
             RequestResult::Refused(refusal) => match refusal {
                 Refusal::BadPath
                 | Refusal::BadTimeout(_)
@@ -138,11 +140,11 @@ mod tests {
             (ResultLabel::Forwarded, "Forwarded"),
             (ResultLabel::Unauthenticated, "Unauthenticated"),
             (ResultLabel::Overloaded, "Overloaded"),
-            (ResultLabel::Panicked, "Panicked"),
+            (ResultLabel::Abandoned, "Abandoned"),
         ] {
             assert_eq!(concierge::PROXY_RESULTS.get(result as usize), Some(&label));
             assert_eq!(format!("{result:?}"), label);
         }
-        assert_eq!(concierge::PROXY_RESULTS.len(), ResultLabel::Panicked as usize + 1);
+        assert_eq!(concierge::PROXY_RESULTS.len(), ResultLabel::Abandoned as usize + 1);
     }
 }

@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::iter;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use pinniped_apiserver::refusal::TOO_MANY_REQUESTS;
@@ -103,15 +103,14 @@ impl Exchange {
         audit_id: &str,
         now: Timestamp,
     ) -> Result<TokenCredentialRequestStatus, Box<Status>> {
-        let began = Instant::now();
         let key = self.key(&request.authenticator);
         let found = key.and_then(|key| self.registry.get(&key).map(|authenticator| (key, authenticator)));
+        let mut login = self.metrics.begin(found.as_ref().map(|(key, _)| key.kind.as_str()));
         let exchanged = self.run_with(found.as_ref(), request, client, audit_id, now).await;
-        let (result, strategy) = match &exchanged {
+        login.result = match &exchanged {
             Ok((_, result, strategy)) => (*result, *strategy),
             Err(_) => (LoginResult::Overloaded, Strategy::None),
         };
-        self.metrics.ended(began, found.as_ref().map(|(key, _)| key.kind.as_str()), (result, strategy));
         exchanged.map(|(status, ..)| status)
     }
 

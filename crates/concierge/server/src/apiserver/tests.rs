@@ -1,14 +1,17 @@
 //! Tests of the server through its HTTP API, with an API server that only supports reviews.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http_body_util::{BodyExt as _, Full};
 use pinniped_apiserver::in_flight::{InFlightPermit, RequestClass};
+use pinniped_concierge_authentication::registry::{AuthenticateError, AuthenticatorKey, TokenAuthenticator};
 use pinniped_concierge_domain::admission_report::{
     AdmissionObject, AdmissionPlugin, ObservedAdmission, PolicySpec, Refusals, UnappliedAdmission, decide,
 };
 use pinniped_delegated_auth::cluster_auth_config::ClusterAuthConfig;
 use pinniped_kube_types::protobuf::{Envelope, Message};
+use pinniped_metrics::Format;
 
 use super::*;
 
@@ -53,6 +56,7 @@ struct World {
     draining: Draining,
     audit: Arc<Mutex<Vec<String>>>,
     admission: AdmissionGate,
+    metrics: Metrics,
 }
 
 struct ReceivedResponse {
@@ -78,6 +82,8 @@ impl World {
         let lines = Arc::clone(&audit);
         let client = reviews();
         let admission = AdmissionGate::new(UnappliedAdmission::Report);
+        let (metrics, requests) = (Metrics::new(), RequestMetrics::default());
+        requests.register(&metrics);
         let authenticator = RequestAuthenticator::new(RequestAuthenticatorParams {
             cluster: ClusterAuthConfigWatch::fixed(ClusterAuthConfig::default()),
             extra_client_ca: None,
@@ -90,16 +96,34 @@ impl World {
             suffix: GroupSuffix::parse(suffix).expect("a suffix"),
             audit: Auditor::with_sink(false, move |line| lines.lock().expect("lock").push(line.to_owned())),
             health: Health::new(),
-            metrics: Metrics::new(),
+            metrics: metrics.clone(),
             credential_lifetime: tokio::sync::watch::channel(Duration::from_secs(300)).1,
             admission: admission.clone(),
             clock: now,
         });
-        let in_flight = InFlight::new(&InFlightLimits::AGGREGATED_API, Default::default());
+        let in_flight = InFlight::new(&InFlightLimits::AGGREGATED_API, requests.of(Server::AggregatedApi));
         let draining = Draining::default();
         let authorizer = Authorizer::new(client);
         let chain = chain(authenticator, authorizer, in_flight.clone(), draining.clone(), handler);
-        Self { chain, in_flight, draining, audit, admission }
+        Self { chain, in_flight, draining, audit, admission, metrics }
+    }
+
+    /// Adds an authenticator, and returns the number of logins that wait for it.
+    fn add_webhook(&self, name: &str, slow: bool) -> Arc<AtomicUsize> {
+        let key = AuthenticatorKey {
+            api_group: "authentication.concierge.pinniped.dev".to_owned(),
+            kind: "WebhookAuthenticator".to_owned(),
+            name: name.to_owned(),
+        };
+        let waiting = Arc::new(AtomicUsize::new(0));
+        let authenticator = Arc::new(Webhook { slow, waiting: Arc::clone(&waiting) });
+        self.chain.handler().exchange.registry.insert(key, String::new(), authenticator);
+        waiting
+    }
+
+    /// Returns whether a scrape has this line.
+    fn has_metric(&self, line: &str) -> bool {
+        self.metrics.encode(Format::Text).expect("text").lines().any(|found| found == line)
     }
 
     async fn send_request(
@@ -848,20 +872,17 @@ async fn a_client_can_only_shorten_the_deadline() {
 struct Webhook {
     slow: bool,
     /// The number of logins that wait for it.
-    waiting: Arc<std::sync::atomic::AtomicUsize>,
+    waiting: Arc<AtomicUsize>,
 }
 
-impl pinniped_concierge_authentication::registry::TokenAuthenticator for Webhook {
+impl TokenAuthenticator for Webhook {
     fn authenticate<'a>(
         &'a self,
         _token: &'a pinniped_secret::Token,
-    ) -> futures::future::BoxFuture<
-        'a,
-        Result<Option<User>, pinniped_concierge_authentication::registry::AuthenticateError>,
-    > {
+    ) -> futures::future::BoxFuture<'a, Result<Option<User>, AuthenticateError>> {
         Box::pin(async {
             if self.slow {
-                self.waiting.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                self.waiting.fetch_add(1, Ordering::SeqCst);
                 std::future::pending::<()>().await;
             }
             Ok(None)
@@ -880,16 +901,8 @@ fn login_with(name: &str) -> String {
 #[tokio::test]
 async fn a_slow_authenticator_does_not_delay_logins_of_other_authenticators() {
     let world = World::new("pinniped.dev");
-    let waiting = Arc::new(std::sync::atomic::AtomicUsize::new(0));
-    for (name, slow) in [("slow", true), ("fast", false)] {
-        let key = pinniped_concierge_authentication::registry::AuthenticatorKey {
-            api_group: "authentication.concierge.pinniped.dev".to_owned(),
-            kind: "WebhookAuthenticator".to_owned(),
-            name: name.to_owned(),
-        };
-        let authenticator = Arc::new(Webhook { slow, waiting: Arc::clone(&waiting) });
-        world.chain.handler().exchange.registry.insert(key, String::new(), authenticator);
-    }
+    let waiting = world.add_webhook("slow", true);
+    world.add_webhook("fast", false);
     let (slow, fast) = (login_with("slow"), login_with("fast"));
     // All logins through the API server are anonymous.
     let mut logins: Vec<_> = (0..LOGINS_IN_FLIGHT + 100)
@@ -908,7 +921,7 @@ async fn a_slow_authenticator_does_not_delay_logins_of_other_authenticators() {
             tokio::task::yield_now().await;
         }
     }
-    let waiting_logins = waiting.load(std::sync::atomic::Ordering::SeqCst);
+    let waiting_logins = waiting.load(Ordering::SeqCst);
     assert_eq!(waiting_logins + refused, logins.len());
     assert!(waiting_logins > 10 && waiting_logins < LOGINS_IN_FLIGHT / 2 + 50, "{waiting_logins}");
     let response = world.send_request("POST", LOGIN, &[], &fast).await;
@@ -918,20 +931,37 @@ async fn a_slow_authenticator_does_not_delay_logins_of_other_authenticators() {
 #[tokio::test]
 async fn a_body_is_released_before_the_login_waits_for_its_authenticator() {
     let world = World::new("pinniped.dev");
-    let waiting = Arc::new(std::sync::atomic::AtomicUsize::new(0));
-    let key = pinniped_concierge_authentication::registry::AuthenticatorKey {
-        api_group: "authentication.concierge.pinniped.dev".to_owned(),
-        kind: "WebhookAuthenticator".to_owned(),
-        name: "slow".to_owned(),
-    };
-    let authenticator = Arc::new(Webhook { slow: true, waiting: Arc::clone(&waiting) });
-    world.chain.handler().exchange.registry.insert(key, String::new(), authenticator);
+    let waiting = world.add_webhook("slow", true);
     let padding = format!(r#"{{"metadata":{{"annotations":{{"a":"{}"}}}},"#, "a".repeat(1 << 20));
     let body = login_with("slow").replacen('{', &padding, 1);
     let mut login = Box::pin(world.send_request("POST", LOGIN, &[], &body));
-    while waiting.load(std::sync::atomic::Ordering::SeqCst) == 0 {
+    while waiting.load(Ordering::SeqCst) == 0 {
         assert!(futures::poll!(login.as_mut()).is_pending());
         tokio::task::yield_now().await;
     }
     assert_eq!(world.chain.handler().bodies.charged_bytes(), 0);
+}
+
+#[tokio::test]
+async fn a_request_whose_client_goes_away_is_counted_once_as_abandoned() {
+    let world = World::new("pinniped.dev");
+    let waiting = world.add_webhook("slow", true);
+    let body = login_with("slow");
+    let mut login = Box::pin(world.send_request("POST", LOGIN, &[], &body));
+    while waiting.load(Ordering::SeqCst) == 0 {
+        assert!(futures::poll!(login.as_mut()).is_pending());
+        tokio::task::yield_now().await;
+    }
+    let request =
+        "pinniped_requests_total{server=\"aggregated_api\",verb=\"create\",resource_group=\"other\",code=";
+    let login_line =
+        r#"pinniped_logins_total{authenticator_kind="webhook",strategy="none",result="abandoned"} 1"#;
+    assert!(!world.has_metric(&format!("{request}\"abandoned\"}} 1")) && !world.has_metric(login_line));
+    drop(login);
+    assert!(world.has_metric(&format!("{request}\"abandoned\"}} 1")) && world.has_metric(login_line));
+    // A request that has a response is not abandoned.
+    world.add_webhook("fast", false);
+    assert_eq!(world.send_request("POST", LOGIN, &[], &login_with("fast")).await.status, 201);
+    assert!(world.has_metric(&format!("{request}\"2xx\"}} 1")));
+    assert!(world.has_metric(&format!("{request}\"abandoned\"}} 1")) && world.has_metric(login_line));
 }

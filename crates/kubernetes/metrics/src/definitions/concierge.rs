@@ -18,9 +18,16 @@ pub const STRATEGIES: &[&str] = &[
 /// Values of the label `result` of logins: a credential was issued; the authenticator rejected the
 /// token, or a claim of it; the authenticator could not decide, because a webhook or an issuer did
 /// not respond or returned an error; the authenticator does not exist; no credential could be
-/// issued; too many logins.
-pub const LOGIN_RESULTS: &[&str] =
-    &["issued", "rejected", "authenticator_failed", "no_authenticator", "issuer_failed", "overloaded"];
+/// issued; too many logins; the client cancelled the login, or its deadline passed.
+pub const LOGIN_RESULTS: &[&str] = &[
+    "issued",
+    "rejected",
+    "authenticator_failed",
+    "no_authenticator",
+    "issuer_failed",
+    "overloaded",
+    "abandoned",
+];
 
 const AUTHENTICATOR: super::Label = bounded("authenticator", "the name of the object");
 
@@ -112,6 +119,7 @@ pub const PROXY_RESULTS: &[&str] = &[
     "Deadline",
     "ShuttingDown",
     "Panicked",
+    "Abandoned",
 ];
 
 /// Requests of the impersonation proxy.

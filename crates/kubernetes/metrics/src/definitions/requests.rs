@@ -50,8 +50,9 @@ pub const RESOURCE_GROUPS: &[&str] = &[
     "metrics.k8s.io",
 ];
 
-/// Values of the label `code`: the class of the status code.
-pub const CODES: &[&str] = &["1xx", "2xx", "3xx", "4xx", "5xx"];
+/// Values of the label `code`: the class of the status code; `abandoned` if the client cancelled the
+/// request, or its connection ended, before the response began.
+pub const CODES: &[&str] = &["1xx", "2xx", "3xx", "4xx", "5xx", "abandoned"];
 
 /// Values of the label `limit`: the limit on short requests; the limit on those that may change
 /// objects, where it is a separate one; the length of the queue for both; the limit on watches and
@@ -63,17 +64,13 @@ const LIMIT: Label = label("limit", LIMITS);
 
 /// Requests.
 pub static REQUESTS: Definition =
-    counter("pinniped_requests", "Requests whose response has begun", CONCIERGE).by(&[
-        SERVER,
-        label("verb", VERBS),
-        label("resource_group", RESOURCE_GROUPS),
-        label("code", CODES),
-    ]);
+    counter("pinniped_requests", "Requests whose response has begun, or that ended without one", CONCIERGE)
+        .by(&[SERVER, label("verb", VERBS), label("resource_group", RESOURCE_GROUPS), label("code", CODES)]);
 
 /// The duration of requests.
 pub static DURATION: Definition = histogram(
     "pinniped_request_duration_seconds",
-    "Time from the head of a request to the head of its response",
+    "Time from the head of a request to the head of its response, or to its end without one",
     REQUEST_SECONDS,
     CONCIERGE,
 )

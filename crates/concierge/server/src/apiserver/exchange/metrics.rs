@@ -32,6 +32,7 @@ pub(super) enum LoginResult {
     NoAuthenticator,
     IssuerFailed,
     Overloaded,
+    Abandoned,
 }
 
 impl LoginResult {
@@ -75,16 +76,31 @@ impl LoginMetrics {
         metrics.add(&self.duration);
     }
 
-    /// Records a login with an authenticator of this kind; `None` if it does not exist.
-    pub(super) fn ended(&self, began: Instant, kind: Option<&str>, login: (LoginResult, Strategy)) {
+    /// Begins a login with an authenticator of this kind; `None` if it does not exist. The login is
+    /// recorded when it is dropped.
+    pub(super) fn begin(&self, kind: Option<&str>) -> Login<'_> {
         let kind = match kind {
             Some("WebhookAuthenticator") => 0,
             Some("JWTAuthenticator") => 1,
             _ => AUTHENTICATOR_KINDS.len() - 1,
         };
-        let (result, strategy) = login;
-        self.logins.add([kind, strategy as usize, result as usize], 1);
-        self.duration.observe([kind], began.elapsed());
+        Login { metrics: self, kind, began: Instant::now(), result: (LoginResult::Abandoned, Strategy::None) }
+    }
+}
+
+/// A login, which is abandoned unless it has another result.
+pub(super) struct Login<'a> {
+    metrics: &'a LoginMetrics,
+    kind: usize,
+    began: Instant,
+    pub(super) result: (LoginResult, Strategy),
+}
+
+impl Drop for Login<'_> {
+    fn drop(&mut self) {
+        let (result, strategy) = self.result;
+        self.metrics.logins.add([self.kind, strategy as usize, result as usize], 1);
+        self.metrics.duration.observe([self.kind], self.began.elapsed());
     }
 }
 
@@ -112,6 +128,7 @@ mod tests {
             (LoginResult::NoAuthenticator, "no_authenticator"),
             (LoginResult::IssuerFailed, "issuer_failed"),
             (LoginResult::Overloaded, "overloaded"),
+            (LoginResult::Abandoned, "abandoned"),
         ] {
             assert_eq!(LOGIN_RESULTS[result as usize], label);
         }

@@ -196,6 +196,16 @@ impl FairSemaphore {
         self.lock().permits.take(&key).then(|| self.permit(key))
     }
 
+    /// Returns the number of permits that are not in use.
+    pub fn available_permits(&self) -> usize {
+        self.lock().permits.free
+    }
+
+    /// Returns the number of requests in the queue.
+    pub fn waiting(&self) -> usize {
+        self.lock().waiting()
+    }
+
     /// Returns a place in the queue, which may resolve at once. Returns `None` when the queue has
     /// no place for the key of these levels.
     pub fn enqueue(&self, levels: &[impl Hash]) -> Option<Waiting> {
@@ -244,6 +254,10 @@ impl FairSemaphore {
 }
 
 impl State {
+    fn waiting(&self) -> usize {
+        self.queues.values().map(|queue| queue.waiters.len()).sum()
+    }
+
     fn wait(&mut self, key: Path, number: u64, granted: oneshot::Sender<Permit>) -> Option<()> {
         if !self.places.take(&key) {
             return None;
@@ -316,8 +330,10 @@ impl Drop for Waiting {
 impl fmt::Debug for FairSemaphore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.lock();
-        let waiting: usize = state.queues.values().map(|queue| queue.waiters.len()).sum();
-        f.debug_struct("FairSemaphore").field("free", &state.permits.free).field("waiting", &waiting).finish()
+        f.debug_struct("FairSemaphore")
+            .field("free", &state.permits.free)
+            .field("waiting", &state.waiting())
+            .finish()
     }
 }
 
@@ -401,7 +417,9 @@ mod tests {
         assert!(semaphore.try_acquire(&["u"]).is_none());
         let waiting = semaphore.enqueue(&["u"]).unwrap();
         assert!(semaphore.enqueue(&["u"]).is_none());
+        assert_eq!((semaphore.available_permits(), semaphore.waiting()), (0, 1));
         drop(permit);
+        assert_eq!((semaphore.available_permits(), semaphore.waiting()), (0, 0));
         let permit = waiting.now_or_never().unwrap();
         drop(permit);
         assert!(is_idle(&semaphore, 1, 1));

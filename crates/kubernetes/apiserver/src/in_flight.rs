@@ -6,13 +6,14 @@
 //! kind of permit by the rules of [`FairSemaphore`]: one client in a loop leaves permits for the
 //! others. Anonymous clients are identified by their address, and share the limit of one user.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use pinniped_delegated_auth::client_key::ClientKey;
 use pinniped_fair_semaphore::{FairSemaphore, Permit};
 use pinniped_kube_request::request_info::RequestInfo;
 
-use crate::metrics::{InFlightGauge, Limit, ServerMetrics};
+use crate::metrics::{Limit, ServerMetrics};
 use crate::refusal::Refusal;
 
 /// Limits on requests in flight.
@@ -82,36 +83,61 @@ impl RequestClass {
 /// The permits of a server. Clones share them.
 #[derive(Clone, Debug)]
 pub struct InFlight {
-    short: FairSemaphore,
-    mutating: FairSemaphore,
-    /// The limit against which mutating requests count.
-    mutating_limit: Limit,
-    queue_timeout: Duration,
-    long_running: FairSemaphore,
+    permits: Arc<Permits>,
     metrics: ServerMetrics,
+}
+
+/// The permits, which metrics read when they are scraped.
+#[derive(Debug)]
+pub(crate) struct Permits {
+    limits: InFlightLimits,
+    short: FairSemaphore,
+    /// `None` if mutating requests count against the limit of short ones.
+    mutating: Option<FairSemaphore>,
+    long_running: FairSemaphore,
+}
+
+impl Permits {
+    fn new(limits: &InFlightLimits) -> Self {
+        Self {
+            limits: limits.clone(),
+            short: FairSemaphore::new(limits.short, limits.waiting),
+            mutating: limits.mutating.map(|mutating| FairSemaphore::new(mutating, limits.waiting)),
+            long_running: FairSemaphore::new(limits.long_running, 0),
+        }
+    }
+
+    /// Returns the number of requests and its maximum for each limit that the server has.
+    pub(crate) fn usage(&self) -> impl Iterator<Item = (Limit, usize, usize)> {
+        let Self { limits, short, mutating, long_running } = self;
+        let in_use = |permits: &FairSemaphore, limit: usize| limit - permits.available_permits();
+        let mutating_limit = limits.mutating.unwrap_or_default();
+        let mutating_in_use = mutating.as_ref().map_or(0, |permits| in_use(permits, mutating_limit));
+        let waiting = short.waiting() + mutating.as_ref().map_or(0, FairSemaphore::waiting);
+        let queues = 1 + usize::from(mutating.is_some());
+        [
+            (Limit::Short, in_use(short, limits.short), limits.short),
+            (Limit::Mutating, mutating_in_use, mutating_limit),
+            (Limit::Waiting, waiting, limits.waiting * queues),
+            (Limit::LongRunning, in_use(long_running, limits.long_running), limits.long_running),
+        ]
+        .into_iter()
+        .filter(|(_, _, limit)| *limit > 0)
+    }
 }
 
 /// A permit for a request in flight, released when dropped.
 #[derive(Debug)]
 pub struct InFlightPermit {
     _permit: Permit,
-    _gauge: InFlightGauge,
 }
 
 impl InFlight {
     /// Creates the permits of a server.
     pub fn new(limits: &InFlightLimits, metrics: ServerMetrics) -> Self {
-        let short = FairSemaphore::new(limits.short, limits.waiting);
-        let (mutating, mutating_limit) = match limits.mutating {
-            None => (short.clone(), Limit::Short),
-            Some(mutating) => (FairSemaphore::new(mutating, limits.waiting), Limit::Mutating),
-        };
-        metrics.set_limit(Limit::Short, limits.short);
-        metrics.set_limit(Limit::Mutating, limits.mutating.unwrap_or_default());
-        metrics.set_limit(Limit::Waiting, limits.waiting);
-        metrics.set_limit(Limit::LongRunning, limits.long_running);
-        let long_running = FairSemaphore::new(limits.long_running, 0);
-        Self { short, mutating, mutating_limit, queue_timeout: limits.queue_timeout, long_running, metrics }
+        let permits = Arc::new(Permits::new(limits));
+        metrics.started(&permits);
+        Self { permits, metrics }
     }
 
     /// Returns the metrics of the server.
@@ -128,10 +154,11 @@ impl InFlight {
         client: &ClientKey<'_>,
         class: RequestClass,
     ) -> Result<InFlightPermit, Refusal> {
-        let (permits, limit) = match class {
-            RequestClass::ReadOnly => (&self.short, Limit::Short),
-            RequestClass::Mutating => (&self.mutating, self.mutating_limit),
-            RequestClass::LongRunning => (&self.long_running, Limit::LongRunning),
+        let Permits { short, mutating, long_running, .. } = &*self.permits;
+        let (permits, limit) = match (class, mutating) {
+            (RequestClass::LongRunning, _) => (long_running, Limit::LongRunning),
+            (RequestClass::Mutating, Some(mutating)) => (mutating, Limit::Mutating),
+            (RequestClass::Mutating, None) | (RequestClass::ReadOnly, _) => (short, Limit::Short),
         };
         let permit = match permits.try_acquire(client.levels()) {
             Some(permit) => Some(permit),
@@ -144,13 +171,12 @@ impl InFlight {
             self.metrics.refused(limit);
             return Err(Refusal::Overloaded);
         };
-        Ok(InFlightPermit { _permit: permit, _gauge: self.metrics.began(limit) })
+        Ok(InFlightPermit { _permit: permit })
     }
 
     async fn wait(&self, permits: &FairSemaphore, client: &ClientKey<'_>) -> Option<Permit> {
         let waiting = permits.enqueue(client.levels())?;
-        let _gauge = self.metrics.began(Limit::Waiting);
-        tokio::time::timeout(self.queue_timeout, waiting).await.ok()
+        tokio::time::timeout(self.permits.limits.queue_timeout, waiting).await.ok()
     }
 }
 

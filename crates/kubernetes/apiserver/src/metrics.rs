@@ -4,6 +4,7 @@
 //! lock.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use http::StatusCode;
@@ -12,7 +13,9 @@ use pinniped_metrics::definitions::requests::{
     CODES, DURATION, IN_FLIGHT, IN_FLIGHT_LIMIT, LIMITS, OVER_LIMIT, REQUESTS, RESOURCE_GROUPS, SERVERS,
     VERBS,
 };
-use pinniped_metrics::{CounterTable, GaugeTable, HistogramTable, Metrics};
+use pinniped_metrics::{CounterTable, HistogramTable, Metrics};
+
+use crate::in_flight::Permits;
 
 /// A server whose requests are counted separately. The order is that of [`SERVERS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,9 +51,10 @@ const ABANDONED: usize = CODES.len() - 1;
 pub struct RequestMetrics {
     requests: CounterTable<4>,
     duration: HistogramTable<3>,
-    in_flight: GaugeTable<2>,
-    limits: GaugeTable<2>,
     over_limit: CounterTable<2>,
+    /// The permits of the server of each kind that started last. A server that has stopped has
+    /// none.
+    running: Arc<Mutex<[Weak<Permits>; SERVERS.len()]>>,
 }
 
 impl Default for RequestMetrics {
@@ -58,9 +62,8 @@ impl Default for RequestMetrics {
         Self {
             requests: CounterTable::new(&REQUESTS),
             duration: HistogramTable::new(&DURATION),
-            in_flight: GaugeTable::new(&IN_FLIGHT),
-            limits: GaugeTable::new(&IN_FLIGHT_LIMIT),
             over_limit: CounterTable::new(&OVER_LIMIT),
+            running: Arc::default(),
         }
     }
 }
@@ -70,20 +73,27 @@ impl RequestMetrics {
     pub fn register(&self, metrics: &Metrics) {
         metrics.add(&self.requests);
         metrics.add(&self.duration);
-        metrics.add(&self.in_flight);
         metrics.add(&self.over_limit);
-        let limits = self.limits.clone();
-        // A limit that a server does not have is absent.
-        metrics.collect(&IN_FLIGHT_LIMIT, move |samples| {
-            for (server, name) in SERVERS.iter().enumerate() {
-                for (limit, kind) in LIMITS.iter().enumerate() {
-                    match u64::try_from(limits.get([server, limit])) {
-                        Ok(0) | Err(_) => {}
-                        Ok(value) => samples.push([name, kind], value),
-                    }
-                }
-            }
+        let this = self.clone();
+        metrics.collect(&IN_FLIGHT, move |samples| {
+            this.each_limit(|server, limit, in_use, _| samples.push([server, limit], in_use));
         });
+        let this = self.clone();
+        metrics.collect(&IN_FLIGHT_LIMIT, move |samples| {
+            this.each_limit(|server, limit, _, most| samples.push([server, limit], most));
+        });
+    }
+
+    /// Calls `read` for each limit of each server that runs, with the number of requests and its
+    /// maximum.
+    fn each_limit(&self, mut read: impl FnMut(&str, &str, u64, u64)) {
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for (server, permits) in SERVERS.iter().zip(running) {
+            let Some(permits) = permits.upgrade() else { continue };
+            for (limit, in_use, most) in permits.usage() {
+                read(server, LIMITS[limit as usize], in_use as u64, most as u64);
+            }
+        }
     }
 
     /// Returns the metrics of one server. Servers that run one after another share them.
@@ -107,21 +117,15 @@ impl Default for ServerMetrics {
 }
 
 impl ServerMetrics {
-    /// Counts a request in flight until the result is dropped.
-    pub(crate) fn began(&self, limit: Limit) -> InFlightGauge {
-        let at = [self.server, limit as usize];
-        let gauge = self.all.in_flight.clone();
-        gauge.add(at, 1);
-        InFlightGauge { gauge, at }
+    /// Exports the use of these permits instead of those of an earlier server, until they are
+    /// dropped.
+    pub(crate) fn started(&self, permits: &Arc<Permits>) {
+        let mut running = self.all.running.lock().unwrap_or_else(PoisonError::into_inner);
+        running[self.server] = Arc::downgrade(permits);
     }
 
     pub(crate) fn refused(&self, limit: Limit) {
         self.all.over_limit.add([self.server, limit as usize], 1);
-    }
-
-    pub(crate) fn set_limit(&self, limit: Limit, requests: usize) {
-        let at = [self.server, limit as usize];
-        self.all.limits.set(at, i64::try_from(requests).unwrap_or(i64::MAX));
     }
 
     /// Records a request whose response begins after this time, or that is abandoned.
@@ -132,19 +136,6 @@ impl ServerMetrics {
         });
         self.all.requests.add([self.server, verb, group, code], 1);
         self.all.duration.observe([self.server, verb, group], elapsed);
-    }
-}
-
-/// Counts one request until dropped.
-#[derive(Debug)]
-pub(crate) struct InFlightGauge {
-    gauge: GaugeTable<2>,
-    at: [usize; 2],
-}
-
-impl Drop for InFlightGauge {
-    fn drop(&mut self) {
-        self.gauge.add(self.at, -1);
     }
 }
 
@@ -186,7 +177,10 @@ fn resource_group(info: &RequestInfo) -> usize {
 #[cfg(test)]
 mod tests {
     use http::Method;
+    use pinniped_delegated_auth::client_key::ClientKey;
     use pinniped_metrics::Format;
+
+    use crate::in_flight::{InFlight, InFlightLimits, RequestClass};
 
     use super::*;
 
@@ -230,10 +224,6 @@ mod tests {
             proxy.ended(&series, StatusCode::from_u16(status).ok(), Duration::from_millis(3));
         }
         proxy.ended(&series, None, Duration::from_secs(70));
-        proxy.set_limit(Limit::Short, 600);
-        proxy.set_limit(Limit::Short, 500);
-        let _in_flight = proxy.began(Limit::LongRunning);
-        drop(proxy.began(Limit::Short));
         requests.of(Server::AggregatedApi).refused(Limit::Mutating);
         let text = metrics.encode(Format::Text).unwrap();
         for line in [
@@ -244,14 +234,44 @@ mod tests {
             r#"pinniped_request_duration_seconds_bucket{le="0.005",server="impersonation_proxy",verb="list",resource_group="core"} 2"#,
             r#"pinniped_request_duration_seconds_bucket{le="61.0",server="impersonation_proxy",verb="list",resource_group="core"} 2"#,
             r#"pinniped_request_duration_seconds_bucket{le="+Inf",server="impersonation_proxy",verb="list",resource_group="core"} 3"#,
-            r#"pinniped_requests_in_flight{server="impersonation_proxy",limit="long_running"} 1"#,
-            r#"pinniped_requests_in_flight{server="impersonation_proxy",limit="short"} 0"#,
-            r#"pinniped_requests_in_flight_limit{server="impersonation_proxy",limit="short"} 500"#,
             r#"pinniped_requests_over_limit_total{server="aggregated_api",limit="mutating"} 1"#,
         ] {
             assert_eq!(text.lines().filter(|found| *found == line).count(), 1, "{line}\n{text}");
         }
         assert_eq!(text.matches("pinniped_requests_total{").count(), 4, "{text}");
-        assert_eq!(text.matches("pinniped_requests_in_flight_limit{").count(), 1, "{text}");
+    }
+
+    #[tokio::test]
+    async fn requests_in_flight_are_those_of_the_server_that_runs() {
+        let (metrics, requests) = (Metrics::new(), RequestMetrics::default());
+        requests.register(&metrics);
+        let limits = |short| InFlightLimits { short, ..InFlightLimits::PROXY };
+        let lines = || {
+            let text = metrics.encode(Format::Text).unwrap();
+            let name = "pinniped_requests_in_flight";
+            text.lines().filter_map(|line| Some(line.strip_prefix(name)?.to_owned())).collect::<Vec<_>>()
+        };
+        assert_eq!(lines(), [""; 0]);
+        let earlier = InFlight::new(&limits(500), requests.of(Server::Proxy));
+        let later = InFlight::new(&limits(2), requests.of(Server::Proxy));
+        let (client, other) = (ClientKey::user("u"), ClientKey::user("v"));
+        let _long = later.enter(&client, RequestClass::LongRunning).await.unwrap();
+        let _short = later.enter(&client, RequestClass::ReadOnly).await.unwrap();
+        let _mutating = later.enter(&other, RequestClass::Mutating).await.unwrap();
+        let mut waiting = Box::pin(later.enter(&client, RequestClass::ReadOnly));
+        assert!(futures::poll!(&mut waiting).is_pending());
+        drop(earlier);
+        let expected = [
+            r#"{server="impersonation_proxy",limit="short"} 2"#,
+            r#"{server="impersonation_proxy",limit="waiting"} 1"#,
+            r#"{server="impersonation_proxy",limit="long_running"} 1"#,
+            r#"_limit{server="impersonation_proxy",limit="short"} 2"#,
+            r#"_limit{server="impersonation_proxy",limit="waiting"} 1200"#,
+            r#"_limit{server="impersonation_proxy",limit="long_running"} 20000"#,
+        ];
+        assert_eq!(lines(), expected);
+        drop(waiting);
+        drop(later);
+        assert_eq!(lines(), [""; 0], "the server has stopped");
     }
 }

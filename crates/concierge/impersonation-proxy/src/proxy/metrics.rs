@@ -1,15 +1,17 @@
 //! Metrics of the impersonation proxy, in addition to those of its handler chain.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use http::StatusCode;
 use pinniped_apiserver::chain::RequestResult;
 use pinniped_apiserver::metrics::{RequestMetrics, Server, ServerMetrics};
 use pinniped_apiserver::refusal::Refusal;
 use pinniped_http_server::tunnels::Tunnels;
-use pinniped_http_server::{Listeners, ServerHandle};
+use pinniped_http_server::{Listeners, ServerHandle, Stats};
+use pinniped_kube_client::Upstream;
 use pinniped_metrics::definitions::{concierge, connections};
-use pinniped_metrics::{CounterTable, GaugeTable, Metrics};
+use pinniped_metrics::{CounterTable, Definition, Metrics};
 
 /// The result of a request. The order is that of [`PROXY_RESULTS`](concierge::PROXY_RESULTS).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,11 +66,22 @@ pub struct ImpersonatorMetrics {
     chain: ServerMetrics,
     listeners: Listeners,
     requests: CounterTable<1>,
-    upstream_connections: GaugeTable<0>,
-    upstream_streams: GaugeTable<0>,
-    upstream_short_reads: GaugeTable<0>,
-    /// The upgraded connections of the latest proxy.
-    tunnels: Arc<Mutex<Option<Tunnels>>>,
+    /// The proxy that started last. A proxy that has stopped has no values.
+    running: Arc<Mutex<Weak<RunningProxy>>>,
+}
+
+/// The parts of a running proxy that metrics read when they are scraped. The proxy owns them until
+/// it has stopped.
+pub(super) struct RunningProxy {
+    connections: Box<dyn Fn() -> Stats + Send + Sync>,
+    tunnels: Tunnels,
+    upstream: Upstream,
+}
+
+impl fmt::Debug for RunningProxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunningProxy").finish_non_exhaustive()
+    }
 }
 
 impl Default for ImpersonatorMetrics {
@@ -84,31 +97,54 @@ impl ImpersonatorMetrics {
             chain: requests.of(Server::Proxy),
             listeners,
             requests: CounterTable::new(&concierge::PROXY_REQUESTS),
-            upstream_connections: GaugeTable::new(&concierge::UPSTREAM_CONNECTIONS),
-            upstream_streams: GaugeTable::new(&concierge::UPSTREAM_STREAMS),
-            upstream_short_reads: GaugeTable::new(&concierge::UPSTREAM_HTTP1_CONNECTIONS),
-            tunnels: Arc::default(),
+            running: Arc::default(),
         }
     }
 
     /// Registers the metrics, without those of the chain and of the listener.
     pub fn register(&self, metrics: &Metrics) {
         metrics.add(&self.requests);
-        metrics.add(&self.upstream_connections);
-        metrics.add(&self.upstream_streams);
-        metrics.add(&self.upstream_short_reads);
-        let tunnels = Arc::clone(&self.tunnels);
-        metrics.collect(&concierge::PROXY_UPGRADED, move |samples| {
-            if let Some(tunnels) = &*tunnels.lock().unwrap_or_else(PoisonError::into_inner) {
-                samples.push([], u64::try_from(tunnels.open()).unwrap_or(u64::MAX));
-            }
-        });
+        type Read = fn(&RunningProxy) -> usize;
+        let families: [(&'static Definition, Read); 4] = [
+            (&concierge::PROXY_UPGRADED, |proxy| proxy.tunnels.open()),
+            (&concierge::UPSTREAM_CONNECTIONS, |proxy| proxy.upstream.stats().connections),
+            (&concierge::UPSTREAM_STREAMS, |proxy| proxy.upstream.stats().streams),
+            (&concierge::UPSTREAM_HTTP1_CONNECTIONS, |proxy| proxy.upstream.stats().short_reads),
+        ];
+        for (definition, value) in families {
+            let this = self.clone();
+            metrics.collect(definition, move |samples| {
+                if let Some(proxy) = this.running() {
+                    samples.push([], u64::try_from(value(&proxy)).unwrap_or(u64::MAX));
+                }
+            });
+        }
     }
 
-    /// Exports the connections of this proxy instead of those of the previous one.
-    pub(super) fn started(&self, handle: &ServerHandle, tunnels: &Tunnels) {
-        self.listeners.add(connections::IMPERSONATION_PROXY, handle.stats_source());
-        *self.tunnels.lock().unwrap_or_else(PoisonError::into_inner) = Some(tunnels.clone());
+    fn running(&self) -> Option<Arc<RunningProxy>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
+    }
+
+    /// Exports the connections of this proxy instead of those of the previous one, until the result
+    /// is dropped.
+    #[must_use]
+    pub(super) fn started(
+        &self,
+        handle: &ServerHandle,
+        tunnels: &Tunnels,
+        upstream: &Upstream,
+    ) -> Arc<RunningProxy> {
+        let running = Arc::new(RunningProxy {
+            connections: Box::new(handle.stats_source()),
+            tunnels: tunnels.clone(),
+            upstream: upstream.clone(),
+        });
+        let stats = Arc::downgrade(&running);
+        *self.running.lock().unwrap_or_else(PoisonError::into_inner) = Weak::clone(&stats);
+        self.listeners.add_temporary(connections::IMPERSONATION_PROXY, move || {
+            stats.upgrade().map(|running| (running.connections)())
+        });
+        running
     }
 
     pub(super) fn ended(&self, result: ResultLabel) {
@@ -117,16 +153,6 @@ impl ImpersonatorMetrics {
 
     pub(super) fn chain(&self) -> ServerMetrics {
         self.chain.clone()
-    }
-
-    pub(super) fn upstream(&self, stats: pinniped_kube_client::UpstreamStats) {
-        for (gauge, count) in [
-            (&self.upstream_connections, stats.connections),
-            (&self.upstream_streams, stats.streams),
-            (&self.upstream_short_reads, stats.short_reads),
-        ] {
-            gauge.set([], i64::try_from(count).unwrap_or(i64::MAX));
-        }
     }
 }
 

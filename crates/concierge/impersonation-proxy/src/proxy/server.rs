@@ -24,7 +24,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::anonymous_probe::{self, Capabilities, ProbeError};
 use super::credential::Credential;
-use super::metrics::ImpersonatorMetrics;
+use super::metrics::{ImpersonatorMetrics, RunningProxy};
 use super::{DECIDED_BY, ForwardHandler, Stack};
 use pinniped_kube_client::{ApiServerConfigError, Upstream};
 
@@ -96,6 +96,8 @@ pub struct Impersonator {
     probes: TaskGroup,
     monitor: TaskMonitor,
     ended: DropGuard,
+    /// The metrics export this proxy until it is dropped.
+    exported: Arc<RunningProxy>,
     /// Dropped last, because tunnels run on them.
     workers: Arc<Workers>,
 }
@@ -153,25 +155,24 @@ pub async fn start(params: ImpersonatorParams) -> Result<Impersonator, StartErro
         handler,
     });
     let probes = Probes {
-        upstream: params.upstream,
         anonymous_upstream: passthrough_upstream,
         client: params.client,
         authorizer: params.authorizer,
         impersonator: params.uid_impersonation.then_some(params.impersonator_username),
         interval: params.probe_interval,
         capabilities,
-        metrics: params.metrics.clone(),
     };
     // The first probe completes before requests are served, so that all requests are handled in the
     // same way.
     probes.uids().await;
     let stack = Stack(Arc::new(chain));
     let handle = serve_on(Some(Arc::clone(&workers)), listener, tls, stack, params.limits);
-    params.metrics.started(&handle, &tunnels);
+    let exported = params.metrics.started(&handle, &tunnels, &params.upstream);
     let monitor = TaskMonitor::default();
     let mut tasks = TaskGroup::new(&monitor);
     tasks.spawn("probes of the API server", |stop| probes.run(stop));
-    Ok(Impersonator { handle, tunnels, draining, probes: tasks, monitor, ended: ended.drop_guard(), workers })
+    let ended = ended.drop_guard();
+    Ok(Impersonator { handle, tunnels, draining, probes: tasks, monitor, ended, exported, workers })
 }
 
 impl Impersonator {
@@ -219,14 +220,13 @@ impl Impersonator {
     /// everything that is still open.
     pub async fn stop(self, grace: Duration) {
         self.begin_stop();
-        let Self { handle, tunnels, draining: _, probes, monitor: _, ended, workers } = self;
+        let Self { handle, tunnels, draining: _, probes, monitor: _, ended, exported, workers } = self;
         tokio::join!(handle.drain(grace), tunnels.drain(grace));
-        drop((probes, ended, workers));
+        drop((probes, ended, exported, workers));
     }
 }
 
 struct Probes {
-    upstream: Upstream,
     /// Separate from the connections of other requests: the API server closes connections of
     /// anonymous clients.
     anonymous_upstream: Upstream,
@@ -236,7 +236,6 @@ struct Probes {
     impersonator: Option<String>,
     interval: Duration,
     capabilities: Arc<Capabilities>,
-    metrics: ImpersonatorMetrics,
 }
 
 impl Probes {
@@ -249,7 +248,6 @@ impl Probes {
                 () = stop.cancelled() => return,
                 _ = ticks.tick() => {}
             }
-            self.metrics.upstream(self.upstream.stats());
             match anonymous_probe::probe_anonymous(&self.anonymous_upstream).await {
                 Ok(policy) => self.capabilities.set_anonymous(policy),
                 Err(error) => {

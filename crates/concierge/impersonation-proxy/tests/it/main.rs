@@ -13,6 +13,7 @@ mod identity;
 mod impostors;
 mod large;
 mod leaks;
+mod metrics;
 mod provisional;
 mod raw;
 mod refusals;

@@ -12,15 +12,17 @@ use http_body_util::{BodyExt as _, Empty};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use pinniped_apiserver::metrics::RequestMetrics;
 use pinniped_delegated_auth::cluster_auth_config::{
     ClusterAuthConfig, ClusterAuthConfigWatch, RequestHeaderConfig,
 };
 use pinniped_delegated_auth::reviews::{Authorizer, TokenReviewer};
-use pinniped_http_server::Body;
+use pinniped_http_server::{Body, Listeners};
 use pinniped_impersonation_proxy::proxy::{
     self, Impersonator, ImpersonatorMetrics, ImpersonatorParams, InFlightLimits,
 };
 use pinniped_kube_client::{Upstream, UpstreamParams, kube_client, review_client};
+use pinniped_metrics::Metrics;
 use pinniped_pki::{CertificateAuthority, CertificateDer, CertificateStore, ClientSubject, Validity};
 use pinniped_secret::{Token, TokenSource};
 use rustls::pki_types::pem::PemObject as _;
@@ -88,6 +90,8 @@ pub(crate) struct World {
     pub(crate) proxy: Impersonator,
     /// The token of our own service account.
     pub(crate) impersonator_token: Arc<Fixed>,
+    pub(crate) listeners: Listeners,
+    pub(crate) metrics: Metrics,
     serving_ca: CertificateAuthority,
     signer: CertificateAuthority,
     front_proxy_ca: CertificateAuthority,
@@ -139,6 +143,11 @@ impl World {
         let client = kube_client(&upstream, token_source(Some("concierge-token")), "concierge");
         let reviews = review_client(&upstream, token_source(Some("concierge-token")), "concierge").unwrap();
         let impersonator_token = token_source(options.impersonator_token.then_some(OUR_TOKEN));
+        let (metrics, listeners, requests) =
+            (Metrics::new(), Listeners::default(), RequestMetrics::default());
+        requests.register(&metrics);
+        let proxy_metrics = ImpersonatorMetrics::new(&requests, listeners.clone());
+        proxy_metrics.register(&metrics);
         let proxy = proxy::start(ImpersonatorParams {
             listen: "127.0.0.1:0".parse().unwrap(),
             serving,
@@ -158,10 +167,21 @@ impl World {
             probe_interval: options.probe_interval,
             limits: options.limits,
             in_flight: options.in_flight,
-            metrics: ImpersonatorMetrics::default(),
+            metrics: proxy_metrics,
         })
         .await?;
-        Ok(Self { api, upstream, proxy, impersonator_token, serving_ca, signer, front_proxy_ca, validity })
+        Ok(Self {
+            api,
+            upstream,
+            proxy,
+            impersonator_token,
+            listeners,
+            metrics,
+            serving_ca,
+            signer,
+            front_proxy_ca,
+            validity,
+        })
     }
 
     pub(crate) fn address(&self) -> SocketAddr {

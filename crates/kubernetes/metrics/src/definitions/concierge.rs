@@ -136,25 +136,22 @@ pub static PROXY_UPGRADED: Definition = gauge(
 .present("the impersonation proxy runs");
 
 /// HTTP/2 connections.
-pub static UPSTREAM_CONNECTIONS: Definition = gauge(
-    "pinniped_impersonator_upstream_connections",
-    "HTTP/2 connections to the API server, refreshed once a minute",
-    CONCIERGE,
-);
+pub static UPSTREAM_CONNECTIONS: Definition =
+    gauge("pinniped_impersonator_upstream_connections", "HTTP/2 connections to the API server", CONCIERGE)
+        .present("the impersonation proxy runs");
 
 /// HTTP/2 streams.
-pub static UPSTREAM_STREAMS: Definition = gauge(
-    "pinniped_impersonator_upstream_streams",
-    "HTTP/2 streams to the API server, refreshed once a minute",
-    CONCIERGE,
-);
+pub static UPSTREAM_STREAMS: Definition =
+    gauge("pinniped_impersonator_upstream_streams", "HTTP/2 streams to the API server", CONCIERGE)
+        .present("the impersonation proxy runs");
 
 /// HTTP/1.1 connections.
 pub static UPSTREAM_HTTP1_CONNECTIONS: Definition = gauge(
     "pinniped_impersonator_upstream_http1_connections",
-    "HTTP/1.1 connections to the API server for short reads, refreshed once a minute",
+    "HTTP/1.1 connections to the API server for short reads",
     CONCIERGE,
-);
+)
+.present("the impersonation proxy runs");
 
 /// The definitions of this module.
 pub const ALL: &[&Definition] = &[

@@ -1,0 +1,49 @@
+//! The metrics of a proxy that starts and stops.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Request;
+use pinniped_metrics::Format;
+
+use crate::api_server::Script;
+use crate::world::{World, eventually};
+
+/// The families that only a running proxy has.
+const OF_A_RUNNING_PROXY: [&str; 6] = [
+    "pinniped_impersonator_upgraded_connections_open 0",
+    "pinniped_impersonator_upstream_connections 1",
+    "pinniped_impersonator_upstream_streams 1",
+    "pinniped_impersonator_upstream_http1_connections 0",
+    r#"pinniped_requests_in_flight{server="impersonation_proxy",limit="long_running"} 1"#,
+    r#"pinniped_requests_in_flight_limit{server="impersonation_proxy",limit="long_running"} 20000"#,
+];
+
+#[tokio::test]
+async fn a_proxy_that_has_stopped_keeps_its_counters_and_has_no_gauges() {
+    let script = Script { handler: Arc::new(|_| Box::pin(std::future::pending())), ..Script::default() };
+    let world = World::start(script).await;
+    let mut sender = world.certificate("u", &[]).h2().await;
+    let request = Request::get("https://h/api/v1/pods?watch=1");
+    let request = request.body(http_body_util::Empty::<bytes::Bytes>::new()).unwrap();
+    let open = tokio::spawn(sender.send_request(request));
+    eventually("the watch arrives", || !world.api.seen().is_empty()).await;
+    let (metrics, listeners) = (world.metrics.clone(), world.listeners.clone());
+    let has = |line: &str| metrics.encode(Format::Text).unwrap().lines().any(|found| found == line);
+    for line in OF_A_RUNNING_PROXY {
+        assert!(has(line), "{line} is not in {}", metrics.encode(Format::Text).unwrap());
+    }
+    assert_eq!(listeners.stats().len(), 1);
+
+    world.proxy.stop(Duration::from_millis(100)).await;
+    assert!(open.await.unwrap().is_err());
+    let abandoned = r#"pinniped_impersonator_requests_total{result="Abandoned"} 1"#;
+    eventually("the request is counted", || has(abandoned)).await;
+    eventually("the gauges are absent", || {
+        let text = metrics.encode(Format::Text).unwrap();
+        let mut names = OF_A_RUNNING_PROXY.iter().filter_map(|line| line.split(['{', ' ']).next());
+        names.all(|name| !text.contains(name))
+    })
+    .await;
+    assert!(listeners.stats().is_empty());
+}

@@ -1,68 +1,52 @@
 //! Metrics of controllers and of the leader election.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pinniped_metrics::Metrics;
-use pinniped_metrics::definitions::concierge::{CONTROLLER_RETRIES, CONTROLLER_RUNS, RUN_RESULTS};
+use pinniped_metrics::definitions::concierge::{CONTROLLER_RUNS, RUN_RESULTS};
 use pinniped_metrics::definitions::program::LEADER;
 
 use crate::lease::Leadership;
 use crate::runtime::{Action, ReconcileError};
 
-/// The passes of all controllers of a process. Clones share them.
+/// The reconciles of all controllers of a process. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct ControllerMetrics(Arc<Mutex<BTreeMap<&'static str, Passes>>>);
+pub struct ControllerMetrics(Arc<Mutex<BTreeMap<&'static str, Reconciles>>>);
 
-/// The passes of one controller.
-#[derive(Clone, Copy, Debug, Default)]
-struct Passes {
-    /// By result, in the order of [`RUN_RESULTS`].
-    results: [u64; RUN_RESULTS.len()],
-    retries: u64,
-}
+/// The reconciles of one controller by result, in the order of [`RUN_RESULTS`].
+type Reconciles = [u64; RUN_RESULTS.len()];
 
 impl ControllerMetrics {
     /// Registers the metrics.
     pub fn register(&self, metrics: &Metrics) {
         let this = self.clone();
         metrics.collect(&CONTROLLER_RUNS, move |samples| {
-            for (controller, passes) in this.read() {
-                for (result, count) in RUN_RESULTS.iter().zip(passes.results) {
-                    samples.push([controller, result], count);
+            for (controller, reconciles) in &*this.lock() {
+                for (result, count) in RUN_RESULTS.iter().zip(reconciles) {
+                    samples.push([controller, result], *count);
                 }
             }
         });
-        let this = self.clone();
-        metrics.collect(&CONTROLLER_RETRIES, move |samples| {
-            for (controller, passes) in this.read() {
-                samples.push([controller], passes.retries);
-            }
-        });
     }
 
-    fn read(&self) -> BTreeMap<&'static str, Passes> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<&'static str, Reconciles>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn passed(
-        &self,
-        controller: &'static str,
-        result: &Result<Action, ReconcileError>,
-        is_retry: bool,
-    ) {
+    /// Adds a controller, so that its counters exist before they increase.
+    pub(crate) fn started(&self, controller: &'static str) {
+        self.lock().entry(controller).or_default();
+    }
+
+    pub(crate) fn reconciled(&self, controller: &'static str, result: &Result<Action, ReconcileError>) {
         let result = match result {
             Ok(_) => 0,
             Err(ReconcileError::NotLeader(_)) => 1,
             Err(ReconcileError::Forbidden(_)) => 2,
             Err(ReconcileError::Failed(_)) => 3,
         };
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let passes = all.entry(controller).or_default();
-        passes.retries += u64::from(is_retry);
-        if let Some(count) = passes.results.get_mut(result) {
-            *count += 1;
-        }
+        self.lock().entry(controller).or_default()[result] += 1;
     }
 }
 

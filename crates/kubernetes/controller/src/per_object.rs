@@ -77,6 +77,11 @@ impl<C: ReconcileObject> Reconcile for PerObjectController<C> {
         self.controller.name()
     }
 
+    /// Passes of the objects are counted.
+    fn is_counted(&self) -> bool {
+        false
+    }
+
     async fn reconcile(&mut self) -> Result<Action, ReconcileError> {
         let existing = self.controller.objects();
         // Dropping a task aborts it.
@@ -162,6 +167,7 @@ mod tests {
         trigger: Trigger,
         stop: CancellationToken,
         task: tokio::task::JoinHandle<()>,
+        metrics: ControllerMetrics,
         // Keeps the channel open.
         _permits: mpsc::Receiver<()>,
     }
@@ -174,11 +180,11 @@ mod tests {
             let (trigger, stop) = (Trigger::new(), CancellationToken::new());
             let controller =
                 Scripted { objects: Arc::clone(&objects), passes: sender, hanging: hanging.clone() };
-            let leadership = Leadership::fixed(true);
+            let (leadership, metrics) = (Leadership::fixed(true), ControllerMetrics::default());
             let controller = PerObjectController::new(
                 controller,
                 leadership.clone(),
-                ControllerMetrics::default(),
+                metrics.clone(),
                 TaskMonitor::default(),
             );
             let task = tokio::spawn(run(
@@ -186,10 +192,10 @@ mod tests {
                 trigger.clone(),
                 async {},
                 leadership,
-                ControllerMetrics::default(),
+                metrics.clone(),
                 stop.clone(),
             ));
-            Self { objects, passes, hanging, trigger, stop, task, _permits: permits }
+            Self { objects, passes, hanging, trigger, stop, task, metrics, _permits: permits }
         }
 
         fn set(&self, objects: &[&'static str]) {
@@ -232,6 +238,25 @@ mod tests {
         }
         test.stop.cancel();
         test.task.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pass_of_an_object_is_counted_once() {
+        let mut test = Test::start(&["one", "two"]);
+        let metrics = pinniped_metrics::Metrics::new();
+        test.metrics.register(&metrics);
+        test.passed(&["one", "two"]).await;
+        test.stop.cancel();
+        test.task.await.unwrap();
+        let text = metrics.encode(pinniped_metrics::Format::Text).unwrap();
+        let counts: Vec<&str> =
+            text.lines().filter_map(|line| line.strip_prefix("pinniped_controller_runs_total")).collect();
+        let count = |result: &str, count: u64| {
+            format!("{{controller=\"scripted-controller\",result=\"{result}\"}} {count}")
+        };
+        let expected =
+            [count("success", 2), count("not_leader", 0), count("forbidden", 0), count("failed", 0)];
+        assert_eq!(counts, expected);
     }
 
     #[tokio::test(start_paused = true)]

@@ -157,6 +157,11 @@ pub trait Reconcile: Send + 'static {
     /// Returns the name for log lines.
     fn name(&self) -> &'static str;
 
+    /// Returns whether passes are counted: `false` if they only start passes that are.
+    fn is_counted(&self) -> bool {
+        true
+    }
+
     /// Runs one pass. It must be idempotent, and must not leave partial changes when it is dropped
     /// at shutdown.
     fn reconcile(&mut self) -> impl Future<Output = Result<Action, ReconcileError>> + Send;
@@ -192,6 +197,7 @@ pub async fn run(
         () = cancel.cancelled() => return controller.shutdown().await,
         () = ready => {}
     }
+    metrics.started(name);
     let mut acquired = leadership.subscribe();
     let mut retry = Retry::default();
     loop {
@@ -202,7 +208,9 @@ pub async fn run(
             result = pass => result.unwrap_or_else(|_| Err(ReconcileError::Failed("the pass panicked".to_owned()))),
             () = async { cancel.cancelled().await; tokio::time::sleep(LAST_PASS_TIMEOUT).await } => break,
         };
-        metrics.passed(name, &result, retry.failures > 0);
+        if controller.is_counted() {
+            metrics.reconciled(name, &result);
+        }
         let delay = retry.after(name, &result);
         let recheck = controller.recheck_after_failure().filter(|_| result.is_err());
         let next =
@@ -306,7 +314,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn passes_are_counted_by_result_and_those_after_a_failure_as_retries() {
+    async fn passes_are_counted_by_result() {
         let result = |pass| match pass {
             1 => Err(ReconcileError::Failed("no".to_owned())),
             2 => Err(ReconcileError::Forbidden("no".to_owned())),
@@ -322,8 +330,7 @@ mod tests {
             let sample = format!("{{controller=\"scripted-controller\",result=\"{labels}\"}} {count}\n");
             assert!(text.contains(&format!("pinniped_controller_runs_total{sample}")), "{labels}\n{text}");
         }
-        let retries = "pinniped_controller_retries_total{controller=\"scripted-controller\"} 2\n";
-        assert!(text.contains(retries) && text.contains("\npinniped_leader 1\n"), "{text}");
+        assert!(text.contains("\npinniped_leader 1\n"), "{text}");
     }
 
     fn start(result: fn(usize) -> Result<Action, ReconcileError>, leadership: Leadership) -> Running {

@@ -60,11 +60,6 @@ pub static CONTROLLER_RUNS: Definition = counter(
 )
 .by(&[bounded("controller", "the name of the controller"), label("result", RUN_RESULTS)]);
 
-/// Passes after a failure.
-pub static CONTROLLER_RETRIES: Definition =
-    counter("pinniped_controller_retries", "Passes of controllers after one that failed", CONCIERGE)
-        .by(&[bounded("controller", "the name of the controller")]);
-
 /// Values of the label `use`.
 pub const CERTIFICATE_USES: &[&str] = &["serving", "signing"];
 
@@ -158,7 +153,6 @@ pub const ALL: &[&Definition] = &[
     &LOGINS,
     &LOGIN_DURATION,
     &CONTROLLER_RUNS,
-    &CONTROLLER_RETRIES,
     &CERTIFICATE_EXPIRY,
     &SERVING_CERTIFICATE_VALID,
     &KEYS_AGE,

@@ -290,10 +290,9 @@ impl<H> Chain<H> {
             // require dozens of reviews, so it takes a permit of its client before the first one.
             let address = connection.map(|connection| connection.peer_addr.ip());
             let client = ClientKey::of(&caller.user, caller.method, address, request.headers());
-            let permit = match self.in_flight.enter(&client, class).await {
-                Ok(permit) => Some(permit),
-                Err(_) if is_exempt => None,
-                Err(refusal) => return Err(refusal),
+            let permit = match is_exempt {
+                true => self.in_flight.enter_exempt(&client, class),
+                false => Some(self.in_flight.enter(&client, class).await?),
             };
 
             // 9. Client impersonation, before authorization, which is about the impersonated user.

@@ -107,6 +107,15 @@ impl Permits {
         }
     }
 
+    /// Returns the permits for requests of this class, and their limit.
+    fn of(&self, class: RequestClass) -> (&FairSemaphore, Limit) {
+        match (class, &self.mutating) {
+            (RequestClass::LongRunning, _) => (&self.long_running, Limit::LongRunning),
+            (RequestClass::Mutating, Some(mutating)) => (mutating, Limit::Mutating),
+            (RequestClass::Mutating, None) | (RequestClass::ReadOnly, _) => (&self.short, Limit::Short),
+        }
+    }
+
     /// Returns the number of requests and its maximum for each limit that the server has.
     pub(crate) fn usage(&self) -> impl Iterator<Item = (Limit, usize, usize)> {
         let Self { limits, short, mutating, long_running } = self;
@@ -154,29 +163,37 @@ impl InFlight {
         client: &ClientKey<'_>,
         class: RequestClass,
     ) -> Result<InFlightPermit, Refusal> {
-        let Permits { short, mutating, long_running, .. } = &*self.permits;
-        let (permits, limit) = match (class, mutating) {
-            (RequestClass::LongRunning, _) => (long_running, Limit::LongRunning),
-            (RequestClass::Mutating, Some(mutating)) => (mutating, Limit::Mutating),
-            (RequestClass::Mutating, None) | (RequestClass::ReadOnly, _) => (short, Limit::Short),
-        };
+        let (permits, limit) = self.permits.of(class);
         let permit = match permits.try_acquire(client.levels()) {
-            Some(permit) => Some(permit),
-            None if class == RequestClass::LongRunning => None,
+            Some(permit) => Ok(permit),
+            None if class == RequestClass::LongRunning => Err(limit),
             // Boxed because it is large and rare; otherwise every request future would reserve
             // space for it.
-            None => Box::pin(self.wait(permits, client)).await,
+            None => Box::pin(self.wait(permits, limit, client)).await,
         };
-        let Some(permit) = permit else {
+        permit.map(|permit| InFlightPermit { _permit: permit }).map_err(|limit| {
             self.metrics.refused(limit);
-            return Err(Refusal::Overloaded);
-        };
-        Ok(InFlightPermit { _permit: permit })
+            Refusal::Overloaded
+        })
     }
 
-    async fn wait(&self, permits: &FairSemaphore, client: &ClientKey<'_>) -> Option<Permit> {
-        let waiting = permits.enqueue(client.levels())?;
-        tokio::time::timeout(self.permits.limits.queue_timeout, waiting).await.ok()
+    /// Returns a permit for a request that continues without one: it neither waits nor counts as
+    /// refused.
+    pub(crate) fn enter_exempt(&self, client: &ClientKey<'_>, class: RequestClass) -> Option<InFlightPermit> {
+        self.permits.of(class).0.try_acquire(client.levels()).map(|permit| InFlightPermit { _permit: permit })
+    }
+
+    /// Waits for a permit. Returns the limit that was reached if there is none.
+    async fn wait(
+        &self,
+        permits: &FairSemaphore,
+        limit: Limit,
+        client: &ClientKey<'_>,
+    ) -> Result<Permit, Limit> {
+        let Permits { limits, .. } = &*self.permits;
+        let full = if limits.waiting == 0 { limit } else { Limit::Waiting };
+        let waiting = permits.enqueue(client.levels()).ok_or(full)?;
+        tokio::time::timeout(limits.queue_timeout, waiting).await.map_err(|_| limit)
     }
 }
 

@@ -241,6 +241,41 @@ mod tests {
         assert_eq!(text.matches("pinniped_requests_total{").count(), 4, "{text}");
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_refused_request_is_counted_by_the_limit_that_it_reached() {
+        let (metrics, requests) = (Metrics::new(), RequestMetrics::default());
+        requests.register(&metrics);
+        let client = &ClientKey::user("u");
+        let limits = InFlightLimits { short: 1, waiting: 1, long_running: 1, ..InFlightLimits::PROXY };
+        let in_flight = InFlight::new(&limits, requests.of(Server::Proxy));
+        let _permit = in_flight.enter(client, RequestClass::ReadOnly).await.unwrap();
+        let _long = in_flight.enter(client, RequestClass::LongRunning).await.unwrap();
+        assert!(in_flight.enter_exempt(client, RequestClass::ReadOnly).is_none());
+        // One of them waits in vain, and the others find the queue full.
+        let enter = || in_flight.enter(client, RequestClass::Mutating);
+        let refused = tokio::join!(enter(), enter(), enter());
+        assert!(refused.0.is_err() && refused.1.is_err() && refused.2.is_err());
+        assert!(in_flight.enter(client, RequestClass::LongRunning).await.is_err());
+        // A server where requests do not wait.
+        let limits = InFlightLimits { short: 1, waiting: 0, ..limits };
+        let in_flight = InFlight::new(&limits, requests.of(Server::AggregatedApi));
+        let _permit = in_flight.enter(client, RequestClass::ReadOnly).await.unwrap();
+        assert!(in_flight.enter(client, RequestClass::ReadOnly).await.is_err());
+        let text = metrics.encode(Format::Text).unwrap();
+        let counts: Vec<&str> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("pinniped_requests_over_limit_total"))
+            .filter(|line| !line.ends_with(" 0"))
+            .collect();
+        let expected = [
+            r#"{server="aggregated_api",limit="short"} 1"#,
+            r#"{server="impersonation_proxy",limit="short"} 1"#,
+            r#"{server="impersonation_proxy",limit="waiting"} 2"#,
+            r#"{server="impersonation_proxy",limit="long_running"} 1"#,
+        ];
+        assert_eq!(counts, expected);
+    }
+
     #[tokio::test]
     async fn requests_in_flight_are_those_of_the_server_that_runs() {
         let (metrics, requests) = (Metrics::new(), RequestMetrics::default());

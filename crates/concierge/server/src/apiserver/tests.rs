@@ -841,8 +841,14 @@ async fn health_probes_succeed_without_free_permits() {
     let world = World::new("pinniped.dev");
     let _anonymous = all_of(&world.in_flight, RequestClass::ReadOnly, None).await;
     let _pinny = all_of(&world.in_flight, RequestClass::ReadOnly, Some("pinny")).await;
+    let refused = |count: usize| {
+        let sample = r#"pinniped_requests_over_limit_total{server="aggregated_api",limit="short"}"#;
+        world.has_metric(&format!("{sample} {count}"))
+    };
+    let before = (0..1000).find(|count| refused(*count)).expect("a count");
     assert_eq!(world.send_request("GET", "/version", &[], "").await.status, 429);
     assert_eq!(world.send_request("GET", "/healthz", &[], "").await.status, 200);
+    assert!(refused(before + 1), "the probe is not refused");
     let with_token = [("authorization", "Bearer good")];
     assert_eq!(world.send_request("GET", "/healthz", &with_token, "").await.status, 429);
     let impersonating = [("impersonate-user", "jane")];

@@ -54,9 +54,9 @@ pub const RESOURCE_GROUPS: &[&str] = &[
 /// request, or its connection ended, before the response began.
 pub const CODES: &[&str] = &["1xx", "2xx", "3xx", "4xx", "5xx", "abandoned"];
 
-/// Values of the label `limit`: the limit on short requests; the limit on those that may change
-/// objects, where it is a separate one; the length of the queue for both; the limit on watches and
-/// streams.
+/// Values of the label `limit`: the limit on short requests, for which they may wait for some
+/// seconds; the limit on those that may change objects, where it is a separate one; the length of
+/// the queue for both; the limit on watches and streams.
 pub const LIMITS: &[&str] = &["short", "mutating", "waiting", "long_running"];
 
 const SERVER: Label = label("server", SERVERS);
@@ -92,7 +92,7 @@ pub static IN_FLIGHT_LIMIT: Definition =
 /// Requests over a limit.
 pub static OVER_LIMIT: Definition = counter(
     "pinniped_requests_over_limit",
-    "Requests refused with 429, by the limit that was reached",
+    "Requests refused with 429 because a limit on requests in flight was reached",
     CONCIERGE,
 )
 .by(&[SERVER, LIMIT]);

@@ -150,7 +150,7 @@ struct State {
 /// The figures of a [`Capacity`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CapacityStats {
-    /// Maximum number of open connections.
+    /// Maximum number of open connections, for which there must also be memory.
     pub connections_limit: u64,
     /// Number of open connections.
     pub connections_open: u64,
@@ -164,6 +164,11 @@ pub struct CapacityStats {
     pub refused_address: u64,
     /// Number of requests and connections that were refused because the budget was exhausted.
     pub refused_budget: u64,
+    /// The memory that open connections may reserve, in bytes; `None` without a memory limit.
+    pub memory_limit: Option<u64>,
+    /// The memory that open connections reserve, in bytes. A connection whose bytes are relayed
+    /// reserves less.
+    pub memory_used: u64,
     /// The budget in bytes.
     pub budget_limit: u64,
     /// The part of the budget that is in use, in bytes.
@@ -251,17 +256,19 @@ impl Capacity {
     pub fn stats(&self) -> CapacityStats {
         let state = self.0.state();
         let (open, provisional) = (state.open as u64, state.provisional.len() as u64);
-        let connections = state.connections as u64;
+        let (connections_limit, memory_used) = (state.connections as u64, state.memory);
         drop(state);
         let refused = |why: Refusal| self.0.refused[why as usize].load(Ordering::Relaxed);
         CapacityStats {
-            connections_limit: connections.min(self.0.memory / CONNECTION_BYTES),
+            connections_limit,
             connections_open: open,
             connections_provisional: provisional,
             connections_displaced: self.0.displaced.load(Ordering::Relaxed),
             refused_connections: refused(Refusal::Connections),
             refused_address: refused(Refusal::Address),
             refused_budget: refused(Refusal::Budget),
+            memory_limit: (self.0.memory < u64::MAX).then_some(self.0.memory),
+            memory_used,
             budget_limit: u64::try_from(self.0.budget).unwrap_or_default(),
             budget_used: u64::try_from(self.0.used.load(Ordering::Relaxed)).unwrap_or_default(),
         }
@@ -422,16 +429,18 @@ mod tests {
             CapacityParams { connections: 16_384, memory, files, ..params() }.sizes()
         };
         assert_eq!(sizes(None, None), (usize::MAX, u64::MAX, UNLIMITED_BUDGET));
-        for (mib, connections) in [(128, 819), (256, 2457), (512, 5242), (1024, 10_485), (4096, 16_384)] {
+        let fitting = |memory: Option<u64>| {
+            Capacity::new(&CapacityParams { memory, ..params() }).stats().memory_limit.unwrap()
+                / CONNECTION_BYTES
+        };
+        for (mib, connections) in [(128, 819), (256, 2457), (512, 5242), (1024, 10_485)] {
             let memory = Some(mib * MIB);
             let (_, of_connections, budget) = sizes(memory, None);
             assert!(of_connections + budget + MIN_RESERVE <= mib * MIB, "{mib} MiB");
-            let stats = Capacity::new(&CapacityParams { connections: 16_384, memory, ..params() }).stats();
-            assert_eq!(stats.connections_limit, connections, "{mib} MiB");
+            assert_eq!(fitting(memory), connections, "{mib} MiB");
         }
-        let stats =
-            Capacity::new(&CapacityParams { memory: Some(8 * MIB), connections: 99, ..params() }).stats();
-        assert_eq!(stats.connections_limit, 16, "enough for probes");
+        assert_eq!(fitting(Some(8 * MIB)), 16, "enough for probes");
+        assert_eq!(Capacity::new(&params()).stats().memory_limit, None);
         assert_eq!(sizes(None, Some(1024)).0, 768);
         let relayed =
             CapacityParams { connections: 16_384, files: Some(1024), files_per_connection: 2, ..params() };
@@ -471,10 +480,12 @@ mod tests {
         let connect = || capacity.connect(address("192.0.2.1"));
         let open: Vec<_> = (0..16).map(|_| connect().unwrap()).collect();
         assert_eq!(connect().unwrap_err(), Refusal::Connections);
+        assert_eq!(Some(capacity.stats().memory_used), capacity.stats().memory_limit);
         for permit in &open[..8] {
             permit.relay();
             permit.relay();
         }
+        assert_eq!(capacity.stats().memory_used, 8 * (CONNECTION_BYTES + RELAYED_BYTES));
         let more: Vec<_> = (0..7).map(|_| connect().unwrap()).collect();
         assert_eq!(connect().unwrap_err(), Refusal::Connections);
         drop((open, more));

@@ -182,7 +182,7 @@ fn limits(capacity: &CapacityParams) -> Limits {
 
 #[cfg(test)]
 mod tests {
-    use pinniped_http_server::capacity::CapacityStats;
+    use pinniped_http_server::capacity::{CONNECTION_BYTES, CapacityStats};
 
     use super::*;
 
@@ -196,6 +196,9 @@ mod tests {
         assert_eq!(stats(Some(1 << 30), Some(1024)).connections_limit, 256);
         assert_eq!(stats(None, Some(200)).connections_limit, 150, "a quarter is for other files");
         let small = stats(Some(80 << 20), None);
-        assert!(small.connections_limit < 256 && small.budget_limit < 80 << 18, "{small:?}");
+        assert!(
+            small.memory_limit < Some(256 * CONNECTION_BYTES) && small.budget_limit < 80 << 18,
+            "{small:?}"
+        );
     }
 }

@@ -33,12 +33,16 @@ fn register_connections(metrics: &Metrics, listeners: &Listeners) {
 
 fn register_capacity(metrics: &Metrics, of: &Capacity) {
     type Read = fn(&Capacity, &mut Samples);
-    let families: [(&'static Definition, Read); 7] = [
+    let families: [(&'static Definition, Read); 9] = [
         (&capacity::CONNECTIONS_LIMIT, |of, samples| samples.push([], of.stats().connections_limit)),
         (&capacity::CONNECTIONS_OPEN, |of, samples| samples.push([], of.stats().connections_open)),
         (&capacity::CONNECTIONS_PROVISIONAL, |of, samples| {
             samples.push([], of.stats().connections_provisional);
         }),
+        (&capacity::MEMORY_LIMIT, |of, samples| {
+            of.stats().memory_limit.into_iter().for_each(|limit| samples.push([], limit));
+        }),
+        (&capacity::MEMORY_USED, |of, samples| samples.push([], of.stats().memory_used)),
         (&capacity::BUFFER_LIMIT, |of, samples| samples.push([], of.stats().budget_limit)),
         (&capacity::BUFFER_USED, |of, samples| samples.push([], of.stats().budget_used)),
         (&capacity::CONNECTIONS_DISPLACED, |of, samples| {
@@ -79,11 +83,13 @@ mod tests {
             "pinniped_capacity_connections_open 1",
             "pinniped_capacity_connections_provisional 1",
             "pinniped_capacity_buffer_limit_bytes 268435456",
+            "pinniped_capacity_memory_used_bytes 65536",
             "pinniped_capacity_buffer_used_bytes 0",
             "pinniped_capacity_refused_total{reason=\"address\"} 0",
             &format!("pinniped_build_info{{version=\"{}\"}} 1", pinniped_version::VERSION),
         ] {
             assert!(text.contains(&format!("{line}\n")), "{line} is not in {text}");
         }
+        assert!(!text.contains("pinniped_capacity_memory_limit_bytes"), "there is no limit: {text}");
     }
 }

@@ -56,6 +56,7 @@ fn a_scenario_fails_when_its_rule_does_not_fire() {
         ("PinnipedAuthenticatorFails", " > 0.1"),
         ("PinnipedAccessReviewsSlow", " > 1"),
         ("PinnipedRequestsOverLimit", " > 0.1"),
+        ("PinnipedConnectionsNearLimit", " > 0.9"),
         ("PinnipedNoLeader", " == "),
         ("PinnipedIssuerKeysStale", " > 900"),
     ] {

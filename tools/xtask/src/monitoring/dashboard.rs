@@ -172,6 +172,10 @@ pub(super) const ROWS: &[Row] = &[
                         "{{instance}} connections",
                     ),
                     (
+                        "pinniped_capacity_memory_used_bytes / pinniped_capacity_memory_limit_bytes",
+                        "{{instance}} memory",
+                    ),
+                    (
                         "pinniped_capacity_buffer_used_bytes / pinniped_capacity_buffer_limit_bytes",
                         "{{instance}} buffer",
                     ),

@@ -90,9 +90,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         alert: "PinnipedConnectionsNearLimit",
         severity: "warning",
-        expression: "pinniped_capacity_connections_open / pinniped_capacity_connections_limit > 0.9",
+        expression: "pinniped_capacity_connections_open / pinniped_capacity_connections_limit > 0.9 \
+                     or pinniped_capacity_memory_used_bytes / pinniped_capacity_memory_limit_bytes > 0.9",
         lasts: "10m",
-        summary: "A pod uses more than nine tenths of its connections.",
+        summary: "A pod uses more than nine tenths of its connections, or of the memory for them.",
         description: "Set a higher limit together with more memory, or add replicas.",
     },
     Rule {

@@ -6,8 +6,11 @@ use super::{BOTH, Definition, counter, gauge, label};
 pub const REFUSED_REASONS: &[&str] = &["connections", "address", "buffer"];
 
 /// The limit on connections.
-pub static CONNECTIONS_LIMIT: Definition =
-    gauge("pinniped_capacity_connections_limit", "Connections that may be open", BOTH);
+pub static CONNECTIONS_LIMIT: Definition = gauge(
+    "pinniped_capacity_connections_limit",
+    "Connections that may be open, if there is memory for them",
+    BOTH,
+);
 
 /// Open connections.
 pub static CONNECTIONS_OPEN: Definition =
@@ -17,6 +20,18 @@ pub static CONNECTIONS_OPEN: Definition =
 pub static CONNECTIONS_PROVISIONAL: Definition = gauge(
     "pinniped_capacity_connections_provisional",
     "Open connections without an authenticated request",
+    BOTH,
+);
+
+/// The memory limit of connections.
+pub static MEMORY_LIMIT: Definition =
+    gauge("pinniped_capacity_memory_limit_bytes", "Memory that open connections may reserve", BOTH)
+        .present("the pod has a memory limit");
+
+/// The memory of connections.
+pub static MEMORY_USED: Definition = gauge(
+    "pinniped_capacity_memory_used_bytes",
+    "Memory that open connections reserve; one that is relayed as bytes reserves less than others",
     BOTH,
 );
 
@@ -48,6 +63,8 @@ pub const ALL: &[&Definition] = &[
     &CONNECTIONS_LIMIT,
     &CONNECTIONS_OPEN,
     &CONNECTIONS_PROVISIONAL,
+    &MEMORY_LIMIT,
+    &MEMORY_USED,
     &BUFFER_LIMIT,
     &BUFFER_USED,
     &CONNECTIONS_DISPLACED,

@@ -1,17 +1,13 @@
 //! The metrics of the control plane.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use pinniped_controller::lease::Leadership;
 use pinniped_gateway_routing::status::IngressRouteValidation;
 use pinniped_metrics::definitions::gateway;
 use pinniped_metrics::definitions::program::LEADER;
-use pinniped_metrics::{HistogramTable, Metrics};
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
+use pinniped_metrics::{CounterTable, HistogramTable, Metrics};
 
 use super::rebuild::ValidationResults;
 
@@ -19,33 +15,25 @@ use super::rebuild::ValidationResults;
 /// them. Clones share the same metrics.
 #[derive(Clone, Debug)]
 pub struct GatewayMetrics {
-    rebuilds: Family<RebuildLabels, Counter>,
+    rebuilds: CounterTable<1>,
     seconds: HistogramTable<0>,
-    objects: Family<ObjectLabels, Gauge>,
-    status_writes: Family<WriteLabels, Counter>,
+    status_writes: CounterTable<1>,
+    /// The objects of the routing table by kind and state; empty before the first table.
+    objects: Arc<Mutex<Vec<(&'static str, &'static str, usize)>>>,
     /// Set when the election starts.
     leadership: Arc<OnceLock<Leadership>>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+/// The result of a rebuild. The order is that of
+/// [`REBUILD_RESULTS`](gateway::REBUILD_RESULTS).
+#[derive(Clone, Copy, Debug)]
 enum Rebuild {
     Published,
     Failed,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RebuildLabels {
-    result: Rebuild,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ObjectLabels {
-    kind: &'static str,
-    state: &'static str,
-}
-
-/// The result of a status write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+/// The result of a status write. The order is that of [`WRITE_RESULTS`](gateway::WRITE_RESULTS).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Written {
     /// The status was written.
     Done,
@@ -57,23 +45,13 @@ pub(super) enum Written {
     Failed,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct WriteLabels {
-    result: Written,
-}
-
 impl Default for GatewayMetrics {
     fn default() -> Self {
-        // Both exist from the start: a counter that begins with 1 has no increase.
-        let rebuilds = Family::<RebuildLabels, _>::default();
-        for result in [Rebuild::Published, Rebuild::Failed] {
-            drop(rebuilds.get_or_create(&RebuildLabels { result }));
-        }
         Self {
-            rebuilds,
+            rebuilds: CounterTable::new(&gateway::TABLE_REBUILDS),
             seconds: HistogramTable::new(&gateway::TABLE_REBUILD_DURATION),
-            objects: Family::default(),
-            status_writes: Family::default(),
+            status_writes: CounterTable::new(&gateway::STATUS_WRITES),
+            objects: Arc::default(),
             leadership: Arc::default(),
         }
     }
@@ -82,25 +60,25 @@ impl Default for GatewayMetrics {
 impl GatewayMetrics {
     /// Registers the metrics.
     pub fn register(&self, metrics: &Metrics) {
+        metrics.add(&self.rebuilds);
         metrics.add(&self.seconds);
+        metrics.add(&self.status_writes);
         let leadership = Arc::clone(&self.leadership);
         metrics.collect(&LEADER, move |samples| {
             samples.push([], u64::from(leadership.get().is_some_and(Leadership::is_leader)));
         });
-        metrics.register(|registry| {
-            gateway::TABLE_REBUILDS.register(registry, self.rebuilds.clone());
-            gateway::OBJECTS.register(registry, self.objects.clone());
-            gateway::STATUS_WRITES.register(registry, self.status_writes.clone());
+        let objects = Arc::clone(&self.objects);
+        metrics.collect(&gateway::OBJECTS, move |samples| {
+            for (kind, state, count) in &*objects.lock().unwrap_or_else(PoisonError::into_inner) {
+                samples.push([kind, state], *count as u64);
+            }
         });
     }
 
     pub(super) fn rebuilt(&self, took: Duration, results: &ValidationResults) {
-        self.rebuilds.get_or_create(&RebuildLabels { result: Rebuild::Published }).inc();
+        self.rebuilds.add([Rebuild::Published as usize], 1);
         self.seconds.observe([], took);
-        for (kind, state, count) in states(results) {
-            let count = i64::try_from(count).unwrap_or(i64::MAX);
-            self.objects.get_or_create(&ObjectLabels { kind, state }).set(count);
-        }
+        *self.objects.lock().unwrap_or_else(PoisonError::into_inner) = states(results).to_vec();
     }
 
     pub(super) fn elected_by(&self, leadership: &Leadership) {
@@ -108,11 +86,11 @@ impl GatewayMetrics {
     }
 
     pub(super) fn failed(&self) {
-        self.rebuilds.get_or_create(&RebuildLabels { result: Rebuild::Failed }).inc();
+        self.rebuilds.add([Rebuild::Failed as usize], 1);
     }
 
     pub(super) fn wrote(&self, result: Written) {
-        self.status_writes.get_or_create(&WriteLabels { result }).inc();
+        self.status_writes.add([result as usize], 1);
     }
 }
 
@@ -158,15 +136,18 @@ mod tests {
             &ValidationResults { ingress_routes: Default::default(), ..results },
         );
         metrics.wrote(Written::Conflict);
+        metrics.failed();
         let text = registry.encode(Format::Text).unwrap();
         for line in [
             r#"pinniped_gateway_objects{kind="HTTPProxy",state="valid"} 1"#,
             r#"pinniped_gateway_objects{kind="HTTPProxy",state="invalid"} 0"#,
             r#"pinniped_gateway_objects{kind="IngressRoute",state="orphaned"} 0"#,
             r#"pinniped_gateway_objects{kind="Ingress",state=""} 1"#,
-            r#"pinniped_gateway_table_rebuilds_total{result="Published"} 2"#,
+            r#"pinniped_gateway_table_rebuilds_total{result="published"} 2"#,
+            r#"pinniped_gateway_table_rebuilds_total{result="failed"} 1"#,
             r#"pinniped_gateway_table_rebuild_seconds_bucket{le="0.025"} 2"#,
-            r#"pinniped_gateway_status_writes_total{result="Conflict"} 1"#,
+            r#"pinniped_gateway_status_writes_total{result="conflict"} 1"#,
+            r#"pinniped_gateway_status_writes_total{result="failed"} 0"#,
         ] {
             assert!(text.contains(line), "{line} is missing in\n{text}");
         }

@@ -10,8 +10,7 @@ use std::time::Duration;
 use http::StatusCode;
 use pinniped_kube_request::request_info::RequestInfo;
 use pinniped_metrics::definitions::requests::{
-    CODES, DURATION, IN_FLIGHT, IN_FLIGHT_LIMIT, LIMITS, OVER_LIMIT, REQUESTS, RESOURCE_GROUPS, SERVERS,
-    VERBS,
+    CODE_CLASSES, DURATION, GROUPS, IN_FLIGHT, IN_FLIGHT_LIMIT, LIMITS, OVER_LIMIT, REQUESTS, SERVERS, VERBS,
 };
 use pinniped_metrics::{CounterTable, HistogramTable, Metrics};
 
@@ -37,14 +36,14 @@ pub(crate) enum Limit {
     LongRunning,
 }
 
-/// Positions in [`RESOURCE_GROUPS`]; the following ones are API groups by name.
+/// Positions in [`GROUPS`]; the following ones are API groups by name.
 const NO_RESOURCE: usize = 0;
 const CORE: usize = 1;
 const OTHER_GROUP: usize = 2;
 const FIRST_NAMED_GROUP: usize = 3;
 
-/// The position in [`CODES`] of a request without a response. The classes precede it.
-const ABANDONED: usize = CODES.len() - 1;
+/// The position in [`CODE_CLASSES`] of a request without a response. The classes precede it.
+const ABANDONED: usize = CODE_CLASSES.len() - 1;
 
 /// The metrics of all servers of a process. Create it once and [`register`](Self::register) it.
 #[derive(Clone, Debug)]
@@ -131,22 +130,22 @@ impl ServerMetrics {
     /// Records a request whose response begins after this time, or that is abandoned.
     pub(crate) fn ended(&self, series: &Series, status: Option<StatusCode>, elapsed: Duration) {
         let (verb, group) = series.get();
-        let code = status.map_or(ABANDONED, |status| {
+        let class = status.map_or(ABANDONED, |status| {
             usize::from(status.as_u16() / 100).saturating_sub(1).min(ABANDONED - 1)
         });
-        self.all.requests.add([self.server, verb, group, code], 1);
+        self.all.requests.add([self.server, verb, group, class], 1);
         self.all.duration.observe([self.server, verb, group], elapsed);
     }
 }
 
-/// The labels of a request: positions in [`VERBS`] and [`RESOURCE_GROUPS`]. A request whose path
+/// The labels of a request: positions in [`VERBS`] and [`GROUPS`]. A request whose path
 /// cannot be parsed keeps the initial ones.
 #[derive(Debug)]
 pub(crate) struct Series(AtomicUsize);
 
 impl Default for Series {
     fn default() -> Self {
-        Self(AtomicUsize::new((VERBS.len() - 1) * RESOURCE_GROUPS.len() + NO_RESOURCE))
+        Self(AtomicUsize::new((VERBS.len() - 1) * GROUPS.len() + NO_RESOURCE))
     }
 }
 
@@ -154,21 +153,21 @@ impl Series {
     /// Sets the labels of this request.
     pub(crate) fn set(&self, info: &RequestInfo) {
         let verb = VERBS.iter().position(|verb| *verb == info.verb).unwrap_or(VERBS.len() - 1);
-        self.0.store(verb * RESOURCE_GROUPS.len() + resource_group(info), Ordering::Relaxed);
+        self.0.store(verb * GROUPS.len() + group(info), Ordering::Relaxed);
     }
 
     fn get(&self) -> (usize, usize) {
         let position = self.0.load(Ordering::Relaxed);
-        (position / RESOURCE_GROUPS.len(), position % RESOURCE_GROUPS.len())
+        (position / GROUPS.len(), position % GROUPS.len())
     }
 }
 
-fn resource_group(info: &RequestInfo) -> usize {
+fn group(info: &RequestInfo) -> usize {
     match info.api_group.as_str() {
         _ if !info.is_resource => NO_RESOURCE,
         "" => CORE,
         group => {
-            let named = RESOURCE_GROUPS.iter().skip(FIRST_NAMED_GROUP).position(|name| *name == group);
+            let named = GROUPS.iter().skip(FIRST_NAMED_GROUP).position(|name| *name == group);
             named.map_or(OTHER_GROUP, |position| FIRST_NAMED_GROUP + position)
         }
     }
@@ -188,7 +187,7 @@ mod tests {
         let series = Series::default();
         series.set(&RequestInfo::parse(method, &path.parse().unwrap()).unwrap());
         let (verb, group) = series.get();
-        (VERBS[verb], RESOURCE_GROUPS[group])
+        (VERBS[verb], GROUPS[group])
     }
 
     #[test]
@@ -227,13 +226,13 @@ mod tests {
         requests.of(Server::AggregatedApi).refused(Limit::Mutating);
         let text = metrics.encode(Format::Text).unwrap();
         for line in [
-            r#"pinniped_requests_total{server="impersonation_proxy",verb="other",resource_group="none",code="4xx"} 1"#,
-            r#"pinniped_requests_total{server="impersonation_proxy",verb="list",resource_group="core",code="1xx"} 1"#,
-            r#"pinniped_requests_total{server="impersonation_proxy",verb="list",resource_group="core",code="5xx"} 1"#,
-            r#"pinniped_requests_total{server="impersonation_proxy",verb="list",resource_group="core",code="abandoned"} 1"#,
-            r#"pinniped_request_duration_seconds_bucket{le="0.005",server="impersonation_proxy",verb="list",resource_group="core"} 2"#,
-            r#"pinniped_request_duration_seconds_bucket{le="61.0",server="impersonation_proxy",verb="list",resource_group="core"} 2"#,
-            r#"pinniped_request_duration_seconds_bucket{le="+Inf",server="impersonation_proxy",verb="list",resource_group="core"} 3"#,
+            r#"pinniped_requests_total{server="impersonation_proxy",verb="other",group="none",code_class="4xx"} 1"#,
+            r#"pinniped_requests_total{server="impersonation_proxy",verb="list",group="core",code_class="1xx"} 1"#,
+            r#"pinniped_requests_total{server="impersonation_proxy",verb="list",group="core",code_class="5xx"} 1"#,
+            r#"pinniped_requests_total{server="impersonation_proxy",verb="list",group="core",code_class="abandoned"} 1"#,
+            r#"pinniped_request_duration_seconds_bucket{le="0.005",server="impersonation_proxy",verb="list",group="core"} 2"#,
+            r#"pinniped_request_duration_seconds_bucket{le="61.0",server="impersonation_proxy",verb="list",group="core"} 2"#,
+            r#"pinniped_request_duration_seconds_bucket{le="+Inf",server="impersonation_proxy",verb="list",group="core"} 3"#,
             r#"pinniped_requests_over_limit_total{server="aggregated_api",limit="mutating"} 1"#,
         ] {
             assert_eq!(text.lines().filter(|found| *found == line).count(), 1, "{line}\n{text}");

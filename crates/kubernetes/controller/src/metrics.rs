@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pinniped_metrics::Metrics;
-use pinniped_metrics::definitions::concierge::{CONTROLLER_RUNS, RUN_RESULTS};
+use pinniped_metrics::definitions::concierge::{RECONCILE_RESULTS, RECONCILES};
 use pinniped_metrics::definitions::program::LEADER;
 
 use crate::lease::Leadership;
@@ -14,16 +14,16 @@ use crate::runtime::{Action, ReconcileError};
 #[derive(Clone, Debug, Default)]
 pub struct ControllerMetrics(Arc<Mutex<BTreeMap<&'static str, Reconciles>>>);
 
-/// The reconciles of one controller by result, in the order of [`RUN_RESULTS`].
-type Reconciles = [u64; RUN_RESULTS.len()];
+/// The reconciles of one controller by result, in the order of [`RECONCILE_RESULTS`].
+type Reconciles = [u64; RECONCILE_RESULTS.len()];
 
 impl ControllerMetrics {
     /// Registers the metrics.
     pub fn register(&self, metrics: &Metrics) {
         let this = self.clone();
-        metrics.collect(&CONTROLLER_RUNS, move |samples| {
+        metrics.collect(&RECONCILES, move |samples| {
             for (controller, reconciles) in &*this.lock() {
-                for (result, count) in RUN_RESULTS.iter().zip(reconciles) {
+                for (result, count) in RECONCILE_RESULTS.iter().zip(reconciles) {
                     samples.push([controller, result], *count);
                 }
             }

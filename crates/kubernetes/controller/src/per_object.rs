@@ -249,8 +249,10 @@ mod tests {
         test.stop.cancel();
         test.task.await.unwrap();
         let text = metrics.encode(pinniped_metrics::Format::Text).unwrap();
-        let counts: Vec<&str> =
-            text.lines().filter_map(|line| line.strip_prefix("pinniped_controller_runs_total")).collect();
+        let counts: Vec<&str> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("pinniped_controller_reconciles_total"))
+            .collect();
         let count = |result: &str, count: u64| {
             format!("{{controller=\"scripted-controller\",result=\"{result}\"}} {count}")
         };

@@ -328,7 +328,10 @@ mod tests {
         let text = metrics.encode(pinniped_metrics::Format::Text).unwrap();
         for (labels, count) in [("failed", 1), ("forbidden", 1), ("success", 3), ("not_leader", 0)] {
             let sample = format!("{{controller=\"scripted-controller\",result=\"{labels}\"}} {count}\n");
-            assert!(text.contains(&format!("pinniped_controller_runs_total{sample}")), "{labels}\n{text}");
+            assert!(
+                text.contains(&format!("pinniped_controller_reconciles_total{sample}")),
+                "{labels}\n{text}"
+            );
         }
         assert!(text.contains("\npinniped_leader 1\n"), "{text}");
     }

@@ -4,7 +4,6 @@ use std::fmt;
 
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder};
 use prometheus_client::metrics::MetricType;
-use prometheus_client::registry::{Metric, Registry};
 
 /// A metric family.
 #[derive(Debug, PartialEq)]
@@ -97,12 +96,6 @@ impl Definition {
             Kind::Counter => format!("{}_total", self.name),
             Kind::Gauge | Kind::Histogram(_) => self.name.to_owned(),
         }
-    }
-
-    /// Registers a metric of `prometheus_client` for this definition. Its labels must be those of
-    /// the definition.
-    pub fn register(&self, registry: &mut Registry, metric: impl Metric) {
-        registry.register(self.name, self.help, metric);
     }
 
     /// Writes the description, and returns the encoder of its values.

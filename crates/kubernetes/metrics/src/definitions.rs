@@ -117,6 +117,8 @@ mod tests {
                     Values::Of(values) => {
                         let unique: BTreeSet<_> = values.iter().collect();
                         assert!(!values.is_empty() && unique.len() == values.len(), "{name}");
+                        let is_result = label.name == "result";
+                        assert!(!is_result || values.iter().all(|value| is_snake_case(value)), "{name}");
                     }
                     Values::Bounded(description) => assert!(!description.is_empty(), "{name}"),
                 }

@@ -11,8 +11,7 @@
 //!
 //! [`CounterTable`], [`GaugeTable`] and [`HistogramTable`] are for the path of a request: the
 //! positions of its labels address a value, so that an update needs neither a hash nor a lock.
-//! Other metrics are read when they are scraped ([`Metrics::collect`]), or use the families of
-//! `prometheus_client` ([`Definition::register`]).
+//! Other metrics are read when they are scraped ([`Metrics::collect`]).
 //!
 //! ```
 //! use pinniped_metrics::{CounterTable, Format, Metrics, definitions};

@@ -62,17 +62,17 @@ pub(super) const ROWS: &[Row] = &[
                 title: "Requests by class of status",
                 unit: "reqps",
                 queries: &[(
-                    "sum by (server, code) (rate(pinniped_requests_total[5m]))",
-                    "{{server}} {{code}}",
+                    "sum by (server, code_class) (rate(pinniped_requests_total[5m]))",
+                    "{{server}} {{code_class}}",
                 )],
             },
             Panel {
-                title: "Requests by verb and resource group",
+                title: "Requests by verb and API group",
                 unit: "reqps",
                 queries: &[(
-                    "topk(10, sum by (verb, resource_group) \
+                    "topk(10, sum by (verb, group) \
                      (rate(pinniped_requests_total{server=\"impersonation_proxy\"}[5m])))",
-                    "{{verb}} {{resource_group}}",
+                    "{{verb}} {{group}}",
                 )],
             },
             Panel {
@@ -101,7 +101,7 @@ pub(super) const ROWS: &[Row] = &[
                 title: "Results of the impersonation proxy",
                 unit: "reqps",
                 queries: &[(
-                    "sum by (result) (rate(pinniped_impersonator_requests_total[5m]))",
+                    "sum by (result) (rate(pinniped_impersonation_proxy_requests_total[5m]))",
                     "{{result}}",
                 )],
             },
@@ -160,7 +160,7 @@ pub(super) const ROWS: &[Row] = &[
                 unit: "short",
                 queries: &[
                     ("sum by (job, listener) (pinniped_connections_open)", "{{job}} {{listener}}"),
-                    ("sum(pinniped_impersonator_upgraded_connections_open)", "upgraded"),
+                    ("sum(pinniped_impersonation_proxy_upgraded_connections_open)", "upgraded"),
                 ],
             },
             Panel {
@@ -218,7 +218,7 @@ pub(super) const ROWS: &[Row] = &[
                 unit: "short",
                 queries: &[(
                     "sum by (controller, result) \
-                     (rate(pinniped_controller_runs_total{result=~\"failed|forbidden\"}[15m]))",
+                     (rate(pinniped_controller_reconciles_total{result=~\"failed|forbidden\"}[15m]))",
                     "{{controller}} {{result}}",
                 )],
             },

@@ -105,10 +105,10 @@ pub(super) const RULES: &[Rule] = &[
         description: "Statuses are not written, and certificates are not renewed.",
     },
     Rule {
-        alert: "PinnipedControllerFails",
+        alert: "PinnipedReconcilesFail",
         severity: "warning",
         expression: "sum by (controller) \
-                     (rate(pinniped_controller_runs_total{result=~\"failed|forbidden\"}[15m])) > 0",
+                     (rate(pinniped_controller_reconciles_total{result=~\"failed|forbidden\"}[15m])) > 0",
         lasts: "30m",
         summary: "A controller does not succeed.",
         description: "The log has the error, such as a missing permission.",
@@ -122,9 +122,9 @@ pub(super) const RULES: &[Rule] = &[
         description: "Logins continue with the known keys, until the issuer uses another one.",
     },
     Rule {
-        alert: "PinnipedServingCertificateInvalid",
+        alert: "PinnipedImpersonationProxyCertificateInvalid",
         severity: "warning",
-        expression: "pinniped_impersonator_serving_certificate_valid == 0",
+        expression: "pinniped_impersonation_proxy_serving_certificate_valid == 0",
         lasts: "5m",
         summary: "The external serving certificate of the impersonation proxy does not work for clients.",
         description: "The condition ServingCertificateValid of the CredentialIssuer has the findings.",
@@ -132,7 +132,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         alert: "PinnipedGatewayTableNotBuilt",
         severity: "critical",
-        expression: "increase(pinniped_gateway_table_rebuilds_total{result=\"Failed\"}[10m]) > 0",
+        expression: "increase(pinniped_gateway_table_rebuilds_total{result=\"failed\"}[10m]) > 0",
         lasts: "0m",
         summary: "The gateway could not build a routing table.",
         description: "It serves the last one; the log has the error.",

@@ -59,7 +59,7 @@ mod tests {
         metrics.register(&registry);
         let line = || {
             let text = registry.encode(Format::Text).unwrap();
-            let name = "pinniped_impersonator_serving_certificate_valid";
+            let name = "pinniped_impersonation_proxy_serving_certificate_valid";
             text.lines().find_map(|line| Some(line.strip_prefix(name)?.trim().to_owned()))
         };
         assert_eq!(line(), None);

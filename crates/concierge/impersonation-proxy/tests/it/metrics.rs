@@ -11,10 +11,10 @@ use crate::world::{World, eventually};
 
 /// The families that only a running proxy has.
 const OF_A_RUNNING_PROXY: [&str; 6] = [
-    "pinniped_impersonator_upgraded_connections_open 0",
-    "pinniped_impersonator_upstream_connections 1",
-    "pinniped_impersonator_upstream_streams 1",
-    "pinniped_impersonator_upstream_http1_connections 0",
+    "pinniped_impersonation_proxy_upgraded_connections_open 0",
+    "pinniped_impersonation_proxy_upstream_connections 1",
+    "pinniped_impersonation_proxy_upstream_streams 1",
+    "pinniped_impersonation_proxy_upstream_http1_connections 0",
     r#"pinniped_requests_in_flight{server="impersonation_proxy",limit="long_running"} 1"#,
     r#"pinniped_requests_in_flight_limit{server="impersonation_proxy",limit="long_running"} 20000"#,
 ];
@@ -37,7 +37,7 @@ async fn a_proxy_that_has_stopped_keeps_its_counters_and_has_no_gauges() {
 
     world.proxy.stop(Duration::from_millis(100)).await;
     assert!(open.await.unwrap().is_err());
-    let abandoned = r#"pinniped_impersonator_requests_total{result="Abandoned"} 1"#;
+    let abandoned = r#"pinniped_impersonation_proxy_requests_total{result="abandoned"} 1"#;
     eventually("the request is counted", || has(abandoned)).await;
     eventually("the gauges are absent", || {
         let text = metrics.encode(Format::Text).unwrap();

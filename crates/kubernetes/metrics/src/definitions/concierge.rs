@@ -48,17 +48,17 @@ pub static LOGIN_DURATION: Definition = histogram(
 )
 .by(&[label("authenticator_kind", AUTHENTICATOR_KINDS)]);
 
-/// Values of the label `result` of passes: completed; nothing written because another pod is the
+/// Values of the label `result` of reconciles: completed; nothing written because another pod is the
 /// leader; a permission is missing; another failure.
-pub const RUN_RESULTS: &[&str] = &["success", "not_leader", "forbidden", "failed"];
+pub const RECONCILE_RESULTS: &[&str] = &["success", "not_leader", "forbidden", "failed"];
 
-/// Passes of controllers.
-pub static CONTROLLER_RUNS: Definition = counter(
-    "pinniped_controller_runs",
-    "Passes of controllers; all results except for success are retried",
+/// Reconciles of controllers.
+pub static RECONCILES: Definition = counter(
+    "pinniped_controller_reconciles",
+    "Reconciles of controllers; all results except for success are retried",
     CONCIERGE,
 )
-.by(&[bounded("controller", "the name of the controller"), label("result", RUN_RESULTS)]);
+.by(&[bounded("controller", "the name of the controller"), label("result", RECONCILE_RESULTS)]);
 
 /// Values of the label `use`.
 pub const CERTIFICATE_USES: &[&str] = &["serving", "signing"];
@@ -76,7 +76,7 @@ pub static CERTIFICATE_EXPIRY: Definition = gauge(
 
 /// The validity of an external serving certificate.
 pub static SERVING_CERTIFICATE_VALID: Definition = gauge(
-    "pinniped_impersonator_serving_certificate_valid",
+    "pinniped_impersonation_proxy_serving_certificate_valid",
     "Whether the serving certificate from outside can work for clients",
     CONCIERGE,
 )
@@ -102,47 +102,53 @@ pub static KEYS_FETCH_FAILED: Definition = gauge(
 
 /// Values of the label `result` of the impersonation proxy's requests.
 pub const PROXY_RESULTS: &[&str] = &[
-    "Forwarded",
-    "Upgraded",
-    "BadRequest",
-    "Unauthenticated",
-    "Forbidden",
-    "ReviewFailed",
-    "Overloaded",
-    "CannotAct",
-    "BadGateway",
-    "Deadline",
-    "ShuttingDown",
-    "Panicked",
-    "Abandoned",
+    "forwarded",
+    "upgraded",
+    "bad_request",
+    "unauthenticated",
+    "forbidden",
+    "review_failed",
+    "overloaded",
+    "cannot_act",
+    "bad_gateway",
+    "deadline",
+    "shutting_down",
+    "panicked",
+    "abandoned",
 ];
 
 /// Requests of the impersonation proxy.
-pub static PROXY_REQUESTS: Definition =
-    counter("pinniped_impersonator_requests", "Requests of the impersonation proxy by result", CONCIERGE)
-        .by(&[label("result", PROXY_RESULTS)]);
+pub static PROXY_REQUESTS: Definition = counter(
+    "pinniped_impersonation_proxy_requests",
+    "Requests of the impersonation proxy by result",
+    CONCIERGE,
+)
+.by(&[label("result", PROXY_RESULTS)]);
 
 /// Upgraded connections.
 pub static PROXY_UPGRADED: Definition = gauge(
-    "pinniped_impersonator_upgraded_connections_open",
+    "pinniped_impersonation_proxy_upgraded_connections_open",
     "Upgraded connections through the impersonation proxy that are open",
     CONCIERGE,
 )
 .present("the impersonation proxy runs");
 
 /// HTTP/2 connections.
-pub static UPSTREAM_CONNECTIONS: Definition =
-    gauge("pinniped_impersonator_upstream_connections", "HTTP/2 connections to the API server", CONCIERGE)
-        .present("the impersonation proxy runs");
+pub static UPSTREAM_CONNECTIONS: Definition = gauge(
+    "pinniped_impersonation_proxy_upstream_connections",
+    "HTTP/2 connections to the API server",
+    CONCIERGE,
+)
+.present("the impersonation proxy runs");
 
 /// HTTP/2 streams.
 pub static UPSTREAM_STREAMS: Definition =
-    gauge("pinniped_impersonator_upstream_streams", "HTTP/2 streams to the API server", CONCIERGE)
+    gauge("pinniped_impersonation_proxy_upstream_streams", "HTTP/2 streams to the API server", CONCIERGE)
         .present("the impersonation proxy runs");
 
 /// HTTP/1.1 connections.
 pub static UPSTREAM_HTTP1_CONNECTIONS: Definition = gauge(
-    "pinniped_impersonator_upstream_http1_connections",
+    "pinniped_impersonation_proxy_upstream_http1_connections",
     "HTTP/1.1 connections to the API server for short reads",
     CONCIERGE,
 )
@@ -152,7 +158,7 @@ pub static UPSTREAM_HTTP1_CONNECTIONS: Definition = gauge(
 pub const ALL: &[&Definition] = &[
     &LOGINS,
     &LOGIN_DURATION,
-    &CONTROLLER_RUNS,
+    &RECONCILES,
     &CERTIFICATE_EXPIRY,
     &SERVING_CERTIFICATE_VALID,
     &KEYS_AGE,

@@ -5,6 +5,13 @@ use super::{Definition, GATEWAY, counter, gauge, histogram, label};
 /// Bounds of buckets for rebuilds.
 const REBUILD_SECONDS: &[f64] = &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5];
 
+/// Values of the label `result` of rebuilds: the table is in use; it could not be built.
+pub const REBUILD_RESULTS: &[&str] = &["published", "failed"];
+
+/// Values of the label `result` of status writes: written; another client wrote first; a permission
+/// is missing; another failure.
+pub const WRITE_RESULTS: &[&str] = &["done", "conflict", "forbidden", "failed"];
+
 /// Closed connections.
 pub static CLIENT_HELLOS_REFUSED: Definition = counter(
     "pinniped_gateway_client_hellos_refused",
@@ -56,8 +63,7 @@ pub static OBJECTS: Definition = gauge(
 /// Rebuilds.
 pub static TABLE_REBUILDS: Definition =
     counter("pinniped_gateway_table_rebuilds", "Builds of routing tables, by result", GATEWAY)
-        .by(&[label("result", &["Published", "Failed"])])
-        .present("a routing table is built");
+        .by(&[label("result", REBUILD_RESULTS)]);
 
 /// The duration of rebuilds.
 pub static TABLE_REBUILD_DURATION: Definition = histogram(
@@ -73,8 +79,7 @@ pub static STATUS_WRITES: Definition = counter(
     "Statuses written or not, by result; only the leader writes",
     GATEWAY,
 )
-.by(&[label("result", &["Done", "Conflict", "Forbidden", "Failed"])])
-.present("the replica is the leader and writes a status");
+.by(&[label("result", WRITE_RESULTS)]);
 
 /// The definitions of this module.
 pub const ALL: &[&Definition] = &[

@@ -24,9 +24,9 @@ pub const VERBS: &[&str] = &[
     "other",
 ];
 
-/// Values of the label `resource_group`: the API groups of Kubernetes, `other` for those of custom
+/// Values of the label `group`: the API groups of Kubernetes, `other` for those of custom
 /// resources, and `none` for requests without a resource.
-pub const RESOURCE_GROUPS: &[&str] = &[
+pub const GROUPS: &[&str] = &[
     "none",
     "core",
     "other",
@@ -50,9 +50,9 @@ pub const RESOURCE_GROUPS: &[&str] = &[
     "metrics.k8s.io",
 ];
 
-/// Values of the label `code`: the class of the status code; `abandoned` if the client cancelled the
+/// Values of the label `code_class`: the class of the status code; `abandoned` if the client cancelled the
 /// request, or its connection ended, before the response began.
-pub const CODES: &[&str] = &["1xx", "2xx", "3xx", "4xx", "5xx", "abandoned"];
+pub const CODE_CLASSES: &[&str] = &["1xx", "2xx", "3xx", "4xx", "5xx", "abandoned"];
 
 /// Values of the label `limit`: the limit on short requests, for which they may wait for some
 /// seconds; the limit on those that may change objects, where it is a separate one; the length of
@@ -65,7 +65,7 @@ const LIMIT: Label = label("limit", LIMITS);
 /// Requests.
 pub static REQUESTS: Definition =
     counter("pinniped_requests", "Requests whose response has begun, or that ended without one", CONCIERGE)
-        .by(&[SERVER, label("verb", VERBS), label("resource_group", RESOURCE_GROUPS), label("code", CODES)]);
+        .by(&[SERVER, label("verb", VERBS), label("group", GROUPS), label("code_class", CODE_CLASSES)]);
 
 /// The duration of requests.
 pub static DURATION: Definition = histogram(
@@ -74,7 +74,7 @@ pub static DURATION: Definition = histogram(
     REQUEST_SECONDS,
     CONCIERGE,
 )
-.by(&[SERVER, label("verb", VERBS), label("resource_group", RESOURCE_GROUPS)]);
+.by(&[SERVER, label("verb", VERBS), label("group", GROUPS)]);
 
 /// Requests in flight.
 pub static IN_FLIGHT: Definition = gauge(

@@ -17,7 +17,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{ACCEPT, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, VARY};
+use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, VARY};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body as HttpBody;
 use jiff::Timestamp;
@@ -42,7 +42,6 @@ use pinniped_go_compat::url;
 use pinniped_http_server::Incoming;
 use pinniped_http_server::{
     Body, BoxError, Connection, Limits, Listener, Listeners, ResponseFuture, ServerHandle, Service, body,
-    layers,
 };
 use pinniped_kube_request::anonymous::is_health;
 use pinniped_kube_request::client_impersonation::intake::leftover;
@@ -50,8 +49,8 @@ use pinniped_kube_request::identity::User;
 use pinniped_kube_request::request_info::RequestInfo;
 use pinniped_kube_types::status::Status;
 use pinniped_kube_types::suffix::GroupSuffix;
+use pinniped_metrics::Metrics;
 use pinniped_metrics::definitions::connections;
-use pinniped_metrics::{Format, Metrics};
 use pinniped_pki::CertificateStore;
 use pinniped_pki::tls::{self, CipherRestriction, ClientCertificates, Profile};
 use serde_json::{Value, json};
@@ -342,7 +341,7 @@ impl ApiHandler {
         match segments.as_slice() {
             [""] => Ok(encode::pretty(StatusCode::OK, &json!({ "paths": self.paths() }))),
             ["version"] => Ok(encode::pretty(StatusCode::OK, &version())),
-            ["metrics"] => Ok(self.metrics_text(request)),
+            ["metrics"] => Ok(pinniped_program::metrics::respond(&self.metrics, request.headers).await),
             ["metrics", "slis"] => Ok(encode::respond(
                 StatusCode::OK,
                 "text/plain; version=0.0.4; charset=utf-8",
@@ -454,15 +453,6 @@ impl ApiHandler {
             paths: &self.paths().into_iter().filter(|path| path != "/statusz").collect::<Vec<_>>(),
         };
         page.respond(request.headers, request.query)
-    }
-
-    fn metrics_text(&self, request: &AuthorizedRequest<'_>) -> Response<Body> {
-        let accept = request.headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
-        let format = Format::of(accept);
-        match self.metrics.encode(format) {
-            Ok(text) => encode::respond(StatusCode::OK, format.content_type(), text),
-            Err(_) => layers::plain_error(StatusCode::INTERNAL_SERVER_ERROR, "metrics could not be written"),
-        }
     }
 
     fn paths(&self) -> Vec<String> {

@@ -1,24 +1,24 @@
 //! The third port: health for the kubelet and metrics for a scraper, over plain HTTP as in Contour.
 //! It serves nothing secret, and the program has no permission to authenticate clients.
 
-use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{ACCEPT, ALLOW, CONTENT_TYPE};
+use http::header::ALLOW;
+use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use pinniped_http_server::Incoming;
 use pinniped_http_server::connection;
 use pinniped_http_server::{
     Body, Connection, ConnectionError, Handler, Limits, Listener, Listeners, Peer, ResponseFuture,
-    ServerHandle, Service, Shared, body, layers, serve_with,
+    ServerHandle, Service, Shared, layers, serve_with,
 };
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use pinniped_apiserver::health::Health;
+use pinniped_metrics::Metrics;
 use pinniped_metrics::definitions::connections;
-use pinniped_metrics::{Format, Metrics};
 
 /// The timeout for a client that reads its response.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -63,52 +63,42 @@ impl Handler for AdminPort {
 
 impl Service for AdminPort {
     fn call(&self, _: &Arc<Connection>, request: Request<Incoming>) -> ResponseFuture {
-        let response = self.0.respond(&request);
-        Box::pin(ready(response.map(|body| body.with_deadline(Instant::now() + RESPONSE_TIMEOUT))))
+        let (admin, (parts, _)) = (Arc::clone(&self.0), request.into_parts());
+        Box::pin(async move {
+            let response = admin.respond(&parts).await;
+            response.map(|body| body.with_deadline(Instant::now() + RESPONSE_TIMEOUT))
+        })
     }
 }
 
 impl Admin {
-    fn respond<B>(&self, request: &Request<B>) -> Response<Body> {
-        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+    async fn respond(&self, request: &Parts) -> Response<Body> {
+        if !matches!(request.method, Method::GET | Method::HEAD) {
             let mut response = layers::plain_error(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed");
             response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
             return response;
         }
-        let path = request.uri().path().trim_matches('/');
+        let path = request.uri.path().trim_matches('/');
         let (endpoint, rest) = match path.split_once('/') {
             Some((endpoint, rest)) => (endpoint, Some(rest)),
             None => (path, None),
         };
         let response = match (endpoint, rest) {
-            ("metrics", None) => Some(self.metrics(request)),
+            ("metrics", None) => {
+                Some(pinniped_program::metrics::respond(&self.metrics, &request.headers).await)
+            }
             ("healthz" | "livez" | "readyz", check) => {
-                self.health.respond(endpoint, check, request.uri().query().unwrap_or_default())
+                self.health.respond(endpoint, check, request.uri.query().unwrap_or_default())
             }
             _ => None,
         };
         response.unwrap_or_else(|| layers::plain_error(StatusCode::NOT_FOUND, "404 page not found"))
     }
-
-    fn metrics<B>(&self, request: &Request<B>) -> Response<Body> {
-        let accept = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok());
-        let format = Format::of(accept);
-        match self.metrics.encode(format) {
-            Ok(text) => {
-                let mut response = Response::new(body::full(text));
-                let kind = HeaderValue::from_static(format.content_type());
-                response.headers_mut().insert(CONTENT_TYPE, kind);
-                response
-            }
-            Err(error) => {
-                layers::plain_error(StatusCode::INTERNAL_SERVER_ERROR, &format!("metrics: {error}"))
-            }
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use http::header::ACCEPT;
     use http_body_util::BodyExt as _;
 
     use super::*;
@@ -116,7 +106,8 @@ mod tests {
     async fn send_request(admin: &Admin, method: Method, path: &str) -> (u16, String) {
         let request =
             Request::builder().method(method).uri(path).header(ACCEPT, "application/openmetrics-text");
-        let response = admin.respond(&request.body(()).unwrap());
+        let (parts, ()) = request.body(()).unwrap().into_parts();
+        let response = admin.respond(&parts).await;
         let status = response.status().as_u16();
         let bytes = response.into_body().collect().await.unwrap().to_bytes();
         (status, String::from_utf8(bytes.to_vec()).unwrap())

@@ -263,7 +263,7 @@ impl<H> Chain<H> {
     {
         // 4. Request info, from which all further steps derive their rules.
         let info = RequestInfo::parse(request.method(), request.uri())?;
-        notes.series.set(&info);
+        let group = notes.series.set(&info);
         // 5. Shutdown, before any work for the request.
         self.draining.check(received, &info)?;
         // 6. Deadline, which covers all further steps.
@@ -308,6 +308,7 @@ impl<H> Chain<H> {
 
             // 10. Authorize. The review is charged to the client, also while it impersonates.
             self.authorization.authorize(client, user, attributes).await?;
+            notes.series.authorized(group);
 
             // 11. Handle.
             let mut context = RequestContext {

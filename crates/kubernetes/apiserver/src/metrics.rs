@@ -40,7 +40,8 @@ pub(crate) enum Limit {
 const NO_RESOURCE: usize = 0;
 const CORE: usize = 1;
 const OTHER_GROUP: usize = 2;
-const FIRST_NAMED_GROUP: usize = 3;
+const UNKNOWN_GROUP: usize = 3;
+const FIRST_NAMED_GROUP: usize = 4;
 
 /// The position in [`CODE_CLASSES`] of a request without a response. The classes precede it.
 const ABANDONED: usize = CODE_CLASSES.len() - 1;
@@ -49,7 +50,7 @@ const ABANDONED: usize = CODE_CLASSES.len() - 1;
 #[derive(Clone, Debug)]
 pub struct RequestMetrics {
     requests: CounterTable<4>,
-    duration: HistogramTable<3>,
+    duration: HistogramTable<2>,
     over_limit: CounterTable<2>,
     /// The permits of the server of each kind that started last. A server that has stopped has
     /// none.
@@ -134,33 +135,50 @@ impl ServerMetrics {
             usize::from(status.as_u16() / 100).saturating_sub(1).min(ABANDONED - 1)
         });
         self.all.requests.add([self.server, verb, group, class], 1);
-        self.all.duration.observe([self.server, verb, group], elapsed);
+        self.all.duration.observe([self.server, verb], elapsed);
     }
 }
 
-/// The labels of a request: positions in [`VERBS`] and [`GROUPS`]. A request whose path
-/// cannot be parsed keeps the initial ones.
+/// The labels of a request: positions in [`VERBS`] and [`GROUPS`]. A request whose path cannot be
+/// parsed keeps the initial ones.
 #[derive(Debug)]
-pub(crate) struct Series(AtomicUsize);
+pub(crate) struct Series {
+    verb: AtomicUsize,
+    group: AtomicUsize,
+}
 
 impl Default for Series {
     fn default() -> Self {
-        Self(AtomicUsize::new((VERBS.len() - 1) * GROUPS.len() + NO_RESOURCE))
+        Self { verb: AtomicUsize::new(VERBS.len() - 1), group: AtomicUsize::new(NO_RESOURCE) }
     }
 }
 
 impl Series {
-    /// Sets the labels of this request.
-    pub(crate) fn set(&self, info: &RequestInfo) {
+    /// Sets the labels of a request that is not authorized yet. Its group remains unknown, so that
+    /// a client without permissions cannot add a series for each group.
+    ///
+    /// Returns the group, for [`authorized`](Self::authorized).
+    pub(crate) fn set(&self, info: &RequestInfo) -> Group {
         let verb = VERBS.iter().position(|verb| *verb == info.verb).unwrap_or(VERBS.len() - 1);
-        self.0.store(verb * GROUPS.len() + group(info), Ordering::Relaxed);
+        self.verb.store(verb, Ordering::Relaxed);
+        let group = group(info);
+        self.group.store(if info.is_resource { UNKNOWN_GROUP } else { group }, Ordering::Relaxed);
+        Group(group)
+    }
+
+    /// Sets the group of a request that is authorized.
+    pub(crate) fn authorized(&self, group: Group) {
+        self.group.store(group.0, Ordering::Relaxed);
     }
 
     fn get(&self) -> (usize, usize) {
-        let position = self.0.load(Ordering::Relaxed);
-        (position / GROUPS.len(), position % GROUPS.len())
+        (self.verb.load(Ordering::Relaxed), self.group.load(Ordering::Relaxed))
     }
 }
+
+/// A position in [`GROUPS`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Group(usize);
 
 fn group(info: &RequestInfo) -> usize {
     match info.api_group.as_str() {
@@ -185,9 +203,41 @@ mod tests {
 
     fn labels(method: &Method, path: &str) -> (&'static str, &'static str) {
         let series = Series::default();
-        series.set(&RequestInfo::parse(method, &path.parse().unwrap()).unwrap());
+        series.authorized(series.set(&RequestInfo::parse(method, &path.parse().unwrap()).unwrap()));
         let (verb, group) = series.get();
         (VERBS[verb], GROUPS[group])
+    }
+
+    /// The maximum number of series that clients without permissions can cause.
+    const MOST_UNAUTHORIZED: usize = 1000;
+
+    #[test]
+    fn clients_without_permissions_cause_few_series() {
+        let (metrics, requests) = (Metrics::new(), RequestMetrics::default());
+        requests.register(&metrics);
+        let methods = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "INVENTED"];
+        let groups = GROUPS.iter().map(|group| format!("/apis/{group}/v1/"));
+        let prefixes: Vec<String> = groups.chain(["/api/v1/".to_owned(), "/".to_owned()]).collect();
+        for server in [Server::AggregatedApi, Server::Proxy].map(|server| requests.of(server)) {
+            for (method, prefix) in
+                methods.iter().flat_map(|method| prefixes.iter().map(move |p| (method, p)))
+            {
+                for path in ["pods", "pods/p", "pods?watch=1", "proxy/pods/p", "watch/pods"] {
+                    let method = Method::from_bytes(method.as_bytes()).unwrap();
+                    let uri = format!("{prefix}{path}").parse().unwrap();
+                    let series = Series::default();
+                    if let Ok(info) = RequestInfo::parse(&method, &uri) {
+                        series.set(&info);
+                    }
+                    for status in [101, 200, 302, 403, 503, 0] {
+                        server.ended(&series, StatusCode::from_u16(status).ok(), Duration::ZERO);
+                    }
+                }
+            }
+        }
+        let text = metrics.encode(Format::Text).unwrap();
+        let series = text.lines().filter(|line| !line.starts_with('#')).count();
+        assert!((500..MOST_UNAUTHORIZED).contains(&series), "{series}");
     }
 
     #[test]
@@ -218,7 +268,9 @@ mod tests {
         let proxy = requests.of(Server::Proxy);
         let series = Series::default();
         proxy.ended(&series, Some(StatusCode::BAD_REQUEST), Duration::from_millis(3));
-        series.set(&RequestInfo::parse(&Method::GET, &"/api/v1/pods".parse().unwrap()).unwrap());
+        let group = series.set(&RequestInfo::parse(&Method::GET, &"/api/v1/pods".parse().unwrap()).unwrap());
+        proxy.ended(&series, Some(StatusCode::FORBIDDEN), Duration::from_millis(3));
+        series.authorized(group);
         for status in [101, 999] {
             proxy.ended(&series, StatusCode::from_u16(status).ok(), Duration::from_millis(3));
         }
@@ -227,17 +279,18 @@ mod tests {
         let text = metrics.encode(Format::Text).unwrap();
         for line in [
             r#"pinniped_requests_total{server="impersonation_proxy",verb="other",group="none",code_class="4xx"} 1"#,
+            r#"pinniped_requests_total{server="impersonation_proxy",verb="list",group="unknown",code_class="4xx"} 1"#,
             r#"pinniped_requests_total{server="impersonation_proxy",verb="list",group="core",code_class="1xx"} 1"#,
             r#"pinniped_requests_total{server="impersonation_proxy",verb="list",group="core",code_class="5xx"} 1"#,
             r#"pinniped_requests_total{server="impersonation_proxy",verb="list",group="core",code_class="abandoned"} 1"#,
-            r#"pinniped_request_duration_seconds_bucket{le="0.005",server="impersonation_proxy",verb="list",group="core"} 2"#,
-            r#"pinniped_request_duration_seconds_bucket{le="61.0",server="impersonation_proxy",verb="list",group="core"} 2"#,
-            r#"pinniped_request_duration_seconds_bucket{le="+Inf",server="impersonation_proxy",verb="list",group="core"} 3"#,
+            r#"pinniped_request_duration_seconds_bucket{le="0.005",server="impersonation_proxy",verb="list"} 3"#,
+            r#"pinniped_request_duration_seconds_bucket{le="61.0",server="impersonation_proxy",verb="list"} 3"#,
+            r#"pinniped_request_duration_seconds_bucket{le="+Inf",server="impersonation_proxy",verb="list"} 4"#,
             r#"pinniped_requests_over_limit_total{server="aggregated_api",limit="mutating"} 1"#,
         ] {
             assert_eq!(text.lines().filter(|found| *found == line).count(), 1, "{line}\n{text}");
         }
-        assert_eq!(text.matches("pinniped_requests_total{").count(), 4, "{text}");
+        assert_eq!(text.matches("pinniped_requests_total{").count(), 5, "{text}");
     }
 
     #[tokio::test(start_paused = true)]

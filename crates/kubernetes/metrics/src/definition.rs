@@ -47,8 +47,13 @@ pub struct Label {
 pub enum Values {
     /// One of these.
     Of(&'static [&'static str]),
-    /// Values that are not known in advance, but bounded as described.
-    Bounded(&'static str),
+    /// Values that are not known in advance.
+    Bounded {
+        /// The values.
+        description: &'static str,
+        /// Their maximum number, or 1 for the objects of a kind.
+        most: usize,
+    },
 }
 
 /// A server program.
@@ -96,6 +101,20 @@ impl Definition {
             Kind::Counter => format!("{}_total", self.name),
             Kind::Gauge | Kind::Histogram(_) => self.name.to_owned(),
         }
+    }
+
+    /// Returns the maximum number of series of a program, for one object of each kind.
+    pub fn max_series(&self) -> usize {
+        let of_one_combination = match self.kind {
+            Kind::Counter | Kind::Gauge => 1,
+            // One for each bucket and for the bucket of larger values, the sum and the count.
+            Kind::Histogram(bounds) => bounds.len() + 3,
+        };
+        let values = self.labels.iter().map(|label| match label.values {
+            Values::Of(values) => values.len(),
+            Values::Bounded { most, .. } => most,
+        });
+        values.product::<usize>() * of_one_combination
     }
 
     /// Writes the description, and returns the encoder of its values.

@@ -54,8 +54,8 @@ const fn label(name: &'static str, values: &'static [&'static str]) -> Label {
     Label { name, values: Values::Of(values) }
 }
 
-const fn bounded(name: &'static str, description: &'static str) -> Label {
-    Label { name, values: Values::Bounded(description) }
+const fn bounded(name: &'static str, description: &'static str, most: usize) -> Label {
+    Label { name, values: Values::Bounded { description, most } }
 }
 
 /// Returns all definitions, in the order of the reference page.
@@ -120,9 +120,20 @@ mod tests {
                         let is_result = label.name == "result";
                         assert!(!is_result || values.iter().all(|value| is_snake_case(value)), "{name}");
                     }
-                    Values::Bounded(description) => assert!(!description.is_empty(), "{name}"),
+                    Values::Bounded { description, most } => {
+                        assert!(!description.is_empty() && most > 0, "{name}");
+                    }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_pod_has_a_bounded_number_of_series() {
+        for (program, most) in [(Program::Concierge, 5000), (Program::Gateway, 80)] {
+            let definitions = all().filter(|definition| definition.programs.contains(&program));
+            let series: usize = definitions.map(Definition::max_series).sum();
+            assert!(series <= most && series > most * 9 / 10, "{program:?}: {series}");
         }
     }
 

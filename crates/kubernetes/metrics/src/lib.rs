@@ -35,5 +35,5 @@ mod table;
 
 pub use definition::{Definition, Kind, Label, Program, Values};
 pub use format::Format;
-pub use registry::{Metrics, Samples};
+pub use registry::{Metrics, SCRAPE_TIMEOUT, Samples, ScrapeError};
 pub use table::{CounterTable, GaugeTable, HistogramTable};

@@ -2,20 +2,51 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _, MetricEncoder};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
+use tokio::sync::Semaphore;
+use tokio::task::JoinError;
+use tokio::time::timeout;
 
 use crate::definition::{Definition, Kind};
 use crate::format::{Format, to_text};
 
+/// The time for which a scrape waits for others.
+pub const SCRAPE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Number of scrapes that are encoded at the same time.
+const SCRAPES: usize = 1;
+
 /// The metrics registry of a process. Cheap to clone; clones share one registry.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Metrics {
     registry: Arc<Mutex<Registry>>,
+    scrapes: Arc<Semaphore>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self { registry: Arc::default(), scrapes: Arc::new(Semaphore::new(SCRAPES)) }
+    }
+}
+
+/// The reason why a scrape has no text.
+#[derive(Debug, thiserror::Error)]
+pub enum ScrapeError {
+    /// Other scrapes took longer than [`SCRAPE_TIMEOUT`].
+    #[error("too many scrapes")]
+    Busy,
+    /// A metric cannot be written.
+    #[error("could not write a metric")]
+    Encode(#[from] fmt::Error),
+    /// The thread panicked, or the program terminates.
+    #[error("the scrape was interrupted")]
+    Interrupted(#[from] JoinError),
 }
 
 impl Metrics {
@@ -46,7 +77,24 @@ impl Metrics {
         self.register(|registry| registry.register_collector(collector));
     }
 
-    /// Returns all metrics as text.
+    /// Returns all metrics as text. Encodes them on a thread for blocking work, one scrape after
+    /// another.
+    ///
+    /// # Errors
+    /// Returns [`ScrapeError::Busy`] when other scrapes take too long.
+    pub async fn scrape(&self, format: Format) -> Result<String, ScrapeError> {
+        let permit = timeout(SCRAPE_TIMEOUT, Arc::clone(&self.scrapes).acquire_owned()).await;
+        let permit = permit.ok().and_then(Result::ok).ok_or(ScrapeError::Busy)?;
+        let this = self.clone();
+        let encoding = tokio::task::spawn_blocking(move || {
+            // The work continues when the scraper goes away, so the permit belongs to it.
+            let _permit = permit;
+            this.encode(format)
+        });
+        Ok(encoding.await??)
+    }
+
+    /// Returns all metrics as text, encoded on the current thread.
     ///
     /// # Errors
     /// Returns an error when a metric cannot be written, which does not happen with the metrics of
@@ -117,8 +165,39 @@ fn encode(kind: Kind, value: u64, encoder: MetricEncoder<'_>) -> fmt::Result {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Poll, Waker};
+
     use super::*;
     use crate::definitions::{program, requests};
+
+    fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+        future.poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn scrapes_are_encoded_one_after_another_and_wait_for_a_bounded_time() {
+        let metrics = Metrics::new();
+        let (release, released) = std::sync::mpsc::channel();
+        let released = Mutex::new(released);
+        metrics.collect(&program::LEADER, move |samples| {
+            released.lock().unwrap().recv().unwrap();
+            samples.push([], 1);
+        });
+        let mut first = Box::pin(metrics.scrape(Format::Text));
+        let mut second = Box::pin(metrics.scrape(Format::Text));
+        let mut third = Box::pin(metrics.scrape(Format::Text));
+        assert!(poll(first.as_mut()).is_pending() && poll(second.as_mut()).is_pending());
+        tokio::time::advance(SCRAPE_TIMEOUT / 2).await;
+        assert!(poll(third.as_mut()).is_pending());
+        tokio::time::advance(SCRAPE_TIMEOUT / 2).await;
+        assert!(matches!(second.await, Err(ScrapeError::Busy)));
+        // Without its client, the first scrape continues, and the third one waits for its end.
+        drop(first);
+        release.send(()).unwrap();
+        release.send(()).unwrap();
+        assert!(third.await.unwrap().contains("pinniped_leader 1"));
+    }
 
     #[test]
     fn values_are_read_when_they_are_scraped_and_a_family_without_values_is_absent() {

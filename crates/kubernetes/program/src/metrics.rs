@@ -1,8 +1,35 @@
-//! Metrics that every server program has: the build, connections, capacity.
+//! Metrics that every server program has: the build, connections, capacity; and the response to a
+//! scrape.
 
-use pinniped_http_server::{Capacity, Listeners, Stats};
+use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use pinniped_http_server::{Body, Capacity, Listeners, Stats, body, layers};
 use pinniped_metrics::definitions::{capacity, connections, program};
-use pinniped_metrics::{Definition, Metrics, Samples};
+use pinniped_metrics::{Definition, Format, Metrics, Samples, ScrapeError};
+
+/// Seconds after which a scraper tries again when there are too many scrapes.
+const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("5");
+
+/// Responds to a scrape with these request headers, in the format that it accepts.
+pub async fn respond(metrics: &Metrics, headers: &HeaderMap) -> Response<Body> {
+    let format = Format::of(headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()));
+    match metrics.scrape(format).await {
+        Ok(text) => {
+            let mut response = Response::new(body::full(text));
+            let content_type = HeaderValue::from_static(format.content_type());
+            response.headers_mut().insert(CONTENT_TYPE, content_type);
+            response
+        }
+        Err(error @ ScrapeError::Busy) => {
+            let mut response = layers::plain_error(StatusCode::SERVICE_UNAVAILABLE, &error.to_string());
+            response.headers_mut().insert(RETRY_AFTER, RETRY_AFTER_SECONDS);
+            response
+        }
+        Err(error @ (ScrapeError::Encode(_) | ScrapeError::Interrupted(_))) => {
+            layers::plain_error(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string())
+        }
+    }
+}
 
 /// Registers the metrics of the build, of all listeners, and of the capacity that they share.
 pub fn register(metrics: &Metrics, listeners: &Listeners, capacity: &Capacity) {
@@ -64,9 +91,34 @@ fn register_capacity(metrics: &Metrics, of: &Capacity) {
 
 #[cfg(test)]
 mod tests {
-    use pinniped_metrics::Format;
+    use pinniped_metrics::SCRAPE_TIMEOUT;
 
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_scrape_that_waits_too_long_is_refused_with_the_time_of_the_next_attempt() {
+        let metrics = Metrics::new();
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let released = std::sync::Mutex::new(released);
+        metrics.collect(&program::LEADER, move |samples| {
+            let _ = released.lock().map(|released| released.recv());
+            samples.push([], 1);
+        });
+        let scrape = |metrics: Metrics| async move {
+            let response = respond(&metrics, &HeaderMap::new()).await;
+            let header =
+                |name| response.headers().get(name).map(|value| value.to_str().expect("text").to_owned());
+            (response.status().as_u16(), header(CONTENT_TYPE), header(RETRY_AFTER))
+        };
+        let (first, second) = (tokio::spawn(scrape(metrics.clone())), tokio::spawn(scrape(metrics)));
+        tokio::task::yield_now().await;
+        tokio::time::advance(SCRAPE_TIMEOUT).await;
+        let (status, _, retry_after) = second.await.expect("a response");
+        assert_eq!((status, retry_after.as_deref()), (503, Some("5")));
+        drop(release);
+        let (status, content_type, _) = first.await.expect("a response");
+        assert_eq!((status, content_type.as_deref()), (200, Some(Format::Text.content_type())));
+    }
 
     #[test]
     fn connections_capacity_and_version_are_exported() {

@@ -65,6 +65,22 @@ fn agrees_with_definitions(text: &str) {
     assert!(missing.is_empty(), "no sample of {missing:?} in\n{text}");
 }
 
+/// Checks that no metric of one pod has more series than its definition permits. The test has at
+/// most one authenticator of a kind.
+fn is_bounded(text: &str) {
+    let names =
+        text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split(['{', ' ']).next());
+    let mut series = BTreeMap::<&str, usize>::new();
+    for name in names {
+        let family = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
+        *series.entry(family.unwrap_or(name)).or_default() += 1;
+    }
+    for definition in definitions::all() {
+        let count = series.get(definition.full_name().as_str()).copied().unwrap_or_default();
+        assert!(count <= definition.max_series(), "{}: {count}", definition.name);
+    }
+}
+
 /// Runs `promtool check metrics`, which reads a scrape from its standard input. Returns its output
 /// if it finds something.
 fn lint(promtool: &Path, text: &str) -> Result<(), String> {
@@ -109,6 +125,7 @@ async fn metrics_need_a_permission_and_a_real_scrape_passes_the_checks_of_promet
         let (status, text) = scrape(address, "", &scraper).await;
         assert_eq!(status, 200, "{text}");
         lint(promtool, &text).unwrap();
+        is_bounded(&text);
         let (status, open_metrics) =
             scrape(address, "Accept: application/openmetrics-text; version=1.0.0\r\n", &scraper).await;
         assert!(status == 200 && open_metrics.ends_with("# EOF\n"), "{open_metrics}");

@@ -75,7 +75,7 @@ fn row(definition: &Definition) -> String {
                     .collect();
                 format!("`{}`: {}", label.name, values.join(", "))
             }
-            Values::Bounded(description) => format!("`{}`: {description}", label.name),
+            Values::Bounded { description, .. } => format!("`{}`: {description}", label.name),
         })
         .collect();
     let present = definition.present.map(|condition| format!("; present while {condition}"));

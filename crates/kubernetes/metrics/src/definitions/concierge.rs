@@ -29,7 +29,10 @@ pub const LOGIN_RESULTS: &[&str] = &[
     "abandoned",
 ];
 
-const AUTHENTICATOR: super::Label = bounded("authenticator", "the name of the object");
+/// The maximum number of controllers.
+const MOST_CONTROLLERS: usize = 40;
+
+const AUTHENTICATOR: super::Label = bounded("authenticator", "the name of the object", 1);
 
 /// Logins.
 pub static LOGINS: Definition =
@@ -58,7 +61,10 @@ pub static RECONCILES: Definition = counter(
     "Reconciles of controllers; all results except for success are retried",
     CONCIERGE,
 )
-.by(&[bounded("controller", "the name of the controller"), label("result", RECONCILE_RESULTS)]);
+.by(&[
+    bounded("controller", "the name of the controller", MOST_CONTROLLERS),
+    label("result", RECONCILE_RESULTS),
+]);
 
 /// Values of the label `use`.
 pub const CERTIFICATE_USES: &[&str] = &["serving", "signing"];
@@ -70,7 +76,7 @@ pub static CERTIFICATE_EXPIRY: Definition = gauge(
     CONCIERGE,
 )
 .by(&[
-    bounded("certificate", "the certificate: one for each server and each signer of the Concierge"),
+    bounded("certificate", "the certificate: one for each server and each signer of the Concierge", 4),
     label("use", CERTIFICATE_USES),
 ]);
 

@@ -16,6 +16,7 @@ pub const ADMIN: &str = "admin";
 const LISTENER: Label = bounded(
     "listener",
     "`aggregated_api` and `impersonation_proxy` of the Concierge; `tls`, `plain` and `admin` of the gateway",
+    3,
 );
 
 /// Open connections.

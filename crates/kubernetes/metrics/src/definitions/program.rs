@@ -4,7 +4,7 @@ use super::{BOTH, Definition, bounded, gauge};
 
 /// The build.
 pub static BUILD_INFO: Definition = gauge("pinniped_build_info", "1, with the version of the program", BOTH)
-    .by(&[bounded("version", "the version of the program")]);
+    .by(&[bounded("version", "the version of the program", 1)]);
 
 /// The leader election.
 pub static LEADER: Definition =

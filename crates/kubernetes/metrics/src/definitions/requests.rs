@@ -25,11 +25,13 @@ pub const VERBS: &[&str] = &[
 ];
 
 /// Values of the label `group`: the API groups of Kubernetes, `other` for those of custom
-/// resources, and `none` for requests without a resource.
+/// resources, `none` for requests without a resource, and `unknown` for those that were not
+/// authorized: their clients could invent groups.
 pub const GROUPS: &[&str] = &[
     "none",
     "core",
     "other",
+    "unknown",
     "apps",
     "batch",
     "autoscaling",
@@ -74,7 +76,7 @@ pub static DURATION: Definition = histogram(
     REQUEST_SECONDS,
     CONCIERGE,
 )
-.by(&[SERVER, label("verb", VERBS), label("group", GROUPS)]);
+.by(&[SERVER, label("verb", VERBS)]);
 
 /// Requests in flight.
 pub static IN_FLIGHT: Definition = gauge(

@@ -8,7 +8,7 @@ use pinniped_pki::CertificateStore;
 /// no value.
 pub(crate) fn register(metrics: &Metrics, serving: Vec<CertificateStore>, signing: Vec<CertificateStore>) {
     metrics.collect(&CERTIFICATE_EXPIRY, move |samples| {
-        for (usage, stores) in CERTIFICATE_USES.iter().zip([&serving, &signing]) {
+        for ((usage, _), stores) in CERTIFICATE_USES.iter().zip([&serving, &signing]) {
             for store in stores {
                 let Some(pair) = store.current() else { continue };
                 let expiry = pair.leaf().not_after.as_second();

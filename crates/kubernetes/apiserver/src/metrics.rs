@@ -88,10 +88,10 @@ impl RequestMetrics {
     /// maximum.
     fn each_limit(&self, mut read: impl FnMut(&str, &str, u64, u64)) {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        for (server, permits) in SERVERS.iter().zip(running) {
+        for ((server, _), permits) in SERVERS.iter().zip(running) {
             let Some(permits) = permits.upgrade() else { continue };
             for (limit, in_use, most) in permits.usage() {
-                read(server, LIMITS[limit as usize], in_use as u64, most as u64);
+                read(server, LIMITS[limit as usize].0, in_use as u64, most as u64);
             }
         }
     }
@@ -159,7 +159,7 @@ impl Series {
     ///
     /// Returns the group, for [`authorized`](Self::authorized).
     pub(crate) fn set(&self, info: &RequestInfo) -> Group {
-        let verb = VERBS.iter().position(|verb| *verb == info.verb).unwrap_or(VERBS.len() - 1);
+        let verb = VERBS.iter().position(|(verb, _)| *verb == info.verb).unwrap_or(VERBS.len() - 1);
         self.verb.store(verb, Ordering::Relaxed);
         let group = group(info);
         self.group.store(if info.is_resource { UNKNOWN_GROUP } else { group }, Ordering::Relaxed);
@@ -185,7 +185,7 @@ fn group(info: &RequestInfo) -> usize {
         _ if !info.is_resource => NO_RESOURCE,
         "" => CORE,
         group => {
-            let named = GROUPS.iter().skip(FIRST_NAMED_GROUP).position(|name| *name == group);
+            let named = GROUPS.iter().skip(FIRST_NAMED_GROUP).position(|(name, _)| *name == group);
             named.map_or(OTHER_GROUP, |position| FIRST_NAMED_GROUP + position)
         }
     }
@@ -205,7 +205,7 @@ mod tests {
         let series = Series::default();
         series.authorized(series.set(&RequestInfo::parse(method, &path.parse().unwrap()).unwrap()));
         let (verb, group) = series.get();
-        (VERBS[verb], GROUPS[group])
+        (VERBS[verb].0, GROUPS[group].0)
     }
 
     /// The maximum number of series that clients without permissions can cause.
@@ -216,7 +216,7 @@ mod tests {
         let (metrics, requests) = (Metrics::new(), RequestMetrics::default());
         requests.register(&metrics);
         let methods = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "INVENTED"];
-        let groups = GROUPS.iter().map(|group| format!("/apis/{group}/v1/"));
+        let groups = GROUPS.iter().map(|(group, _)| format!("/apis/{group}/v1/"));
         let prefixes: Vec<String> = groups.chain(["/api/v1/".to_owned(), "/".to_owned()]).collect();
         for server in [Server::AggregatedApi, Server::Proxy].map(|server| requests.of(server)) {
             for (method, prefix) in

@@ -23,7 +23,7 @@ impl ControllerMetrics {
         let this = self.clone();
         metrics.collect(&RECONCILES, move |samples| {
             for (controller, reconciles) in &*this.lock() {
-                for (result, count) in RECONCILE_RESULTS.iter().zip(reconciles) {
+                for ((result, _), count) in RECONCILE_RESULTS.iter().zip(reconciles) {
                     samples.push([controller, result], *count);
                 }
             }

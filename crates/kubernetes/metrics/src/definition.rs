@@ -42,11 +42,14 @@ pub struct Label {
     pub values: Values,
 }
 
+/// A value of a label, and its meaning.
+pub type LabelValue = (&'static str, &'static str);
+
 /// The values of a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Values {
     /// One of these.
-    Of(&'static [&'static str]),
+    Of(&'static [LabelValue]),
     /// Values that are not known in advance.
     Bounded {
         /// The values.

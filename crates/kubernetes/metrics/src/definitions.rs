@@ -3,7 +3,7 @@
 //! A constant for the position of a label value is beside the list of the values, unless an enum of
 //! the component that records the metric has the same order.
 
-use crate::definition::{Definition, Kind, Label, Program, Values};
+use crate::definition::{Definition, Kind, Label, LabelValue, Program, Values};
 
 pub mod capacity;
 pub mod concierge;
@@ -50,7 +50,7 @@ impl Definition {
     }
 }
 
-const fn label(name: &'static str, values: &'static [&'static str]) -> Label {
+const fn label(name: &'static str, values: &'static [LabelValue]) -> Label {
     Label { name, values: Values::Of(values) }
 }
 
@@ -115,10 +115,12 @@ mod tests {
                 assert!(is_snake_case(label.name) && !FORBIDDEN_LABELS.contains(&label.name), "{name}");
                 match label.values {
                     Values::Of(values) => {
-                        let unique: BTreeSet<_> = values.iter().collect();
+                        let unique: BTreeSet<_> = values.iter().map(|(value, _)| value).collect();
                         assert!(!values.is_empty() && unique.len() == values.len(), "{name}");
-                        let is_result = label.name == "result";
-                        assert!(!is_result || values.iter().all(|value| is_snake_case(value)), "{name}");
+                        for (value, meaning) in values {
+                            assert!(!meaning.is_empty() && !meaning.ends_with('.'), "{name}: {value}");
+                            assert!(label.name != "result" || is_snake_case(value), "{name}: {value}");
+                        }
                     }
                     Values::Bounded { description, most } => {
                         assert!(!description.is_empty() && most > 0, "{name}");

@@ -1,7 +1,7 @@
 //! The metrics of the server programs: one list of [`definitions`], and families that record them.
 //!
 //! A metric exists only with a [`Definition`], which has its name, its help text, its kind, and the
-//! values of each label. The reference page, the rules and the dashboard in `deploy/` are rendered
+//! values of each label with their meanings. The reference page, the rules and the dashboard in `deploy/` are rendered
 //! from the same list. Conventions, which a test checks for every definition:
 //!
 //! - the name starts with `pinniped_`, and ends with the unit if there is one; units are base units
@@ -33,7 +33,7 @@ mod format;
 mod registry;
 mod table;
 
-pub use definition::{Definition, Kind, Label, Program, Values};
+pub use definition::{Definition, Kind, Label, LabelValue, Program, Values};
 pub use format::Format;
 pub use registry::{Metrics, SCRAPE_TIMEOUT, Samples, ScrapeError};
 pub use table::{CounterTable, GaugeTable, HistogramTable};

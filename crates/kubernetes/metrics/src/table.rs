@@ -11,7 +11,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
 use crate::cells::Cells;
-use crate::definition::{Definition, Kind, Values};
+use crate::definition::{Definition, Kind, LabelValue, Values};
 
 /// Larger tables omit combinations of labels that have no value.
 const ALWAYS_COMPLETE: usize = 32;
@@ -20,14 +20,14 @@ const ALWAYS_COMPLETE: usize = 32;
 #[derive(Debug)]
 struct Shape<const D: usize> {
     definition: &'static Definition,
-    values: [&'static [&'static str]; D],
+    values: [&'static [LabelValue]; D],
     size: usize,
 }
 
 impl<const D: usize> Shape<D> {
     /// A definition whose labels do not fit has an empty table.
     fn new(definition: &'static Definition) -> Self {
-        let mut values: [&'static [&'static str]; D] = [&[]; D];
+        let mut values: [&'static [LabelValue]; D] = [&[]; D];
         for (values, label) in values.iter_mut().zip(definition.labels) {
             if let Values::Of(fixed) = label.values {
                 *values = fixed;
@@ -52,7 +52,7 @@ impl<const D: usize> Shape<D> {
         let mut labels = [("", ""); D];
         let dimensions = labels.iter_mut().zip(self.values).zip(self.definition.labels);
         for ((label, values), described) in dimensions.rev() {
-            *label = (described.name, values[position % values.len()]);
+            *label = (described.name, values[position % values.len()].0);
             position /= values.len();
         }
         labels
@@ -232,8 +232,8 @@ mod tests {
     use crate::definition::{Label, Program};
     use crate::{Format, Metrics};
 
-    const COLORS: Label = Label { name: "color", values: Values::Of(&["red", "green"]) };
-    const SIZES: Label = Label { name: "size", values: Values::Of(&["s", "m", "l"]) };
+    const COLORS: Label = Label { name: "color", values: Values::Of(&[("red", ""), ("green", "")]) };
+    const SIZES: Label = Label { name: "size", values: Values::Of(&[("s", ""), ("m", ""), ("l", "")]) };
 
     const fn definition(name: &'static str, kind: Kind, labels: &'static [Label]) -> Definition {
         Definition { name, help: "Help", kind, labels, programs: &[Program::Gateway], present: None }

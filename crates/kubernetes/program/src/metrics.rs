@@ -78,7 +78,7 @@ fn register_capacity(metrics: &Metrics, of: &Capacity) {
         (&capacity::REFUSED, |of, samples| {
             let stats = of.stats();
             let refused = [stats.refused_connections, stats.refused_address, stats.refused_budget];
-            for (reason, count) in capacity::REFUSED_REASONS.iter().zip(refused) {
+            for ((reason, _), count) in capacity::REFUSED_REASONS.iter().zip(refused) {
                 samples.push([reason], count);
             }
         }),

@@ -1,6 +1,6 @@
 //! The reference page of all metrics.
 
-use pinniped_metrics::{Definition, Kind, Program, Values, definitions};
+use pinniped_metrics::{Definition, Kind, Label, Program, Values, definitions};
 
 use super::rules;
 
@@ -32,6 +32,9 @@ is in `deploy/monitoring/grafana-dashboard.json`.
 A metric with many combinations of labels has no sample for a combination that has not occurred.
 ";
 
+/// The maximum number of columns of a page.
+const PAGE_WIDTH: usize = 100;
+
 /// The sections with their definitions.
 const SECTIONS: [(&str, &[&Definition]); 7] = [
     ("Program", definitions::program::ALL),
@@ -51,6 +54,7 @@ pub(super) fn text() -> String {
         for definition in definitions {
             text.push_str(&row(definition));
         }
+        text.push_str(&labels(definitions));
     }
     text.push_str("\n## Alerts\n\n| Alert | Severity | Meaning |\n|---|---|---|\n");
     for rule in rules::RULES {
@@ -68,13 +72,7 @@ fn row(definition: &Definition) -> String {
         .labels
         .iter()
         .map(|label| match label.values {
-            Values::Of(values) => {
-                let values: Vec<String> = values
-                    .iter()
-                    .map(|value| if value.is_empty() { "empty".to_owned() } else { format!("`{value}`") })
-                    .collect();
-                format!("`{}`: {}", label.name, values.join(", "))
-            }
+            Values::Of(_) => format!("`{}`", label.name),
             Values::Bounded { description, .. } => format!("`{}`: {description}", label.name),
         })
         .collect();
@@ -97,6 +95,44 @@ fn row(definition: &Definition) -> String {
     )
 }
 
+/// Returns a table for each label of these metrics whose values are fixed.
+fn labels(definitions: &[&Definition]) -> String {
+    let mut tables: Vec<(&Label, Vec<String>)> = Vec::new();
+    for definition in definitions {
+        let metric = format!("`{}`", definition.full_name());
+        for label in definition.labels {
+            match tables.iter_mut().find(|(known, _)| *known == label) {
+                Some((_, metrics)) => metrics.push(metric.clone()),
+                None => tables.push((label, vec![metric.clone()])),
+            }
+        }
+    }
+    let mut text = String::new();
+    for (label, metrics) in tables {
+        let Values::Of(values) = label.values else { continue };
+        let head = format!("Values of `{}` of {}:", label.name, metrics.join(", "));
+        text.push_str(&format!("\n{}\n\n| Value | Meaning |\n|---|---|\n", wrap(&head)));
+        for (value, meaning) in values {
+            let value = if value.is_empty() { "empty".to_owned() } else { format!("`{value}`") };
+            text.push_str(&format!("| {value} | {meaning} |\n"));
+        }
+    }
+    text
+}
+
+/// Wraps words at the width of pages.
+fn wrap(text: &str) -> String {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.is_empty() => line.push_str(word),
+            Some(line) if line.len() + 1 + word.len() <= PAGE_WIDTH => line.push_str(&format!(" {word}")),
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines.join("\n")
+}
+
 fn short(program: Program) -> &'static str {
     match program {
         Program::Concierge => "Concierge",
@@ -114,6 +150,12 @@ mod tests {
         for definition in definitions::all() {
             let row = format!("| `{}` | {} |", definition.full_name(), definition.kind.name());
             assert_eq!(text.matches(&row).count(), 1, "{row}");
+            for label in definition.labels {
+                let Values::Of(values) = label.values else { continue };
+                for (value, meaning) in values {
+                    assert!(text.contains(&format!(" | {meaning} |\n")), "{value}");
+                }
+            }
         }
     }
 }

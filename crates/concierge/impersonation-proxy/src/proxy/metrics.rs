@@ -173,7 +173,7 @@ mod tests {
             (ResultLabel::ShuttingDown, "shutting_down"),
             (ResultLabel::Abandoned, "abandoned"),
         ] {
-            assert_eq!(concierge::PROXY_RESULTS.get(result as usize), Some(&label));
+            assert_eq!(concierge::PROXY_RESULTS[result as usize].0, label);
         }
         assert_eq!(concierge::PROXY_RESULTS.len(), ResultLabel::Abandoned as usize + 1);
     }

@@ -1,9 +1,13 @@
 //! Metrics of a program's capacity for connections and their memory.
 
-use super::{BOTH, Definition, counter, gauge, label};
+use super::{BOTH, Definition, LabelValue, counter, gauge, label};
 
 /// Values of the label `reason`.
-pub const REFUSED_REASONS: &[&str] = &["connections", "address", "buffer"];
+pub const REFUSED_REASONS: &[LabelValue] = &[
+    ("connections", "All connections are in use"),
+    ("address", "The address of the client has its maximum number of connections"),
+    ("buffer", "The buffer is full"),
+];
 
 /// The limit on connections.
 pub static CONNECTIONS_LIMIT: Definition = gauge(

@@ -1,32 +1,39 @@
 //! Metrics of the Concierge only: logins, controllers, certificates, authenticators, and the
 //! connections of the impersonation proxy to the API server.
 
-use super::{CONCIERGE, Definition, REQUEST_SECONDS, bounded, counter, gauge, histogram, label};
+use super::{CONCIERGE, Definition, LabelValue, REQUEST_SECONDS, bounded, counter, gauge, histogram, label};
 
-/// Values of the label `authenticator_kind`. An authenticator that does not exist is `unknown`.
-pub const AUTHENTICATOR_KINDS: &[&str] = &["webhook", "jwt", "unknown"];
-
-/// Values of the label `strategy`: the strategy whose credential was issued.
-pub const STRATEGIES: &[&str] = &[
-    "KubeClusterSigningCertificate",
-    "KubeCertificateSigningRequest",
-    "ImpersonationProxy",
-    "ServiceAccountToken",
-    "none",
+/// Values of the label `authenticator_kind`.
+pub const AUTHENTICATOR_KINDS: &[LabelValue] = &[
+    ("webhook", "A WebhookAuthenticator"),
+    ("jwt", "A JWTAuthenticator"),
+    ("unknown", "The authenticator does not exist, or is not ready"),
 ];
 
-/// Values of the label `result` of logins: a credential was issued; the authenticator rejected the
-/// token, or a claim of it; the authenticator could not decide, because a webhook or an issuer did
-/// not respond or returned an error; the authenticator does not exist; no credential could be
-/// issued; too many logins; the client cancelled the login, or its deadline passed.
-pub const LOGIN_RESULTS: &[&str] = &[
-    "issued",
-    "rejected",
-    "authenticator_failed",
-    "no_authenticator",
-    "issuer_failed",
-    "overloaded",
-    "abandoned",
+/// Values of the label `strategy`: the strategy whose credential was issued.
+pub const STRATEGIES: &[LabelValue] = &[
+    (
+        "KubeClusterSigningCertificate",
+        "The credential is a certificate that the cluster's signing key signed",
+    ),
+    ("KubeCertificateSigningRequest", "The credential is a certificate that the cluster's signer signed"),
+    (
+        "ImpersonationProxy",
+        "The credential is a certificate that the signer of the impersonation proxy signed",
+    ),
+    ("ServiceAccountToken", "The credential is a service account token"),
+    ("none", "No credential was issued"),
+];
+
+/// Values of the label `result` of logins.
+pub const LOGIN_RESULTS: &[LabelValue] = &[
+    ("issued", "A credential was issued"),
+    ("rejected", "The authenticator rejected the token, or the ID token is not valid or lacks a claim"),
+    ("authenticator_failed", "The webhook or the issuer did not respond, or returned an error"),
+    ("no_authenticator", "The authenticator does not exist, or is not ready"),
+    ("issuer_failed", "The token is accepted, but no credential could be issued"),
+    ("overloaded", "There were too many logins"),
+    ("abandoned", "The client cancelled the login, or the deadline of the request passed"),
 ];
 
 /// The maximum number of controllers.
@@ -51,9 +58,13 @@ pub static LOGIN_DURATION: Definition = histogram(
 )
 .by(&[label("authenticator_kind", AUTHENTICATOR_KINDS)]);
 
-/// Values of the label `result` of reconciles: completed; nothing written because another pod is the
-/// leader; a permission is missing; another failure.
-pub const RECONCILE_RESULTS: &[&str] = &["success", "not_leader", "forbidden", "failed"];
+/// Values of the label `result` of reconciles.
+pub const RECONCILE_RESULTS: &[LabelValue] = &[
+    ("success", "The reconcile completed"),
+    ("not_leader", "Nothing was written, because another pod is the leader"),
+    ("forbidden", "A permission is missing"),
+    ("failed", "Another failure; the log has the error"),
+];
 
 /// Reconciles of controllers.
 pub static RECONCILES: Definition = counter(
@@ -67,7 +78,10 @@ pub static RECONCILES: Definition = counter(
 ]);
 
 /// Values of the label `use`.
-pub const CERTIFICATE_USES: &[&str] = &["serving", "signing"];
+pub const CERTIFICATE_USES: &[LabelValue] = &[
+    ("serving", "A server presents the certificate"),
+    ("signing", "The certificate is that of a signer of client certificates"),
+];
 
 /// The end of certificates.
 pub static CERTIFICATE_EXPIRY: Definition = gauge(
@@ -107,20 +121,20 @@ pub static KEYS_FETCH_FAILED: Definition = gauge(
 .present("a JWTAuthenticator is ready");
 
 /// Values of the label `result` of the impersonation proxy's requests.
-pub const PROXY_RESULTS: &[&str] = &[
-    "forwarded",
-    "upgraded",
-    "bad_request",
-    "unauthenticated",
-    "forbidden",
-    "review_failed",
-    "overloaded",
-    "cannot_act",
-    "bad_gateway",
-    "deadline",
-    "shutting_down",
-    "panicked",
-    "abandoned",
+pub const PROXY_RESULTS: &[LabelValue] = &[
+    ("forwarded", "The API server responded"),
+    ("upgraded", "The API server responded, and the connection was upgraded, as for `kubectl exec`"),
+    ("bad_request", "The request is malformed, or its head is too large"),
+    ("unauthenticated", "The client is not authenticated"),
+    ("forbidden", "The user does not have the permission, or may not impersonate another user"),
+    ("review_failed", "The API server did not respond to a review"),
+    ("overloaded", "There were too many requests or reviews"),
+    ("cannot_act", "The proxy cannot act as the user"),
+    ("bad_gateway", "The API server did not respond"),
+    ("deadline", "The deadline of the request passed"),
+    ("shutting_down", "The proxy stops"),
+    ("panicked", "The proxy has an error; the log has the panic"),
+    ("abandoned", "The client cancelled the request, or its connection ended, before the response began"),
 ];
 
 /// Requests of the impersonation proxy.

@@ -1,16 +1,23 @@
 //! Metrics of the gateway only.
 
-use super::{Definition, GATEWAY, counter, gauge, histogram, label};
+use super::{Definition, GATEWAY, LabelValue, counter, gauge, histogram, label};
 
 /// Bounds of buckets for rebuilds.
 const REBUILD_SECONDS: &[f64] = &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5];
 
-/// Values of the label `result` of rebuilds: the table is in use; it could not be built.
-pub const REBUILD_RESULTS: &[&str] = &["published", "failed"];
+/// Values of the label `result` of rebuilds.
+pub const REBUILD_RESULTS: &[LabelValue] = &[
+    ("published", "The routing table is in use"),
+    ("failed", "The routing table could not be built; the log has the error"),
+];
 
-/// Values of the label `result` of status writes: written; another client wrote first; a permission
-/// is missing; another failure.
-pub const WRITE_RESULTS: &[&str] = &["done", "conflict", "forbidden", "failed"];
+/// Values of the label `result` of status writes.
+pub const WRITE_RESULTS: &[LabelValue] = &[
+    ("done", "The status was written"),
+    ("conflict", "Another client wrote first; the write is repeated"),
+    ("forbidden", "A permission is missing"),
+    ("failed", "Another failure; the log has the error"),
+];
 
 /// Closed connections.
 pub static CLIENT_HELLOS_REFUSED: Definition = counter(
@@ -18,7 +25,15 @@ pub static CLIENT_HELLOS_REFUSED: Definition = counter(
     "Connections of the port for TLS that were closed before any handshake",
     GATEWAY,
 )
-.by(&[label("reason", &["not_tls", "unfinished", "unknown_name", "unservable"])]);
+.by(&[label(
+    "reason",
+    &[
+        ("not_tls", "The first bytes are not those of TLS"),
+        ("unfinished", "The ClientHello did not arrive in time, or is too large"),
+        ("unknown_name", "No route has the server name"),
+        ("unservable", "The host cannot be served, for example because its certificate is missing"),
+    ],
+)]);
 
 /// Relayed connections.
 pub static CONNECTIONS_RELAYED: Definition =
@@ -31,7 +46,7 @@ pub static CONNECTIONS_UNCONNECTED: Definition =
 /// Relayed bytes.
 pub static RELAYED_BYTES: Definition =
     counter("pinniped_gateway_relayed_bytes", "Bytes of connections that are relayed as bytes", GATEWAY)
-        .by(&[label("direction", &["from_clients", "to_clients"])]);
+        .by(&[label("direction", &[("from_clients", "To backends"), ("to_clients", "From backends")])]);
 
 /// Requests.
 pub static REQUESTS: Definition = counter("pinniped_gateway_requests", "Requests", GATEWAY);
@@ -42,7 +57,14 @@ pub static REQUESTS_UNANSWERED: Definition = counter(
     "Requests that received an error response of the gateway itself",
     GATEWAY,
 )
-.by(&[label("reason", &["not_found", "misdirected", "backend"])]);
+.by(&[label(
+    "reason",
+    &[
+        ("not_found", "No route matches: 404"),
+        ("misdirected", "The host is not that of the connection: 421"),
+        ("backend", "No backend responded: 502, 503 or 504"),
+    ],
+)]);
 
 /// Upgraded connections.
 pub static UPGRADED_CONNECTIONS_OPEN: Definition =
@@ -55,8 +77,23 @@ pub static OBJECTS: Definition = gauge(
     GATEWAY,
 )
 .by(&[
-    label("kind", &["HTTPProxy", "IngressRoute", "Ingress"]),
-    label("state", &["valid", "invalid", "orphaned", ""]),
+    label(
+        "kind",
+        &[
+            ("HTTPProxy", "`projectcontour.io/v1`"),
+            ("IngressRoute", "`contour.heptio.com/v1beta1`"),
+            ("Ingress", "`networking.k8s.io/v1`"),
+        ],
+    ),
+    label(
+        "state",
+        &[
+            ("valid", "The object is served"),
+            ("invalid", "The object has an error, which its status has, too"),
+            ("orphaned", "No root object includes the object"),
+            ("", "An Ingress, which has no state"),
+        ],
+    ),
 ])
 .present("a routing table is built");
 

@@ -1,65 +1,75 @@
 //! Metrics of the handler chain: requests to the aggregated API and to the impersonation proxy.
 
-use super::{CONCIERGE, Definition, Label, REQUEST_SECONDS, counter, gauge, histogram, label};
+use super::{CONCIERGE, Definition, Label, LabelValue, REQUEST_SECONDS, counter, gauge, histogram, label};
 
 /// Values of the label `server`.
-pub const SERVERS: &[&str] = &["aggregated_api", "impersonation_proxy"];
-
-/// Values of the label `verb`: the verbs of the API, and `other` for each other method.
-pub const VERBS: &[&str] = &[
-    "get",
-    "list",
-    "watch",
-    "create",
-    "update",
-    "patch",
-    "delete",
-    "deletecollection",
-    "head",
-    "post",
-    "put",
-    "options",
-    "connect",
-    "proxy",
-    "other",
+pub const SERVERS: &[LabelValue] = &[
+    ("aggregated_api", "The aggregated API of the Concierge"),
+    ("impersonation_proxy", "The impersonation proxy"),
 ];
 
-/// Values of the label `group`: the API groups of Kubernetes, `other` for those of custom
-/// resources, `none` for requests without a resource, and `unknown` for those that were not
-/// authorized: their clients could invent groups.
-pub const GROUPS: &[&str] = &[
-    "none",
-    "core",
-    "other",
-    "unknown",
-    "apps",
-    "batch",
-    "autoscaling",
-    "policy",
-    "events.k8s.io",
-    "coordination.k8s.io",
-    "authorization.k8s.io",
-    "authentication.k8s.io",
-    "rbac.authorization.k8s.io",
-    "networking.k8s.io",
-    "discovery.k8s.io",
-    "storage.k8s.io",
-    "scheduling.k8s.io",
-    "certificates.k8s.io",
-    "admissionregistration.k8s.io",
-    "apiextensions.k8s.io",
-    "apiregistration.k8s.io",
-    "metrics.k8s.io",
+/// Values of the label `verb`.
+pub const VERBS: &[LabelValue] = &[
+    ("get", "A verb of the Kubernetes API, or the method of a request without a resource"),
+    ("list", "A verb of the Kubernetes API"),
+    ("watch", "A verb of the Kubernetes API"),
+    ("create", "A verb of the Kubernetes API"),
+    ("update", "A verb of the Kubernetes API"),
+    ("patch", "A verb of the Kubernetes API, or the method of a request without a resource"),
+    ("delete", "A verb of the Kubernetes API, or the method of a request without a resource"),
+    ("deletecollection", "A verb of the Kubernetes API"),
+    ("head", "The method of a request without a resource"),
+    ("post", "The method of a request without a resource"),
+    ("put", "The method of a request without a resource"),
+    ("options", "The method of a request without a resource"),
+    ("connect", "The method of a request without a resource"),
+    ("proxy", "A request with the obsolete prefix `proxy`"),
+    ("other", "Another method, or a path that cannot be parsed"),
 ];
 
-/// Values of the label `code_class`: the class of the status code; `abandoned` if the client cancelled the
-/// request, or its connection ended, before the response began.
-pub const CODE_CLASSES: &[&str] = &["1xx", "2xx", "3xx", "4xx", "5xx", "abandoned"];
+/// Values of the label `group`.
+pub const GROUPS: &[LabelValue] = &[
+    ("none", "The request has no resource"),
+    ("core", "The core group, such as pods"),
+    ("other", "The group of a custom resource"),
+    ("unknown", "The request was not authorized; its client could invent a group"),
+    ("apps", "The API group of this name"),
+    ("batch", "The API group of this name"),
+    ("autoscaling", "The API group of this name"),
+    ("policy", "The API group of this name"),
+    ("events.k8s.io", "The API group of this name"),
+    ("coordination.k8s.io", "The API group of this name"),
+    ("authorization.k8s.io", "The API group of this name"),
+    ("authentication.k8s.io", "The API group of this name"),
+    ("rbac.authorization.k8s.io", "The API group of this name"),
+    ("networking.k8s.io", "The API group of this name"),
+    ("discovery.k8s.io", "The API group of this name"),
+    ("storage.k8s.io", "The API group of this name"),
+    ("scheduling.k8s.io", "The API group of this name"),
+    ("certificates.k8s.io", "The API group of this name"),
+    ("admissionregistration.k8s.io", "The API group of this name"),
+    ("apiextensions.k8s.io", "The API group of this name"),
+    ("apiregistration.k8s.io", "The API group of this name"),
+    ("metrics.k8s.io", "The API group of this name"),
+];
 
-/// Values of the label `limit`: the limit on short requests, for which they may wait for some
-/// seconds; the limit on those that may change objects, where it is a separate one; the length of
-/// the queue for both; the limit on watches and streams.
-pub const LIMITS: &[&str] = &["short", "mutating", "waiting", "long_running"];
+/// Values of the label `code_class`: the class of the status code.
+pub const CODE_CLASSES: &[LabelValue] = &[
+    ("1xx", "The connection was upgraded"),
+    ("2xx", "The request succeeded"),
+    ("3xx", "The client is redirected, or has the response already"),
+    ("4xx", "The request is refused"),
+    ("5xx", "The request failed"),
+    ("abandoned", "The client cancelled the request, or its connection ended, before the response began"),
+];
+
+/// Values of the label `limit`.
+pub const LIMITS: &[LabelValue] = &[
+    ("short", "Short requests; where there is a queue, they wait for some seconds"),
+    ("mutating", "Short requests that may change objects, where they have a separate limit"),
+    ("waiting", "The queue of short requests, where there is one"),
+    ("long_running", "Watches and streams"),
+];
 
 const SERVER: Label = label("server", SERVERS);
 const LIMIT: Label = label("limit", LIMITS);

@@ -1,15 +1,27 @@
 //! Metrics of reviews by the API server, and of their caches.
 
-use super::{CONCIERGE, Definition, REQUEST_SECONDS, counter, gauge, histogram, label};
+use super::{CONCIERGE, Definition, LabelValue, REQUEST_SECONDS, counter, gauge, histogram, label};
 
 /// Values of the label `result` of token reviews.
-pub const TOKEN_RESULTS: &[&str] = &["authenticated", "unauthenticated", "overloaded", "failed"];
+pub const TOKEN_RESULTS: &[LabelValue] = &[
+    ("authenticated", "The token is valid"),
+    ("unauthenticated", "The token is not valid"),
+    ("overloaded", "There were too many reviews"),
+    ("failed", "The API server did not respond, or returned an error"),
+];
 
 /// Values of the label `result` of access reviews.
-pub const ACCESS_RESULTS: &[&str] = &["allowed", "denied", "no_opinion", "overloaded", "failed"];
+pub const ACCESS_RESULTS: &[LabelValue] = &[
+    ("allowed", "The request is allowed"),
+    ("denied", "The request is denied"),
+    ("no_opinion", "No authorizer allows the request"),
+    ("overloaded", "There were too many reviews"),
+    ("failed", "The API server did not respond, or returned an error"),
+];
 
 /// Values of the label `result` of caches.
-pub const CACHE_RESULTS: &[&str] = &["hit", "miss"];
+pub const CACHE_RESULTS: &[LabelValue] =
+    &[("hit", "The result was cached"), ("miss", "A review was necessary")];
 
 /// Token reviews.
 pub static TOKEN: Definition =

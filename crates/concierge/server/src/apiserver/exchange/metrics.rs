@@ -118,9 +118,9 @@ mod tests {
             (STORE_IMPERSONATION_SIGNER, "ImpersonationProxy"),
             ("", "none"),
         ] {
-            assert_eq!(STRATEGIES[Strategy::of_issuer(name) as usize], strategy);
+            assert_eq!(STRATEGIES[Strategy::of_issuer(name) as usize].0, strategy);
         }
-        assert_eq!(STRATEGIES[Strategy::ServiceAccountToken as usize], "ServiceAccountToken");
+        assert_eq!(STRATEGIES[Strategy::ServiceAccountToken as usize].0, "ServiceAccountToken");
         for (result, label) in [
             (LoginResult::Issued, "issued"),
             (LoginResult::Rejected, "rejected"),
@@ -130,7 +130,7 @@ mod tests {
             (LoginResult::Overloaded, "overloaded"),
             (LoginResult::Abandoned, "abandoned"),
         ] {
-            assert_eq!(LOGIN_RESULTS[result as usize], label);
+            assert_eq!(LOGIN_RESULTS[result as usize].0, label);
         }
     }
 }

@@ -7,12 +7,13 @@ use pinniped_pki::CertificateStore;
 /// Registers the expiry of serving certificates and of signers. A store without a certificate has
 /// no value.
 pub(crate) fn register(metrics: &Metrics, serving: Vec<CertificateStore>, signing: Vec<CertificateStore>) {
-    metrics.collect(&CERTIFICATE_EXPIRY, move |samples| {
+    metrics.collect([&CERTIFICATE_EXPIRY], move |samples| {
         for ((usage, _), stores) in CERTIFICATE_USES.iter().zip([&serving, &signing]) {
             for store in stores {
                 let Some(pair) = store.current() else { continue };
                 let expiry = pair.leaf().not_after.as_second();
-                samples.push([store.name(), usage], u64::try_from(expiry).unwrap_or_default());
+                let expiry = u64::try_from(expiry).unwrap_or_default();
+                samples.push(&CERTIFICATE_EXPIRY, [store.name(), usage], expiry);
             }
         }
     });

@@ -64,13 +64,13 @@ impl GatewayMetrics {
         metrics.add(&self.seconds);
         metrics.add(&self.status_writes);
         let leadership = Arc::clone(&self.leadership);
-        metrics.collect(&LEADER, move |samples| {
-            samples.push([], u64::from(leadership.get().is_some_and(Leadership::is_leader)));
+        metrics.collect([&LEADER], move |samples| {
+            samples.push(&LEADER, [], u64::from(leadership.get().is_some_and(Leadership::is_leader)));
         });
         let objects = Arc::clone(&self.objects);
-        metrics.collect(&gateway::OBJECTS, move |samples| {
+        metrics.collect([&gateway::OBJECTS], move |samples| {
             for (kind, state, count) in &*objects.lock().unwrap_or_else(PoisonError::into_inner) {
-                samples.push([kind, state], *count as u64);
+                samples.push(&gateway::OBJECTS, [kind, state], *count as u64);
             }
         });
     }

@@ -2,13 +2,8 @@
 
 use pinniped_gateway_dataplane::GatewayStats;
 use pinniped_http_server::Listeners;
+use pinniped_metrics::Metrics;
 use pinniped_metrics::definitions::{connections, gateway};
-use pinniped_metrics::{Definition, Metrics};
-
-/// The values of the label of a family, each with its count. A family without labels has one value.
-type Counts = Vec<(&'static str, u64)>;
-
-type Read = fn(GatewayStats) -> Counts;
 
 /// Registers the counters of a gateway, and adds its listeners.
 pub(super) fn register(
@@ -19,43 +14,29 @@ pub(super) fn register(
     let (tls, plain) = (read.clone(), read.clone());
     listeners.add(connections::TLS, move || tls().tls);
     listeners.add(connections::PLAIN, move || plain().plain);
-    let families: [(&'static Definition, Read); 7] = [
-        (&gateway::CLIENT_HELLOS_REFUSED, |GatewayStats { counts, .. }| {
-            vec![
-                ("not_tls", counts.not_tls),
-                ("unfinished", counts.client_hello_unfinished),
-                ("unknown_name", counts.unknown_name),
-                ("unservable", counts.unservable),
-            ]
-        }),
-        (&gateway::CONNECTIONS_RELAYED, |stats| vec![("", stats.counts.relayed)]),
-        (&gateway::CONNECTIONS_UNCONNECTED, |stats| vec![("", stats.counts.unconnected)]),
-        (&gateway::RELAYED_BYTES, |GatewayStats { counts, .. }| {
-            vec![("from_clients", counts.relayed_from_clients), ("to_clients", counts.relayed_to_clients)]
-        }),
-        (&gateway::REQUESTS, |stats| vec![("", stats.counts.requests)]),
-        (&gateway::REQUESTS_UNANSWERED, |GatewayStats { counts, .. }| {
-            vec![
-                ("not_found", counts.not_found),
-                ("misdirected", counts.misdirected),
-                ("backend", counts.failed),
-            ]
-        }),
-        (&gateway::UPGRADED_CONNECTIONS_OPEN, |stats| {
-            vec![("", u64::try_from(stats.tunnels).unwrap_or(u64::MAX))]
-        }),
-    ];
-    for (definition, counts) in families {
-        let read = read.clone();
-        metrics.collect(definition, move |samples| {
-            for (value, count) in counts(read()) {
-                match definition.labels {
-                    [] => samples.push([], count),
-                    _ => samples.push([value], count),
-                }
-            }
-        });
-    }
+    metrics.collect(gateway::OF_THE_DATA_PLANE, move |samples| {
+        let GatewayStats { counts, tunnels, .. } = read();
+        for (reason, count) in [
+            ("not_tls", counts.not_tls),
+            ("unfinished", counts.client_hello_unfinished),
+            ("unknown_name", counts.unknown_name),
+            ("unservable", counts.unservable),
+        ] {
+            samples.push(&gateway::CLIENT_HELLOS_REFUSED, [reason], count);
+        }
+        samples.push(&gateway::CONNECTIONS_RELAYED, [], counts.relayed);
+        samples.push(&gateway::CONNECTIONS_UNCONNECTED, [], counts.unconnected);
+        samples.push(&gateway::RELAYED_BYTES, ["from_clients"], counts.relayed_from_clients);
+        samples.push(&gateway::RELAYED_BYTES, ["to_clients"], counts.relayed_to_clients);
+        samples.push(&gateway::REQUESTS, [], counts.requests);
+        for (reason, count) in
+            [("not_found", counts.not_found), ("misdirected", counts.misdirected), ("backend", counts.failed)]
+        {
+            samples.push(&gateway::REQUESTS_UNANSWERED, [reason], count);
+        }
+        let tunnels = u64::try_from(tunnels).unwrap_or(u64::MAX);
+        samples.push(&gateway::UPGRADED_CONNECTIONS_OPEN, [], tunnels);
+    });
 }
 
 #[cfg(test)]

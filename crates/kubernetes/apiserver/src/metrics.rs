@@ -74,26 +74,18 @@ impl RequestMetrics {
         metrics.add(&self.requests);
         metrics.add(&self.duration);
         metrics.add(&self.over_limit);
-        let this = self.clone();
-        metrics.collect(&IN_FLIGHT, move |samples| {
-            this.each_limit(|server, limit, in_use, _| samples.push([server, limit], in_use));
-        });
-        let this = self.clone();
-        metrics.collect(&IN_FLIGHT_LIMIT, move |samples| {
-            this.each_limit(|server, limit, _, most| samples.push([server, limit], most));
-        });
-    }
-
-    /// Calls `read` for each limit of each server that runs, with the number of requests and its
-    /// maximum.
-    fn each_limit(&self, mut read: impl FnMut(&str, &str, u64, u64)) {
-        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        for ((server, _), permits) in SERVERS.iter().zip(running) {
-            let Some(permits) = permits.upgrade() else { continue };
-            for (limit, in_use, most) in permits.usage() {
-                read(server, LIMITS[limit as usize].0, in_use as u64, most as u64);
+        let running = Arc::clone(&self.running);
+        metrics.collect([&IN_FLIGHT, &IN_FLIGHT_LIMIT], move |samples| {
+            let running = running.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            for ((server, _), permits) in SERVERS.iter().zip(running) {
+                let Some(permits) = permits.upgrade() else { continue };
+                for (limit, in_use, most) in permits.usage() {
+                    let labels = [*server, LIMITS[limit as usize].0];
+                    samples.push(&IN_FLIGHT, labels, in_use as u64);
+                    samples.push(&IN_FLIGHT_LIMIT, labels, most as u64);
+                }
             }
-        }
+        });
     }
 
     /// Returns the metrics of one server. Servers that run one after another share them.

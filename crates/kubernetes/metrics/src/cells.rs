@@ -12,36 +12,60 @@ thread_local! {
     static SHARD: usize = NEXT_SHARD.fetch_add(1, Ordering::Relaxed) % SHARDS;
 }
 
+/// Numbers in one block, which is two cache lines: processors fetch lines in pairs.
+const BLOCK: usize = 16;
+
+/// A block that shares no cache line with another one.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Block([AtomicU64; BLOCK]);
+
 /// A fixed number of sums. An addition is one atomic instruction without a lock.
 #[derive(Debug)]
 pub(crate) struct Cells {
-    sums: Box<[AtomicU64]>,
-    count: usize,
+    /// The blocks of the first copy, then those of the second one, and so on.
+    blocks: Box<[Block]>,
+    blocks_of_copy: usize,
 }
 
 impl Cells {
     pub(crate) fn new(count: usize) -> Self {
-        Self { sums: (0..count * SHARDS).map(|_| AtomicU64::new(0)).collect(), count }
+        let blocks_of_copy = count.div_ceil(BLOCK).max(1);
+        Self { blocks: (0..blocks_of_copy * SHARDS).map(|_| Block::default()).collect(), blocks_of_copy }
     }
 
     /// Returns the cells of the current thread.
-    pub(crate) fn shard(&self) -> &[AtomicU64] {
-        let start = SHARD.with(|shard| *shard) * self.count;
-        self.sums.get(start..start + self.count).unwrap_or_default()
+    pub(crate) fn shard(&self) -> Shard<'_> {
+        let start = SHARD.with(|shard| *shard) * self.blocks_of_copy;
+        Shard(&self.blocks[start..start + self.blocks_of_copy])
     }
 
-    /// Adds to a sum, which wraps: a subtraction is the addition of the two's complement.
+    /// Adds to a sum, which wraps.
     pub(crate) fn add(&self, at: usize, value: u64) {
-        if let Some(cell) = self.shard().get(at) {
-            cell.fetch_add(value, Ordering::Relaxed);
-        }
+        self.shard().add(at, value);
     }
 
     pub(crate) fn sum(&self, at: usize) -> u64 {
-        let shards = self.sums.chunks(self.count.max(1));
+        let shards = self.blocks.chunks(self.blocks_of_copy).map(Shard);
         shards
-            .filter_map(|shard| shard.get(at))
+            .filter_map(|shard| shard.cell(at))
             .fold(0, |sum, cell| sum.wrapping_add(cell.load(Ordering::Relaxed)))
+    }
+}
+
+/// One copy of the numbers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shard<'a>(&'a [Block]);
+
+impl<'a> Shard<'a> {
+    fn cell(self, at: usize) -> Option<&'a AtomicU64> {
+        self.0.get(at / BLOCK).map(|block| &block.0[at % BLOCK])
+    }
+
+    pub(crate) fn add(self, at: usize, value: u64) {
+        if let Some(cell) = self.cell(at) {
+            cell.fetch_add(value, Ordering::Relaxed);
+        }
     }
 }
 
@@ -50,18 +74,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn additions_and_subtractions_of_several_threads_are_summed() {
-        let cells = Cells::new(3);
+    fn additions_of_several_threads_are_summed() {
+        let cells = Cells::new(BLOCK + 3);
         std::thread::scope(|scope| {
             for _ in 0..SHARDS + 1 {
                 scope.spawn(|| {
                     cells.add(1, 3);
-                    cells.add(2, 1_u64.wrapping_neg());
-                    cells.add(7, 1);
+                    cells.add(BLOCK + 2, 1);
+                    cells.add(2 * BLOCK, 1);
                 });
             }
         });
         cells.add(2, 6);
-        assert_eq!([cells.sum(0), cells.sum(1), cells.sum(2), cells.sum(7)], [0, 15, 1, 0]);
+        let sums = [0, 1, 2, BLOCK + 2, 2 * BLOCK].map(|at| cells.sum(at));
+        assert_eq!(sums, [0, 15, 6, 5, 0]);
+    }
+
+    #[test]
+    fn copies_share_no_cache_line() {
+        let cells = Cells::new(1);
+        let addresses: Vec<usize> =
+            cells.blocks.chunks(cells.blocks_of_copy).map(|copy| copy.as_ptr().addr()).collect();
+        assert_eq!(addresses.len(), SHARDS);
+        for pair in addresses.windows(2) {
+            assert!(pair[1] - pair[0] >= 128 && pair[0].is_multiple_of(128), "{addresses:?}");
+        }
     }
 }

@@ -9,9 +9,9 @@
 //! - a label has a fixed list of values, or one value for each object of a kind that only
 //!   administrators create. No label contains a user, a URL or a host.
 //!
-//! [`CounterTable`], [`GaugeTable`] and [`HistogramTable`] are for the path of a request: the
-//! positions of its labels address a value, so that an update needs neither a hash nor a lock.
-//! Other metrics are read when they are scraped ([`Metrics::collect`]).
+//! [`CounterTable`] and [`HistogramTable`] are for the path of a request: the positions of its
+//! labels address a value, so that an update needs neither a hash nor a lock. Other metrics are read
+//! when they are scraped ([`Metrics::collect`]), several families together if they have one source.
 //!
 //! ```
 //! use pinniped_metrics::{CounterTable, Format, Metrics, definitions};
@@ -36,4 +36,4 @@ mod table;
 pub use definition::{Definition, Kind, Label, LabelValue, Program, Values};
 pub use format::Format;
 pub use registry::{Metrics, SCRAPE_TIMEOUT, Samples, ScrapeError};
-pub use table::{CounterTable, GaugeTable, HistogramTable};
+pub use table::{CounterTable, HistogramTable};

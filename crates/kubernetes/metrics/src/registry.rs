@@ -66,14 +66,14 @@ impl Metrics {
         self.register(|registry| registry.register_collector(Box::new(table.clone())));
     }
 
-    /// Adds a counter or gauge family whose values `read` returns when they are scraped. Without
-    /// values, the family is absent.
+    /// Adds counter and gauge families whose values `read` returns when they are scraped, once for
+    /// all of them. A family without values is absent.
     pub fn collect(
         &self,
-        definition: &'static Definition,
+        families: impl Into<Box<[&'static Definition]>>,
         read: impl Fn(&mut Samples) + Send + Sync + 'static,
     ) {
-        let collector = Box::new(ReadFamily { definition, read: Box::new(read) });
+        let collector = Box::new(ReadFamilies { families: families.into(), read: Box::new(read) });
         self.register(|registry| registry.register_collector(collector));
     }
 
@@ -110,48 +110,71 @@ impl Metrics {
     }
 }
 
-/// The values of a family: for each sample its label values, in the order of the definition.
+/// The values of families.
 #[derive(Debug, Default)]
-pub struct Samples(Vec<(Vec<String>, u64)>);
+pub struct Samples(Vec<Sample>);
+
+#[derive(Debug)]
+struct Sample {
+    family: &'static Definition,
+    /// The label values, in the order of the definition.
+    labels: Vec<String>,
+    value: u64,
+}
 
 impl Samples {
-    /// Adds a sample.
-    pub fn push<const D: usize>(&mut self, labels: [&str; D], value: u64) {
-        self.0.push((labels.map(str::to_owned).to_vec(), value));
+    /// Adds a sample of a family.
+    pub fn push<const D: usize>(&mut self, family: &'static Definition, labels: [&str; D], value: u64) {
+        debug_assert!(family.labels.len() == D, "{} has other labels", family.name);
+        self.0.push(Sample { family, labels: labels.map(str::to_owned).to_vec(), value });
     }
 }
 
-struct ReadFamily {
-    definition: &'static Definition,
+struct ReadFamilies {
+    families: Box<[&'static Definition]>,
     read: Box<dyn Fn(&mut Samples) + Send + Sync>,
 }
 
-impl fmt::Debug for ReadFamily {
+impl fmt::Debug for ReadFamilies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReadFamily").field("definition", &self.definition.name).finish_non_exhaustive()
+        let names = self.families.iter().map(|family| family.name);
+        f.debug_list().entries(names).finish()
     }
 }
 
-impl Collector for ReadFamily {
+impl Collector for ReadFamilies {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut samples = Samples::default();
         (self.read)(&mut samples);
-        // An empty family would be a description without a value.
-        if samples.0.is_empty() {
-            return Ok(());
-        }
-        let definition = self.definition;
-        let mut family = definition.describe(&mut encoder)?;
-        for (values, value) in samples.0 {
-            if definition.labels.is_empty() {
-                return encode(definition.kind, value, family);
-            }
-            let names = definition.labels.iter().map(|label| label.name);
-            let labels: Vec<(&str, &str)> = names.zip(values.iter().map(String::as_str)).collect();
-            encode(definition.kind, value, family.encode_family(&labels.as_slice())?)?;
+        debug_assert!(samples.0.iter().all(|sample| self.families.contains(&sample.family)), "{self:?}");
+        for family in &self.families {
+            let samples = samples.0.iter().filter(|sample| std::ptr::eq(sample.family, *family));
+            encode_family(family, samples, &mut encoder)?;
         }
         Ok(())
     }
+}
+
+fn encode_family<'a>(
+    family: &Definition,
+    samples: impl Iterator<Item = &'a Sample>,
+    encoder: &mut DescriptorEncoder<'_>,
+) -> fmt::Result {
+    let mut samples = samples.peekable();
+    // An empty family would be a description without a value.
+    if samples.peek().is_none() {
+        return Ok(());
+    }
+    let mut described = family.describe(encoder)?;
+    for Sample { labels, value, .. } in samples {
+        if labels.is_empty() {
+            return encode(family.kind, *value, described);
+        }
+        let names = family.labels.iter().map(|label| label.name);
+        let labels: Vec<(&str, &str)> = names.zip(labels.iter().map(String::as_str)).collect();
+        encode(family.kind, *value, described.encode_family(&labels.as_slice())?)?;
+    }
+    Ok(())
 }
 
 fn encode(kind: Kind, value: u64, encoder: MetricEncoder<'_>) -> fmt::Result {
@@ -180,9 +203,9 @@ mod tests {
         let metrics = Metrics::new();
         let (release, released) = std::sync::mpsc::channel();
         let released = Mutex::new(released);
-        metrics.collect(&program::LEADER, move |samples| {
+        metrics.collect([&program::LEADER], move |samples| {
             released.lock().unwrap().recv().unwrap();
-            samples.push([], 1);
+            samples.push(&program::LEADER, [], 1);
         });
         let mut first = Box::pin(metrics.scrape(Format::Text));
         let mut second = Box::pin(metrics.scrape(Format::Text));
@@ -202,15 +225,20 @@ mod tests {
     #[test]
     fn values_are_read_when_they_are_scraped_and_a_family_without_values_is_absent() {
         let metrics = Metrics::new();
-        metrics.collect(&program::LEADER, |samples| samples.push([], 1));
-        metrics.collect(&requests::OVER_LIMIT, |samples| samples.push(["s", "l"], 2));
-        metrics.collect(&requests::IN_FLIGHT, |_| {});
+        metrics.collect([&program::LEADER], |samples| samples.push(&program::LEADER, [], 1));
+        let families = [&requests::OVER_LIMIT, &requests::IN_FLIGHT, &requests::IN_FLIGHT_LIMIT];
+        metrics.collect(families, |samples| {
+            // The order of the samples is not that of the families.
+            samples.push(&requests::IN_FLIGHT_LIMIT, ["s", "l"], 3);
+            samples.push(&requests::OVER_LIMIT, ["s", "l"], 2);
+        });
         let text = metrics.encode(Format::Text).unwrap();
         assert!(text.contains("\npinniped_leader 1\n"), "{text}");
         assert!(
             text.contains("\npinniped_requests_over_limit_total{server=\"s\",limit=\"l\"} 2\n"),
             "{text}"
         );
-        assert!(!text.contains("pinniped_requests_in_flight"), "{text}");
+        assert!(text.contains("\npinniped_requests_in_flight_limit{server=\"s\",limit=\"l\"} 3\n"), "{text}");
+        assert!(!text.contains("pinniped_requests_in_flight "), "{text}");
     }
 }

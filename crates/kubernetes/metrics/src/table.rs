@@ -2,13 +2,11 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
 
 use crate::cells::Cells;
 use crate::definition::{Definition, Kind, LabelValue, Values};
@@ -114,44 +112,6 @@ impl<const D: usize> Collector for CounterTable<D> {
     }
 }
 
-/// Gauges of all combinations of labels, for numbers of things that begin and end. Clones share
-/// them.
-#[derive(Clone, Debug)]
-pub struct GaugeTable<const D: usize>(Arc<(Shape<D>, Cells)>);
-
-impl<const D: usize> GaugeTable<D> {
-    /// Creates the gauges of a definition with `D` labels.
-    pub fn new(definition: &'static Definition) -> Self {
-        let shape = Shape::new(definition);
-        let cells = Cells::new(shape.size);
-        Self(Arc::new((shape, cells)))
-    }
-
-    /// Adds to the gauge at these positions in the lists of label values.
-    pub fn add(&self, at: [usize; D], change: i64) {
-        self.0.1.add(self.0.0.position(at), change.cast_unsigned());
-    }
-
-    /// Sets the gauge at these positions. Only one thread may set it.
-    pub fn set(&self, at: [usize; D], value: i64) {
-        self.add(at, value.wrapping_sub(self.get(at)));
-    }
-
-    /// Returns the value.
-    pub fn get(&self, at: [usize; D]) -> i64 {
-        self.0.1.sum(self.0.0.position(at)).cast_signed()
-    }
-}
-
-impl<const D: usize> Collector for GaugeTable<D> {
-    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let (shape, cells) = &*self.0;
-        let gauge =
-            |at, encoder: MetricEncoder<'_>| ConstGauge::new(cells.sum(at).cast_signed()).encode(encoder);
-        shape.encode(encoder, |at| cells.sum(at) == 0, gauge)
-    }
-}
-
 /// Histograms of all combinations of labels. Clones share them.
 #[derive(Clone, Debug)]
 pub struct HistogramTable<const D: usize>(Arc<Histograms<D>>);
@@ -201,10 +161,8 @@ impl<const D: usize> HistogramTable<D> {
         let bucket = bounds.iter().position(|bound| duration <= *bound).unwrap_or(bounds.len());
         let nanoseconds = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         let shard = cells.shard();
-        if let (Some(bucket), Some(sum)) = (shard.get(start + bucket), shard.get(start + bounds.len() + 1)) {
-            bucket.fetch_add(1, Ordering::Relaxed);
-            sum.fetch_add(nanoseconds, Ordering::Relaxed);
-        }
+        shard.add(start + bucket, 1);
+        shard.add(start + bounds.len() + 1, nanoseconds);
     }
 
     /// Returns the number of observations.
@@ -240,21 +198,16 @@ mod tests {
     }
 
     static COUNTER: Definition = definition("things", Kind::Counter, &[COLORS, SIZES]);
-    static GAUGE: Definition = definition("open", Kind::Gauge, &[COLORS]);
     static ONE: Definition = definition("wait_seconds", Kind::Histogram(&[0.1, 1.0]), &[]);
 
     #[test]
     fn each_combination_of_labels_has_its_own_value() {
-        let (metrics, counters, gauges) =
-            (Metrics::new(), CounterTable::new(&COUNTER), GaugeTable::new(&GAUGE));
+        let (metrics, counters) = (Metrics::new(), CounterTable::new(&COUNTER));
         metrics.add(&counters);
-        metrics.add(&gauges);
         counters.add([0, 2], 1);
         counters.add([1, 0], 2);
         // Positions beyond the end are the last ones.
         counters.add([7, 7], 3);
-        gauges.add([1], 1);
-        gauges.add([1], -3);
         let text = metrics.encode(Format::Text).unwrap();
         for line in [
             "# HELP things_total Help",
@@ -263,13 +216,10 @@ mod tests {
             r#"things_total{color="red",size="l"} 1"#,
             r#"things_total{color="green",size="s"} 2"#,
             r#"things_total{color="green",size="l"} 3"#,
-            "# TYPE open gauge",
-            r#"open{color="red"} 0"#,
-            r#"open{color="green"} -2"#,
         ] {
             assert_eq!(text.lines().filter(|found| *found == line).count(), 1, "{line}\n{text}");
         }
-        assert_eq!((counters.get([1, 0]), gauges.get([1])), (2, -2));
+        assert_eq!(counters.get([1, 0]), 2);
     }
 
     #[test]

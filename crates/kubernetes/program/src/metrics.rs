@@ -3,9 +3,9 @@
 
 use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
-use pinniped_http_server::{Body, Capacity, Listeners, Stats, body, layers};
+use pinniped_http_server::{Body, Capacity, Listeners, body, layers};
 use pinniped_metrics::definitions::{capacity, connections, program};
-use pinniped_metrics::{Definition, Format, Metrics, Samples, ScrapeError};
+use pinniped_metrics::{Format, Metrics, ScrapeError};
 
 /// Seconds after which a scraper tries again when there are too many scrapes.
 const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("5");
@@ -33,64 +33,51 @@ pub async fn respond(metrics: &Metrics, headers: &HeaderMap) -> Response<Body> {
 
 /// Registers the metrics of the build, of all listeners, and of the capacity that they share.
 pub fn register(metrics: &Metrics, listeners: &Listeners, capacity: &Capacity) {
-    metrics.collect(&program::BUILD_INFO, |samples| samples.push([pinniped_version::VERSION], 1));
-    register_connections(metrics, listeners);
-    register_capacity(metrics, capacity);
-}
-
-fn register_connections(metrics: &Metrics, listeners: &Listeners) {
-    type Read = fn(Stats) -> u64;
-    let families: [(&'static Definition, Read); 6] = [
-        (&connections::OPEN, |stats| stats.open),
-        (&connections::ACCEPTED, |stats| stats.accepted),
-        (&connections::REFUSED, |stats| stats.refused),
-        (&connections::HANDSHAKES_FAILED, |stats| stats.handshakes_failed),
-        (&connections::TOO_MANY_RESETS, |stats| stats.too_many_resets),
-        (&connections::ACCEPT_FAILURES, |stats| stats.accept_failures),
-    ];
-    for (definition, value) in families {
-        let listeners = listeners.clone();
-        metrics.collect(definition, move |samples| {
-            for (listener, stats) in listeners.stats() {
-                samples.push([listener], value(stats));
+    metrics.collect([&program::BUILD_INFO], |samples| {
+        samples.push(&program::BUILD_INFO, [pinniped_version::VERSION], 1);
+    });
+    let listeners = listeners.clone();
+    metrics.collect(connections::ALL, move |samples| {
+        for (listener, stats) in listeners.stats() {
+            for (family, value) in [
+                (&connections::OPEN, stats.open),
+                (&connections::ACCEPTED, stats.accepted),
+                (&connections::REFUSED, stats.refused),
+                (&connections::HANDSHAKES_FAILED, stats.handshakes_failed),
+                (&connections::TOO_MANY_RESETS, stats.too_many_resets),
+                (&connections::ACCEPT_FAILURES, stats.accept_failures),
+            ] {
+                samples.push(family, [listener], value);
             }
-        });
-    }
-}
-
-fn register_capacity(metrics: &Metrics, of: &Capacity) {
-    type Read = fn(&Capacity, &mut Samples);
-    let families: [(&'static Definition, Read); 9] = [
-        (&capacity::CONNECTIONS_LIMIT, |of, samples| samples.push([], of.stats().connections_limit)),
-        (&capacity::CONNECTIONS_OPEN, |of, samples| samples.push([], of.stats().connections_open)),
-        (&capacity::CONNECTIONS_PROVISIONAL, |of, samples| {
-            samples.push([], of.stats().connections_provisional);
-        }),
-        (&capacity::MEMORY_LIMIT, |of, samples| {
-            of.stats().memory_limit.into_iter().for_each(|limit| samples.push([], limit));
-        }),
-        (&capacity::MEMORY_USED, |of, samples| samples.push([], of.stats().memory_used)),
-        (&capacity::BUFFER_LIMIT, |of, samples| samples.push([], of.stats().budget_limit)),
-        (&capacity::BUFFER_USED, |of, samples| samples.push([], of.stats().budget_used)),
-        (&capacity::CONNECTIONS_DISPLACED, |of, samples| {
-            samples.push([], of.stats().connections_displaced);
-        }),
-        (&capacity::REFUSED, |of, samples| {
-            let stats = of.stats();
-            let refused = [stats.refused_connections, stats.refused_address, stats.refused_budget];
-            for ((reason, _), count) in capacity::REFUSED_REASONS.iter().zip(refused) {
-                samples.push([reason], count);
-            }
-        }),
-    ];
-    for (definition, read) in families {
-        let of = of.clone();
-        metrics.collect(definition, move |samples| read(&of, samples));
-    }
+        }
+    });
+    let capacity = capacity.clone();
+    metrics.collect(capacity::ALL, move |samples| {
+        let stats = capacity.stats();
+        for (family, value) in [
+            (&capacity::CONNECTIONS_LIMIT, stats.connections_limit),
+            (&capacity::CONNECTIONS_OPEN, stats.connections_open),
+            (&capacity::CONNECTIONS_PROVISIONAL, stats.connections_provisional),
+            (&capacity::CONNECTIONS_DISPLACED, stats.connections_displaced),
+            (&capacity::MEMORY_USED, stats.memory_used),
+            (&capacity::BUFFER_LIMIT, stats.budget_limit),
+            (&capacity::BUFFER_USED, stats.budget_used),
+        ] {
+            samples.push(family, [], value);
+        }
+        if let Some(limit) = stats.memory_limit {
+            samples.push(&capacity::MEMORY_LIMIT, [], limit);
+        }
+        let refused = [stats.refused_connections, stats.refused_address, stats.refused_budget];
+        for ((reason, _), count) in capacity::REFUSED_REASONS.iter().zip(refused) {
+            samples.push(&capacity::REFUSED, [reason], count);
+        }
+    });
 }
 
 #[cfg(test)]
 mod tests {
+    use pinniped_http_server::Stats;
     use pinniped_metrics::SCRAPE_TIMEOUT;
 
     use super::*;
@@ -100,9 +87,9 @@ mod tests {
         let metrics = Metrics::new();
         let (release, released) = std::sync::mpsc::channel::<()>();
         let released = std::sync::Mutex::new(released);
-        metrics.collect(&program::LEADER, move |samples| {
+        metrics.collect([&program::LEADER], move |samples| {
             let _ = released.lock().map(|released| released.recv());
-            samples.push([], 1);
+            samples.push(&program::LEADER, [], 1);
         });
         let scrape = |metrics: Metrics| async move {
             let response = respond(&metrics, &HeaderMap::new()).await;

@@ -26,9 +26,9 @@ impl ConfigMetrics {
     /// Registers the metrics.
     pub fn register(&self, metrics: &Metrics) {
         let this = self.clone();
-        metrics.collect(&SERVING_CERTIFICATE_VALID, move |samples| {
+        metrics.collect([&SERVING_CERTIFICATE_VALID], move |samples| {
             if let Some(valid) = this.certificate_valid() {
-                samples.push([], u64::from(valid));
+                samples.push(&SERVING_CERTIFICATE_VALID, [], u64::from(valid));
             }
         });
     }

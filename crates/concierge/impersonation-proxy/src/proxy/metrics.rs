@@ -9,9 +9,9 @@ use pinniped_apiserver::metrics::{RequestMetrics, Server, ServerMetrics};
 use pinniped_apiserver::refusal::Refusal;
 use pinniped_http_server::tunnels::Tunnels;
 use pinniped_http_server::{Listeners, ServerHandle, Stats};
-use pinniped_kube_client::Upstream;
+use pinniped_kube_client::{Upstream, UpstreamStats};
 use pinniped_metrics::definitions::{concierge, connections};
-use pinniped_metrics::{CounterTable, Definition, Metrics};
+use pinniped_metrics::{CounterTable, Metrics};
 
 /// The result of a request. The order is that of [`PROXY_RESULTS`](concierge::PROXY_RESULTS).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,25 +104,23 @@ impl ImpersonatorMetrics {
     /// Registers the metrics, without those of the chain and of the listener.
     pub fn register(&self, metrics: &Metrics) {
         metrics.add(&self.requests);
-        type Read = fn(&RunningProxy) -> usize;
-        let families: [(&'static Definition, Read); 4] = [
-            (&concierge::PROXY_UPGRADED, |proxy| proxy.tunnels.open()),
-            (&concierge::UPSTREAM_CONNECTIONS, |proxy| proxy.upstream.stats().connections),
-            (&concierge::UPSTREAM_STREAMS, |proxy| proxy.upstream.stats().streams),
-            (&concierge::UPSTREAM_HTTP1_CONNECTIONS, |proxy| proxy.upstream.stats().short_reads),
+        let running = Arc::clone(&self.running);
+        let families = [
+            &concierge::PROXY_UPGRADED,
+            &concierge::UPSTREAM_CONNECTIONS,
+            &concierge::UPSTREAM_STREAMS,
+            &concierge::UPSTREAM_HTTP1_CONNECTIONS,
         ];
-        for (definition, value) in families {
-            let this = self.clone();
-            metrics.collect(definition, move |samples| {
-                if let Some(proxy) = this.running() {
-                    samples.push([], u64::try_from(value(&proxy)).unwrap_or(u64::MAX));
-                }
-            });
-        }
-    }
-
-    fn running(&self) -> Option<Arc<RunningProxy>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
+        metrics.collect(families, move |samples| {
+            let running = running.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
+            let Some(RunningProxy { tunnels, upstream, .. }) = running.as_deref() else { return };
+            let UpstreamStats { connections, streams, short_reads } = upstream.stats();
+            for (family, count) in
+                families.into_iter().zip([tunnels.open(), connections, streams, short_reads])
+            {
+                samples.push(family, [], u64::try_from(count).unwrap_or(u64::MAX));
+            }
+        });
     }
 
     /// Exports the connections of this proxy instead of those of the previous one, until the result

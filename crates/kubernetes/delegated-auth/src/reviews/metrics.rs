@@ -45,8 +45,9 @@ impl ReviewMetrics {
         metrics.add(&self.results);
         metrics.add(&self.duration);
         metrics.add(&self.cache);
-        metrics.collect(self.definitions.cache_entries, move |samples| {
-            samples.push([], u64::try_from(entries()).unwrap_or(u64::MAX));
+        let definition = self.definitions.cache_entries;
+        metrics.collect([definition], move |samples| {
+            samples.push(definition, [], u64::try_from(entries()).unwrap_or(u64::MAX));
         });
     }
 

@@ -118,6 +118,17 @@ pub static STATUS_WRITES: Definition = counter(
 )
 .by(&[label("result", WRITE_RESULTS)]);
 
+/// The definitions whose values the data plane counts.
+pub const OF_THE_DATA_PLANE: [&Definition; 7] = [
+    &CLIENT_HELLOS_REFUSED,
+    &CONNECTIONS_RELAYED,
+    &CONNECTIONS_UNCONNECTED,
+    &RELAYED_BYTES,
+    &REQUESTS,
+    &REQUESTS_UNANSWERED,
+    &UPGRADED_CONNECTIONS_OPEN,
+];
+
 /// The definitions of this module.
 pub const ALL: &[&Definition] = &[
     &CLIENT_HELLOS_REFUSED,

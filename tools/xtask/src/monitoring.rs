@@ -18,14 +18,41 @@ pub(crate) fn files() -> anyhow::Result<[(&'static str, String); 3]> {
 mod tests {
     use std::collections::BTreeSet;
 
-    use pinniped_metrics::{Kind, Values, definitions};
+    use pinniped_metrics::{Definition, Kind, Values};
 
     use super::*;
+
+    const PREFIX: &str = "pinniped_";
+
+    /// Names of units that are not base units, and of kinds.
+    const FORBIDDEN_WORDS: [&str; 12] = [
+        "milliseconds",
+        "ms",
+        "minutes",
+        "hours",
+        "days",
+        "kilobytes",
+        "megabytes",
+        "percent",
+        "counter",
+        "gauge",
+        "histogram",
+        "total",
+    ];
+
+    /// Names of labels that would have an unbounded number of values, or that Prometheus reserves.
+    const FORBIDDEN_LABELS: [&str; 9] =
+        ["user", "username", "groups", "url", "host", "le", "quantile", "job", "instance"];
+
+    /// Returns the definitions of both programs.
+    fn all() -> impl Iterator<Item = &'static Definition> {
+        page::SECTIONS.iter().flat_map(|(_, definitions)| *definitions).copied()
+    }
 
     /// Returns the names of all series.
     fn series() -> BTreeSet<String> {
         let mut names = BTreeSet::new();
-        for definition in definitions::all() {
+        for definition in all() {
             match definition.kind {
                 Kind::Counter | Kind::Gauge => {
                     names.insert(definition.full_name());
@@ -76,8 +103,8 @@ mod tests {
                 let Some((matched, _)) = rest.strip_prefix('{').and_then(|rest| rest.split_once('}')) else {
                     continue;
                 };
-                let is_named = |definition: &&pinniped_metrics::Definition| name.starts_with(definition.name);
-                let definition = definitions::all().filter(is_named).max_by_key(|found| found.name.len());
+                let is_named = |definition: &&Definition| name.starts_with(definition.name);
+                let definition = all().filter(is_named).max_by_key(|found| found.name.len());
                 let labels = definition.map(|definition| definition.labels).unwrap_or_default();
                 for matcher in matched.split(',') {
                     let (label, value) = matcher.split_once('=').expect("label=value");
@@ -103,5 +130,57 @@ mod tests {
         for (file, text) in files().unwrap() {
             assert!(text.contains("cargo xtask manifests") && text.ends_with('\n'), "{file}");
         }
+    }
+
+    fn is_snake_case(name: &str) -> bool {
+        name.split('_').all(|word| {
+            !word.is_empty() && word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit())
+        })
+    }
+
+    #[test]
+    fn definitions_follow_the_conventions() {
+        for Definition { name, help, kind, labels, .. } in all() {
+            assert!(name.starts_with(PREFIX) && is_snake_case(name), "{name}");
+            assert!(name.split('_').all(|word| !FORBIDDEN_WORDS.contains(&word)), "{name}");
+            assert!(!help.is_empty() && !help.ends_with('.') && !help.contains('\n'), "{name}: {help}");
+            if let Kind::Histogram(bounds) = kind {
+                assert!(name.ends_with("_seconds"), "{name}");
+                assert!(bounds.is_sorted() && bounds.iter().all(|bound| *bound > 0.0), "{name}");
+            }
+            for label in *labels {
+                assert!(is_snake_case(label.name) && !FORBIDDEN_LABELS.contains(&label.name), "{name}");
+                match label.values {
+                    Values::Of(values) => {
+                        let unique: BTreeSet<_> = values.iter().map(|(value, _)| value).collect();
+                        assert!(!values.is_empty() && unique.len() == values.len(), "{name}");
+                        for (value, meaning) in values {
+                            assert!(!meaning.is_empty() && !meaning.ends_with('.'), "{name}: {value}");
+                            assert!(label.name != "result" || is_snake_case(value), "{name}: {value}");
+                        }
+                    }
+                    Values::Bounded { description, most } => {
+                        assert!(!description.is_empty() && most > 0, "{name}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_pod_has_a_bounded_number_of_series() {
+        let concierge =
+            pinniped_concierge_metrics::of_the_program().map(Definition::max_series).sum::<usize>();
+        let gateway = pinniped_gateway_metrics::of_the_program().map(Definition::max_series).sum::<usize>();
+        for (series, most) in [(concierge, 5000), (gateway, 80)] {
+            assert!(series <= most && series > most * 9 / 10, "{series}");
+        }
+    }
+
+    #[test]
+    fn every_name_is_defined_once() {
+        let names: Vec<_> = all().map(Definition::full_name).collect();
+        let unique: BTreeSet<_> = names.iter().collect();
+        assert_eq!(unique.len(), names.len(), "{names:?}");
     }
 }

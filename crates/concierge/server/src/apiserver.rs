@@ -34,6 +34,7 @@ use pinniped_apiserver::statusz::Statusz;
 use pinniped_concierge_api::names::VERSION;
 use pinniped_concierge_authentication::registry::Registry;
 use pinniped_concierge_controllers::admission_report::AdmissionGate;
+use pinniped_concierge_metrics::listeners;
 use pinniped_delegated_auth::client_key::ClientKey;
 use pinniped_delegated_auth::cluster_auth_config::ClusterAuthConfigWatch;
 use pinniped_delegated_auth::request::{RequestAuthenticator, RequestAuthenticatorParams};
@@ -50,7 +51,6 @@ use pinniped_kube_request::request_info::RequestInfo;
 use pinniped_kube_types::status::Status;
 use pinniped_kube_types::suffix::GroupSuffix;
 use pinniped_metrics::Metrics;
-use pinniped_metrics::definitions::connections;
 use pinniped_pki::CertificateStore;
 use pinniped_pki::tls::{self, CipherRestriction, ClientCertificates, Profile};
 use serde_json::{Value, json};
@@ -177,7 +177,7 @@ pub fn serve(listener: Listener, params: Params) -> ApiServer {
         handler,
     );
     let handle = pinniped_http_server::serve(listener, tls, Api(Arc::new(chain)), params.limits);
-    params.listeners.add(connections::AGGREGATED_API, handle.stats_source());
+    params.listeners.add(listeners::AGGREGATED_API, handle.stats_source());
     ApiServer { handle, draining }
 }
 

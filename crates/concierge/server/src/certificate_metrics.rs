@@ -1,7 +1,7 @@
 //! The expiry of the certificates in use, as metrics.
 
+use pinniped_concierge_metrics::{CERTIFICATE_EXPIRY, CERTIFICATE_USES};
 use pinniped_metrics::Metrics;
-use pinniped_metrics::definitions::concierge::{CERTIFICATE_EXPIRY, CERTIFICATE_USES};
 use pinniped_pki::CertificateStore;
 
 /// Registers the expiry of serving certificates and of signers. A store without a certificate has

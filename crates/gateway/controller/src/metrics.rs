@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use pinniped_controller::lease::Leadership;
+use pinniped_gateway_metrics as definitions;
 use pinniped_gateway_routing::status::IngressRouteValidation;
-use pinniped_metrics::definitions::gateway;
-use pinniped_metrics::definitions::program::LEADER;
+use pinniped_kube_metrics::program::LEADER;
 use pinniped_metrics::{CounterTable, HistogramTable, Metrics};
 
 use super::rebuild::ValidationResults;
@@ -25,14 +25,15 @@ pub struct GatewayMetrics {
 }
 
 /// The result of a rebuild. The order is that of
-/// [`REBUILD_RESULTS`](gateway::REBUILD_RESULTS).
+/// [`REBUILD_RESULTS`](definitions::REBUILD_RESULTS).
 #[derive(Clone, Copy, Debug)]
 enum Rebuild {
     Published,
     Failed,
 }
 
-/// The result of a status write. The order is that of [`WRITE_RESULTS`](gateway::WRITE_RESULTS).
+/// The result of a status write. The order is that of
+/// [`WRITE_RESULTS`](definitions::WRITE_RESULTS).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Written {
     /// The status was written.
@@ -48,9 +49,9 @@ pub(super) enum Written {
 impl Default for GatewayMetrics {
     fn default() -> Self {
         Self {
-            rebuilds: CounterTable::new(&gateway::TABLE_REBUILDS),
-            seconds: HistogramTable::new(&gateway::TABLE_REBUILD_DURATION),
-            status_writes: CounterTable::new(&gateway::STATUS_WRITES),
+            rebuilds: CounterTable::new(&definitions::TABLE_REBUILDS),
+            seconds: HistogramTable::new(&definitions::TABLE_REBUILD_DURATION),
+            status_writes: CounterTable::new(&definitions::STATUS_WRITES),
             objects: Arc::default(),
             leadership: Arc::default(),
         }
@@ -68,9 +69,9 @@ impl GatewayMetrics {
             samples.push(&LEADER, [], u64::from(leadership.get().is_some_and(Leadership::is_leader)));
         });
         let objects = Arc::clone(&self.objects);
-        metrics.collect([&gateway::OBJECTS], move |samples| {
+        metrics.collect([&definitions::OBJECTS], move |samples| {
             for (kind, state, count) in &*objects.lock().unwrap_or_else(PoisonError::into_inner) {
-                samples.push(&gateway::OBJECTS, [kind, state], *count as u64);
+                samples.push(&definitions::OBJECTS, [kind, state], *count as u64);
             }
         });
     }

@@ -17,8 +17,8 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use pinniped_apiserver::health::Health;
+use pinniped_gateway_metrics::listeners as names;
 use pinniped_metrics::Metrics;
-use pinniped_metrics::definitions::connections;
 
 /// The timeout for a client that reads its response.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -32,7 +32,7 @@ pub(super) fn serve(
 ) -> ServerHandle {
     let port = AdminPort(Arc::new(Admin { health, metrics: metrics.clone() }));
     let handle = serve_with(None, listener, port, limits());
-    listeners.add(connections::ADMIN, handle.stats_source());
+    listeners.add(names::ADMIN, handle.stats_source());
     handle
 }
 

@@ -1,9 +1,9 @@
 //! The metrics of the data plane.
 
 use pinniped_gateway_dataplane::GatewayStats;
+use pinniped_gateway_metrics::{self as definitions, listeners as names};
 use pinniped_http_server::Listeners;
 use pinniped_metrics::Metrics;
-use pinniped_metrics::definitions::{connections, gateway};
 
 /// Registers the counters of a gateway, and adds its listeners.
 pub(super) fn register(
@@ -12,9 +12,9 @@ pub(super) fn register(
     read: impl Fn() -> GatewayStats + Clone + Send + Sync + 'static,
 ) {
     let (tls, plain) = (read.clone(), read.clone());
-    listeners.add(connections::TLS, move || tls().tls);
-    listeners.add(connections::PLAIN, move || plain().plain);
-    metrics.collect(gateway::OF_THE_DATA_PLANE, move |samples| {
+    listeners.add(names::TLS, move || tls().tls);
+    listeners.add(names::PLAIN, move || plain().plain);
+    metrics.collect(definitions::OF_THE_DATA_PLANE, move |samples| {
         let GatewayStats { counts, tunnels, .. } = read();
         for (reason, count) in [
             ("not_tls", counts.not_tls),
@@ -22,20 +22,20 @@ pub(super) fn register(
             ("unknown_name", counts.unknown_name),
             ("unservable", counts.unservable),
         ] {
-            samples.push(&gateway::CLIENT_HELLOS_REFUSED, [reason], count);
+            samples.push(&definitions::CLIENT_HELLOS_REFUSED, [reason], count);
         }
-        samples.push(&gateway::CONNECTIONS_RELAYED, [], counts.relayed);
-        samples.push(&gateway::CONNECTIONS_UNCONNECTED, [], counts.unconnected);
-        samples.push(&gateway::RELAYED_BYTES, ["from_clients"], counts.relayed_from_clients);
-        samples.push(&gateway::RELAYED_BYTES, ["to_clients"], counts.relayed_to_clients);
-        samples.push(&gateway::REQUESTS, [], counts.requests);
+        samples.push(&definitions::CONNECTIONS_RELAYED, [], counts.relayed);
+        samples.push(&definitions::CONNECTIONS_UNCONNECTED, [], counts.unconnected);
+        samples.push(&definitions::RELAYED_BYTES, ["from_clients"], counts.relayed_from_clients);
+        samples.push(&definitions::RELAYED_BYTES, ["to_clients"], counts.relayed_to_clients);
+        samples.push(&definitions::REQUESTS, [], counts.requests);
         for (reason, count) in
             [("not_found", counts.not_found), ("misdirected", counts.misdirected), ("backend", counts.failed)]
         {
-            samples.push(&gateway::REQUESTS_UNANSWERED, [reason], count);
+            samples.push(&definitions::REQUESTS_UNANSWERED, [reason], count);
         }
         let tunnels = u64::try_from(tunnels).unwrap_or(u64::MAX);
-        samples.push(&gateway::UPGRADED_CONNECTIONS_OPEN, [], tunnels);
+        samples.push(&definitions::UPGRADED_CONNECTIONS_OPEN, [], tunnels);
     });
 }
 

@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use http::StatusCode;
-use pinniped_kube_request::request_info::RequestInfo;
-use pinniped_metrics::definitions::requests::{
+use pinniped_kube_metrics::requests::{
     CODE_CLASSES, DURATION, GROUPS, IN_FLIGHT, IN_FLIGHT_LIMIT, LIMITS, OVER_LIMIT, REQUESTS, SERVERS, VERBS,
 };
+use pinniped_kube_request::request_info::RequestInfo;
 use pinniped_metrics::{CounterTable, HistogramTable, Metrics};
 
 use crate::in_flight::Permits;

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use pinniped_kube_metrics::controllers::{RECONCILE_RESULTS, RECONCILES};
+use pinniped_kube_metrics::program::LEADER;
 use pinniped_metrics::Metrics;
-use pinniped_metrics::definitions::concierge::{RECONCILE_RESULTS, RECONCILES};
-use pinniped_metrics::definitions::program::LEADER;
 
 use crate::lease::Leadership;
 use crate::runtime::{Action, ReconcileError};

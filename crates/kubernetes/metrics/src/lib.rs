@@ -1,39 +1,40 @@
-//! The metrics of the server programs: one list of [`definitions`], and families that record them.
+//! The definitions of the metrics of a server program, its handler chain, its reviews and its
+//! controllers.
 //!
-//! A metric exists only with a [`Definition`], which has its name, its help text, its kind, and the
-//! values of each label with their meanings. The reference page, the rules and the dashboard in `deploy/` are rendered
-//! from the same list. Conventions, which a test checks for every definition:
-//!
-//! - the name starts with `pinniped_`, and ends with the unit if there is one; units are base units
-//!   (seconds, bytes),
-//! - a label has a fixed list of values, or one value for each object of a kind that only
-//!   administrators create. No label contains a user, a URL or a host.
-//!
-//! [`CounterTable`] and [`HistogramTable`] are for the path of a request: the positions of its
-//! labels address a value, so that an update needs neither a hash nor a lock. Other metrics are read
-//! when they are scraped ([`Metrics::collect`]), several families together if they have one source.
-//!
-//! ```
-//! use pinniped_metrics::{CounterTable, Format, Metrics, definitions};
-//!
-//! let metrics = Metrics::new();
-//! let refused = CounterTable::new(&definitions::capacity::REFUSED);
-//! metrics.add(&refused);
-//! refused.add([1], 3);
-//! let text = metrics.encode(Format::Text).unwrap();
-//! assert!(text.contains("pinniped_capacity_refused_total{reason=\"address\"} 3\n"));
-//! ```
+//! A constant for the position of a label value is beside the list of the values, unless an enum of
+//! the component that records the metric has the same order. The definitions of the products are in
+//! crates of their own, which list these ones, too.
 
 #![forbid(unsafe_code)]
 
-mod cells;
-mod definition;
-pub mod definitions;
-mod format;
-mod registry;
-mod table;
+pub mod capacity;
+pub mod connections;
+pub mod controllers;
+pub mod program;
+pub mod requests;
+pub mod reviews;
 
-pub use definition::{Definition, Kind, Label, LabelValue, Program, Values};
-pub use format::Format;
-pub use registry::{Metrics, SCRAPE_TIMEOUT, Samples, ScrapeError};
-pub use table::{CounterTable, HistogramTable};
+/// Bounds of buckets for requests and for what they wait for: from one millisecond to the timeout
+/// of a webhook and to the deadline of a request. Requests that end at the deadline take a little
+/// longer, so the last bucket separates them from those without a deadline.
+pub const REQUEST_SECONDS: &[f64] =
+    &[0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 30.0, 60.0, 61.0];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_constant_is_in_the_list_of_its_module() {
+        for (source, list) in [
+            (include_str!("capacity.rs"), capacity::ALL),
+            (include_str!("connections.rs"), connections::ALL),
+            (include_str!("controllers.rs"), controllers::ALL),
+            (include_str!("program.rs"), program::ALL),
+            (include_str!("requests.rs"), requests::ALL),
+            (include_str!("reviews.rs"), reviews::ALL),
+        ] {
+            assert_eq!(source.matches(": Definition =").count(), list.len(), "{source}");
+        }
+    }
+}

@@ -4,7 +4,7 @@
 use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use pinniped_http_server::{Body, Capacity, Listeners, body, layers};
-use pinniped_metrics::definitions::{capacity, connections, program};
+use pinniped_kube_metrics::{capacity, connections, program};
 use pinniped_metrics::{Format, Metrics, ScrapeError};
 
 /// Seconds after which a scraper tries again when there are too many scrapes.

@@ -8,7 +8,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use pinniped_metrics::{Definition, Program, definitions};
+use pinniped_concierge_metrics::of_the_program;
+use pinniped_metrics::Definition;
 use pinniped_test_support::certs::Pair;
 use pinniped_test_support::{tools, wait};
 use serde_json::json;
@@ -50,10 +51,8 @@ fn families(text: &str) -> BTreeMap<String, (String, String)> {
 /// values has some.
 fn agrees_with_definitions(text: &str) {
     let families = families(text);
-    let defined: BTreeMap<String, &Definition> = definitions::all()
-        .filter(|definition| definition.programs.contains(&Program::Concierge))
-        .map(|definition| (definition.full_name(), definition))
-        .collect();
+    let defined: BTreeMap<String, &Definition> =
+        of_the_program().map(|definition| (definition.full_name(), definition)).collect();
     for (name, (kind, help)) in &families {
         let definition = defined.get(name).unwrap_or_else(|| panic!("{name} is not defined"));
         let found = (kind.as_str(), help.trim_end_matches('.'));
@@ -75,7 +74,7 @@ fn is_bounded(text: &str) {
         let family = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
         *series.entry(family.unwrap_or(name)).or_default() += 1;
     }
-    for definition in definitions::all() {
+    for definition in of_the_program() {
         let count = series.get(definition.full_name().as_str()).copied().unwrap_or_default();
         assert!(count <= definition.max_series(), "{}: {count}", definition.name);
     }

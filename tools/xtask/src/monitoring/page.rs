@@ -1,13 +1,14 @@
 //! The reference page of all metrics.
 
-use pinniped_metrics::{Definition, Kind, Label, Program, Values, definitions};
+use pinniped_kube_metrics::{capacity, connections, controllers, program, requests, reviews};
+use pinniped_metrics::{Definition, Kind, Label, Values};
 
 use super::rules;
 
 const HEAD: &str = "\
 # Metrics
 
-<!-- Rendered from crates/kubernetes/metrics by `cargo xtask manifests`. Change the definitions. -->
+<!-- Rendered from the definitions in crates/*/metrics by `cargo xtask manifests`. Change them. -->
 
 The Concierge has metrics at `/metrics` of its aggregated API (port 10250 of each pod), and the
 gateway at `/metrics` of its port 8000. No metric contains a user, a host or a URL. The format is
@@ -29,21 +30,27 @@ a ServiceMonitor and a PodMonitor for the Prometheus Operator.
 The rules for alerts are in `deploy/monitoring/prometheus-rules.yaml`, and a dashboard for Grafana
 is in `deploy/monitoring/grafana-dashboard.json`.
 
-A metric with many combinations of labels has no sample for a combination that has not occurred.
+A program writes one scrape after another. A scrape that waits for 5 seconds gets 503 with
+`Retry-After`.
+
+The listeners are `aggregated_api` and `impersonation_proxy` in the Concierge, and `tls`, `plain`
+and `admin` in the gateway. A metric with many combinations of labels has no sample for a
+combination that has not occurred.
 ";
 
 /// The maximum number of columns of a page.
 const PAGE_WIDTH: usize = 100;
 
 /// The sections with their definitions.
-const SECTIONS: [(&str, &[&Definition]); 7] = [
-    ("Program", definitions::program::ALL),
-    ("Logins, controllers, certificates, impersonation proxy", definitions::concierge::ALL),
-    ("Reviews", definitions::reviews::ALL),
-    ("Requests", definitions::requests::ALL),
-    ("Connections", definitions::connections::ALL),
-    ("Capacity", definitions::capacity::ALL),
-    ("Gateway", definitions::gateway::ALL),
+pub(super) static SECTIONS: [(&str, &[&Definition]); 8] = [
+    ("Program", program::ALL),
+    ("Logins, certificates, impersonation proxy", pinniped_concierge_metrics::ALL),
+    ("Controllers", controllers::ALL),
+    ("Reviews", reviews::ALL),
+    ("Requests", requests::ALL),
+    ("Connections", connections::ALL),
+    ("Capacity", capacity::ALL),
+    ("Gateway", pinniped_gateway_metrics::ALL),
 ];
 
 pub(super) fn text() -> String {
@@ -67,7 +74,11 @@ pub(super) fn text() -> String {
 }
 
 fn row(definition: &Definition) -> String {
-    let programs: Vec<&str> = definition.programs.iter().copied().map(short).collect();
+    let programs = [
+        ("Concierge", pinniped_concierge_metrics::of_the_program().any(|one| one == definition)),
+        ("gateway", pinniped_gateway_metrics::of_the_program().any(|one| one == definition)),
+    ];
+    let programs: Vec<&str> = programs.into_iter().filter(|(_, has)| *has).map(|(name, _)| name).collect();
     let labels: Vec<String> = definition
         .labels
         .iter()
@@ -133,13 +144,6 @@ fn wrap(text: &str) -> String {
     lines.join("\n")
 }
 
-fn short(program: Program) -> &'static str {
-    match program {
-        Program::Concierge => "Concierge",
-        Program::Gateway => "gateway",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -147,7 +151,7 @@ mod tests {
     #[test]
     fn every_definition_has_a_row() {
         let text = text();
-        for definition in definitions::all() {
+        for definition in SECTIONS.iter().flat_map(|(_, definitions)| *definitions) {
             let row = format!("| `{}` | {} |", definition.full_name(), definition.kind.name());
             assert_eq!(text.matches(&row).count(), 1, "{row}");
             for label in definition.labels {

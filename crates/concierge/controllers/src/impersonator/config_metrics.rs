@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use pinniped_concierge_metrics::SERVING_CERTIFICATE_VALID;
 use pinniped_metrics::Metrics;
-use pinniped_metrics::definitions::concierge::SERVING_CERTIFICATE_VALID;
 
 /// Value for "not checked": the gauge is absent, because neither 0 nor 1 would be true.
 const ABSENT: u8 = 2;

@@ -7,13 +7,13 @@ use http::StatusCode;
 use pinniped_apiserver::chain::RequestResult;
 use pinniped_apiserver::metrics::{RequestMetrics, Server, ServerMetrics};
 use pinniped_apiserver::refusal::Refusal;
+use pinniped_concierge_metrics::{self as definitions, listeners};
 use pinniped_http_server::tunnels::Tunnels;
 use pinniped_http_server::{Listeners, ServerHandle, Stats};
 use pinniped_kube_client::{Upstream, UpstreamStats};
-use pinniped_metrics::definitions::{concierge, connections};
 use pinniped_metrics::{CounterTable, Metrics};
 
-/// The result of a request. The order is that of [`PROXY_RESULTS`](concierge::PROXY_RESULTS).
+/// The result of a request. The order is that of [`PROXY_RESULTS`](definitions::PROXY_RESULTS).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ResultLabel {
     Forwarded,
@@ -96,7 +96,7 @@ impl ImpersonatorMetrics {
         Self {
             chain: requests.of(Server::Proxy),
             listeners,
-            requests: CounterTable::new(&concierge::PROXY_REQUESTS),
+            requests: CounterTable::new(&definitions::PROXY_REQUESTS),
             running: Arc::default(),
         }
     }
@@ -106,10 +106,10 @@ impl ImpersonatorMetrics {
         metrics.add(&self.requests);
         let running = Arc::clone(&self.running);
         let families = [
-            &concierge::PROXY_UPGRADED,
-            &concierge::UPSTREAM_CONNECTIONS,
-            &concierge::UPSTREAM_STREAMS,
-            &concierge::UPSTREAM_HTTP1_CONNECTIONS,
+            &definitions::PROXY_UPGRADED,
+            &definitions::UPSTREAM_CONNECTIONS,
+            &definitions::UPSTREAM_STREAMS,
+            &definitions::UPSTREAM_HTTP1_CONNECTIONS,
         ];
         metrics.collect(families, move |samples| {
             let running = running.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
@@ -139,7 +139,7 @@ impl ImpersonatorMetrics {
         });
         let stats = Arc::downgrade(&running);
         *self.running.lock().unwrap_or_else(PoisonError::into_inner) = Weak::clone(&stats);
-        self.listeners.add_temporary(connections::IMPERSONATION_PROXY, move || {
+        self.listeners.add_temporary(listeners::IMPERSONATION_PROXY, move || {
             stats.upgrade().map(|running| (running.connections)())
         });
         running
@@ -171,8 +171,8 @@ mod tests {
             (ResultLabel::ShuttingDown, "shutting_down"),
             (ResultLabel::Abandoned, "abandoned"),
         ] {
-            assert_eq!(concierge::PROXY_RESULTS[result as usize].0, label);
+            assert_eq!(definitions::PROXY_RESULTS[result as usize].0, label);
         }
-        assert_eq!(concierge::PROXY_RESULTS.len(), ResultLabel::Abandoned as usize + 1);
+        assert_eq!(definitions::PROXY_RESULTS.len(), ResultLabel::Abandoned as usize + 1);
     }
 }

@@ -7,10 +7,10 @@ use std::time::Instant;
 use aws_lc_rs::digest::{Context, SHA256};
 use bytes::Bytes;
 use pinniped_fair_semaphore::{FairSemaphore, Waiting};
+use pinniped_kube_metrics::reviews as definitions;
 use pinniped_kube_request::attributes::{Attributes, ResourceAttributes};
 use pinniped_kube_request::identity::{KnownUser, MASTERS, User};
 use pinniped_metrics::Metrics;
-use pinniped_metrics::definitions::reviews as definitions;
 use serde::{Deserialize, Serialize};
 
 use super::metrics::{ReviewDefinitions, ReviewMetrics};

@@ -6,7 +6,7 @@ use pinniped_metrics::{CounterTable, Definition, HistogramTable, Metrics};
 
 use super::ReviewError;
 
-/// Positions in [`CACHE_RESULTS`](pinniped_metrics::definitions::reviews::CACHE_RESULTS).
+/// Positions in [`CACHE_RESULTS`](pinniped_kube_metrics::reviews::CACHE_RESULTS).
 const HIT: usize = 0;
 const MISS: usize = 1;
 

@@ -9,9 +9,9 @@ use bytes::Bytes;
 use pinniped_cache::Cache;
 use pinniped_fair_semaphore::{FairSemaphore, Waiting};
 use pinniped_http_core::client_network;
+use pinniped_kube_metrics::reviews as definitions;
 use pinniped_kube_request::identity::KnownUser;
 use pinniped_metrics::Metrics;
-use pinniped_metrics::definitions::reviews as definitions;
 
 use super::metrics::{ReviewDefinitions, ReviewMetrics};
 use super::review_cache::{CacheAs, DigestCache, ENTRIES, ReviewCache};

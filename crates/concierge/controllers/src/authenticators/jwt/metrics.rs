@@ -3,8 +3,8 @@
 //! The label is the name of the object, so the number of time series is the number of objects.
 
 use pinniped_concierge_authentication::registry::Registry;
+use pinniped_concierge_metrics::{KEYS_AGE, KEYS_FETCH_FAILED};
 use pinniped_metrics::Metrics;
-use pinniped_metrics::definitions::concierge::{KEYS_AGE, KEYS_FETCH_FAILED};
 
 /// Registers the metrics of the authenticators in a registry.
 pub fn register(metrics: &Metrics, registry: &Registry) {

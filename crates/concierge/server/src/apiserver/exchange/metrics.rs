@@ -6,7 +6,7 @@ use pinniped_concierge_api::names::{
     ISSUER_CERTIFICATE_SIGNING_REQUEST, STORE_IMPERSONATION_SIGNER, STORE_KUBE_SIGNER,
 };
 use pinniped_concierge_authentication::registry::AuthenticateError;
-use pinniped_metrics::definitions::concierge::{AUTHENTICATOR_KINDS, LOGIN_DURATION, LOGINS};
+use pinniped_concierge_metrics::{AUTHENTICATOR_KINDS, LOGIN_DURATION, LOGINS};
 use pinniped_metrics::{CounterTable, HistogramTable, Metrics};
 
 /// The metrics of all logins of a process. Clones share them.
@@ -23,7 +23,7 @@ impl Default for LoginMetrics {
 }
 
 /// The result of a login. The order is that of
-/// [`LOGIN_RESULTS`](pinniped_metrics::definitions::concierge::LOGIN_RESULTS).
+/// [`LOGIN_RESULTS`](pinniped_concierge_metrics::LOGIN_RESULTS).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LoginResult {
     Issued,
@@ -47,7 +47,7 @@ impl LoginResult {
 }
 
 /// The strategy of a credential. The order is that of
-/// [`STRATEGIES`](pinniped_metrics::definitions::concierge::STRATEGIES).
+/// [`STRATEGIES`](pinniped_concierge_metrics::STRATEGIES).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Strategy {
     KubeClusterSigningCertificate,
@@ -106,7 +106,7 @@ impl Drop for Login<'_> {
 
 #[cfg(test)]
 mod tests {
-    use pinniped_metrics::definitions::concierge::{LOGIN_RESULTS, STRATEGIES};
+    use pinniped_concierge_metrics::{LOGIN_RESULTS, STRATEGIES};
 
     use super::*;
 

@@ -16,8 +16,6 @@ pub struct Definition {
     pub kind: Kind,
     /// The labels.
     pub labels: &'static [Label],
-    /// The programs that have this metric.
-    pub programs: &'static [Program],
     /// The condition under which the metric has values; `None` if it always has some.
     pub present: Option<&'static str>,
 }
@@ -59,25 +57,6 @@ pub enum Values {
     },
 }
 
-/// A server program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Program {
-    /// `pinniped-concierge`
-    Concierge,
-    /// `pinniped-gateway`
-    Gateway,
-}
-
-impl Program {
-    /// Returns the name of the executable.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Concierge => "pinniped-concierge",
-            Self::Gateway => "pinniped-gateway",
-        }
-    }
-}
-
 impl Kind {
     /// Returns the name of the kind in the text format.
     pub fn name(self) -> &'static str {
@@ -97,7 +76,50 @@ impl Kind {
     }
 }
 
+impl Label {
+    /// Returns a label with these values.
+    pub const fn of(name: &'static str, values: &'static [LabelValue]) -> Self {
+        Self { name, values: Values::Of(values) }
+    }
+
+    /// Returns a label with at most this many values, which are not known in advance.
+    pub const fn bounded(name: &'static str, description: &'static str, most: usize) -> Self {
+        Self { name, values: Values::Bounded { description, most } }
+    }
+}
+
 impl Definition {
+    const fn new(name: &'static str, help: &'static str, kind: Kind) -> Self {
+        Self { name, help, kind, labels: &[], present: None }
+    }
+
+    /// Returns a counter without labels.
+    pub const fn counter(name: &'static str, help: &'static str) -> Self {
+        Self::new(name, help, Kind::Counter)
+    }
+
+    /// Returns a gauge without labels.
+    pub const fn gauge(name: &'static str, help: &'static str) -> Self {
+        Self::new(name, help, Kind::Gauge)
+    }
+
+    /// Returns a histogram of seconds without labels.
+    pub const fn histogram(name: &'static str, help: &'static str, bounds: &'static [f64]) -> Self {
+        Self::new(name, help, Kind::Histogram(bounds))
+    }
+
+    /// Sets the labels.
+    #[must_use]
+    pub const fn by(self, labels: &'static [Label]) -> Self {
+        Self { labels, ..self }
+    }
+
+    /// Sets the condition under which the metric has values.
+    #[must_use]
+    pub const fn present(self, condition: &'static str) -> Self {
+        Self { present: Some(condition), ..self }
+    }
+
     /// Returns the name of the samples of a counter or a gauge, and of the family of a histogram.
     pub fn full_name(&self) -> String {
         match self.kind {

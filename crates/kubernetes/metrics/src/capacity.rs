@@ -1,6 +1,6 @@
 //! Metrics of a program's capacity for connections and their memory.
 
-use super::{BOTH, Definition, LabelValue, counter, gauge, label};
+use pinniped_metrics::{Definition, Label, LabelValue};
 
 /// Values of the label `reason`.
 pub const REFUSED_REASONS: &[LabelValue] = &[
@@ -10,57 +10,52 @@ pub const REFUSED_REASONS: &[LabelValue] = &[
 ];
 
 /// The limit on connections.
-pub static CONNECTIONS_LIMIT: Definition = gauge(
+pub static CONNECTIONS_LIMIT: Definition = Definition::gauge(
     "pinniped_capacity_connections_limit",
     "Connections that may be open, if there is memory for them",
-    BOTH,
 );
 
 /// Open connections.
 pub static CONNECTIONS_OPEN: Definition =
-    gauge("pinniped_capacity_connections_open", "Connections that are open", BOTH);
+    Definition::gauge("pinniped_capacity_connections_open", "Connections that are open");
 
 /// Provisional connections.
-pub static CONNECTIONS_PROVISIONAL: Definition = gauge(
+pub static CONNECTIONS_PROVISIONAL: Definition = Definition::gauge(
     "pinniped_capacity_connections_provisional",
     "Open connections without an authenticated request",
-    BOTH,
 );
 
 /// The memory limit of connections.
 pub static MEMORY_LIMIT: Definition =
-    gauge("pinniped_capacity_memory_limit_bytes", "Memory that open connections may reserve", BOTH)
+    Definition::gauge("pinniped_capacity_memory_limit_bytes", "Memory that open connections may reserve")
         .present("the pod has a memory limit");
 
 /// The memory of connections.
-pub static MEMORY_USED: Definition = gauge(
+pub static MEMORY_USED: Definition = Definition::gauge(
     "pinniped_capacity_memory_used_bytes",
     "Memory that open connections reserve; one that is relayed as bytes reserves less than others",
-    BOTH,
 );
 
 /// The size of the buffer.
-pub static BUFFER_LIMIT: Definition = gauge(
+pub static BUFFER_LIMIT: Definition = Definition::gauge(
     "pinniped_capacity_buffer_limit_bytes",
     "Memory for data of clients that no service has read",
-    BOTH,
 );
 
 /// The use of the buffer.
 pub static BUFFER_USED: Definition =
-    gauge("pinniped_capacity_buffer_used_bytes", "Memory for data of clients that is in use", BOTH);
+    Definition::gauge("pinniped_capacity_buffer_used_bytes", "Memory for data of clients that is in use");
 
 /// Displaced connections.
-pub static CONNECTIONS_DISPLACED: Definition = counter(
+pub static CONNECTIONS_DISPLACED: Definition = Definition::counter(
     "pinniped_capacity_connections_displaced",
     "Connections without an authenticated request that were closed for new ones",
-    BOTH,
 );
 
 /// Refusals.
 pub static REFUSED: Definition =
-    counter("pinniped_capacity_refused", "Connections and requests refused", BOTH)
-        .by(&[label("reason", REFUSED_REASONS)]);
+    Definition::counter("pinniped_capacity_refused", "Connections and requests refused")
+        .by(&[Label::of("reason", REFUSED_REASONS)]);
 
 /// The definitions of this module.
 pub const ALL: &[&Definition] = &[

@@ -1,6 +1,8 @@
 //! Metrics of reviews by the API server, and of their caches.
 
-use super::{CONCIERGE, Definition, LabelValue, REQUEST_SECONDS, counter, gauge, histogram, label};
+use pinniped_metrics::{Definition, Label, LabelValue};
+
+use crate::REQUEST_SECONDS;
 
 /// Values of the label `result` of token reviews.
 pub const TOKEN_RESULTS: &[LabelValue] = &[
@@ -24,53 +26,53 @@ pub const CACHE_RESULTS: &[LabelValue] =
     &[("hit", "The result was cached"), ("miss", "A review was necessary")];
 
 /// Token reviews.
-pub static TOKEN: Definition =
-    counter("pinniped_token_reviews", "TokenReviews that were sent to the API server, or refused", CONCIERGE)
-        .by(&[label("result", TOKEN_RESULTS)]);
+pub static TOKEN: Definition = Definition::counter(
+    "pinniped_token_reviews",
+    "TokenReviews that were sent to the API server, or refused",
+)
+.by(&[Label::of("result", TOKEN_RESULTS)]);
 
 /// The duration of token reviews.
-pub static TOKEN_DURATION: Definition = histogram(
+pub static TOKEN_DURATION: Definition = Definition::histogram(
     "pinniped_token_review_duration_seconds",
     "Duration of TokenReviews, including retries and the time in the queue",
     REQUEST_SECONDS,
-    CONCIERGE,
 );
 
 /// Reads of the cache of token reviews.
 pub static TOKEN_CACHE_REQUESTS: Definition =
-    counter("pinniped_token_review_cache_requests", "Reads of the cache of TokenReviews", CONCIERGE)
-        .by(&[label("result", CACHE_RESULTS)]);
+    Definition::counter("pinniped_token_review_cache_requests", "Reads of the cache of TokenReviews")
+        .by(&[Label::of("result", CACHE_RESULTS)]);
 
 /// Cached token reviews.
 pub static TOKEN_CACHE_ENTRIES: Definition =
-    gauge("pinniped_token_review_cache_entries", "Cached TokenReviews, including expired ones", CONCIERGE);
+    Definition::gauge("pinniped_token_review_cache_entries", "Cached TokenReviews, including expired ones");
 
 /// Access reviews.
-pub static ACCESS: Definition = counter(
+pub static ACCESS: Definition = Definition::counter(
     "pinniped_access_reviews",
     "SubjectAccessReviews that were sent to the API server, or refused",
-    CONCIERGE,
 )
-.by(&[label("result", ACCESS_RESULTS)]);
+.by(&[Label::of("result", ACCESS_RESULTS)]);
 
 /// The duration of access reviews.
-pub static ACCESS_DURATION: Definition = histogram(
+pub static ACCESS_DURATION: Definition = Definition::histogram(
     "pinniped_access_review_duration_seconds",
     "Duration of SubjectAccessReviews, including retries and the time in the queue",
     REQUEST_SECONDS,
-    CONCIERGE,
 );
 
 /// Reads of the cache of access reviews.
-pub static ACCESS_CACHE_REQUESTS: Definition =
-    counter("pinniped_access_review_cache_requests", "Reads of the cache of SubjectAccessReviews", CONCIERGE)
-        .by(&[label("result", CACHE_RESULTS)]);
+pub static ACCESS_CACHE_REQUESTS: Definition = Definition::counter(
+    "pinniped_access_review_cache_requests",
+    "Reads of the cache of SubjectAccessReviews",
+)
+.by(&[Label::of("result", CACHE_RESULTS)]);
 
 /// Cached access reviews.
-pub static ACCESS_CACHE_ENTRIES: Definition = gauge(
+pub static ACCESS_CACHE_ENTRIES: Definition = Definition::gauge(
     "pinniped_access_review_cache_entries",
     "Cached SubjectAccessReviews, including expired ones",
-    CONCIERGE,
 );
 
 /// The definitions of this module.

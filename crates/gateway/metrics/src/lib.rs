@@ -1,6 +1,21 @@
-//! Metrics of the gateway only.
+//! The definitions of the metrics of the gateway.
+//!
+//! [`of_the_program`] lists all metrics of the program, including those that every server has.
 
-use super::{Definition, GATEWAY, LabelValue, counter, gauge, histogram, label};
+#![forbid(unsafe_code)]
+
+use pinniped_kube_metrics::{capacity, connections, program};
+use pinniped_metrics::{Definition, Label, LabelValue};
+
+/// The names of listeners, in metrics of connections.
+pub mod listeners {
+    /// The listener for TLS.
+    pub const TLS: &str = "tls";
+    /// The listener without TLS.
+    pub const PLAIN: &str = "plain";
+    /// The listener for health and metrics.
+    pub const ADMIN: &str = "admin";
+}
 
 /// Bounds of buckets for rebuilds.
 const REBUILD_SECONDS: &[f64] = &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5];
@@ -20,12 +35,11 @@ pub const WRITE_RESULTS: &[LabelValue] = &[
 ];
 
 /// Closed connections.
-pub static CLIENT_HELLOS_REFUSED: Definition = counter(
+pub static CLIENT_HELLOS_REFUSED: Definition = Definition::counter(
     "pinniped_gateway_client_hellos_refused",
     "Connections of the port for TLS that were closed before any handshake",
-    GATEWAY,
 )
-.by(&[label(
+.by(&[Label::of(
     "reason",
     &[
         ("not_tls", "The first bytes are not those of TLS"),
@@ -37,27 +51,26 @@ pub static CLIENT_HELLOS_REFUSED: Definition = counter(
 
 /// Relayed connections.
 pub static CONNECTIONS_RELAYED: Definition =
-    counter("pinniped_gateway_connections_relayed", "Connections that were relayed as bytes", GATEWAY);
+    Definition::counter("pinniped_gateway_connections_relayed", "Connections that were relayed as bytes");
 
 /// Connections without an endpoint.
 pub static CONNECTIONS_UNCONNECTED: Definition =
-    counter("pinniped_gateway_connections_unconnected", "Connections that no endpoint accepted", GATEWAY);
+    Definition::counter("pinniped_gateway_connections_unconnected", "Connections that no endpoint accepted");
 
 /// Relayed bytes.
 pub static RELAYED_BYTES: Definition =
-    counter("pinniped_gateway_relayed_bytes", "Bytes of connections that are relayed as bytes", GATEWAY)
-        .by(&[label("direction", &[("from_clients", "To backends"), ("to_clients", "From backends")])]);
+    Definition::counter("pinniped_gateway_relayed_bytes", "Bytes of connections that are relayed as bytes")
+        .by(&[Label::of("direction", &[("from_clients", "To backends"), ("to_clients", "From backends")])]);
 
 /// Requests.
-pub static REQUESTS: Definition = counter("pinniped_gateway_requests", "Requests", GATEWAY);
+pub static REQUESTS: Definition = Definition::counter("pinniped_gateway_requests", "Requests");
 
 /// Requests without a response of a backend.
-pub static REQUESTS_UNANSWERED: Definition = counter(
+pub static REQUESTS_UNANSWERED: Definition = Definition::counter(
     "pinniped_gateway_requests_unanswered",
     "Requests that received an error response of the gateway itself",
-    GATEWAY,
 )
-.by(&[label(
+.by(&[Label::of(
     "reason",
     &[
         ("not_found", "No route matches: 404"),
@@ -68,16 +81,15 @@ pub static REQUESTS_UNANSWERED: Definition = counter(
 
 /// Upgraded connections.
 pub static UPGRADED_CONNECTIONS_OPEN: Definition =
-    gauge("pinniped_gateway_upgraded_connections_open", "Upgraded connections that are open", GATEWAY);
+    Definition::gauge("pinniped_gateway_upgraded_connections_open", "Upgraded connections that are open");
 
 /// Objects.
-pub static OBJECTS: Definition = gauge(
+pub static OBJECTS: Definition = Definition::gauge(
     "pinniped_gateway_objects",
     "Objects of this gateway's classes by kind and state; an Ingress has no state",
-    GATEWAY,
 )
 .by(&[
-    label(
+    Label::of(
         "kind",
         &[
             ("HTTPProxy", "`projectcontour.io/v1`"),
@@ -85,7 +97,7 @@ pub static OBJECTS: Definition = gauge(
             ("Ingress", "`networking.k8s.io/v1`"),
         ],
     ),
-    label(
+    Label::of(
         "state",
         &[
             ("valid", "The object is served"),
@@ -99,24 +111,22 @@ pub static OBJECTS: Definition = gauge(
 
 /// Rebuilds.
 pub static TABLE_REBUILDS: Definition =
-    counter("pinniped_gateway_table_rebuilds", "Builds of routing tables, by result", GATEWAY)
-        .by(&[label("result", REBUILD_RESULTS)]);
+    Definition::counter("pinniped_gateway_table_rebuilds", "Builds of routing tables, by result")
+        .by(&[Label::of("result", REBUILD_RESULTS)]);
 
 /// The duration of rebuilds.
-pub static TABLE_REBUILD_DURATION: Definition = histogram(
+pub static TABLE_REBUILD_DURATION: Definition = Definition::histogram(
     "pinniped_gateway_table_rebuild_seconds",
     "Time from reading the objects to a published routing table",
     REBUILD_SECONDS,
-    GATEWAY,
 );
 
 /// Status writes.
-pub static STATUS_WRITES: Definition = counter(
+pub static STATUS_WRITES: Definition = Definition::counter(
     "pinniped_gateway_status_writes",
     "Statuses written or not, by result; only the leader writes",
-    GATEWAY,
 )
-.by(&[label("result", WRITE_RESULTS)]);
+.by(&[Label::of("result", WRITE_RESULTS)]);
 
 /// The definitions whose values the data plane counts.
 pub const OF_THE_DATA_PLANE: [&Definition; 7] = [
@@ -129,7 +139,7 @@ pub const OF_THE_DATA_PLANE: [&Definition; 7] = [
     &UPGRADED_CONNECTIONS_OPEN,
 ];
 
-/// The definitions of this module.
+/// The definitions of this crate.
 pub const ALL: &[&Definition] = &[
     &CLIENT_HELLOS_REFUSED,
     &CONNECTIONS_RELAYED,
@@ -143,3 +153,19 @@ pub const ALL: &[&Definition] = &[
     &TABLE_REBUILD_DURATION,
     &STATUS_WRITES,
 ];
+
+/// Returns the definitions of all metrics of the program.
+pub fn of_the_program() -> impl Iterator<Item = &'static Definition> {
+    [program::ALL, connections::ALL, capacity::ALL, ALL].into_iter().flatten().copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_constant_is_in_the_list() {
+        let source = include_str!("lib.rs").split("#[cfg(test)]").next().unwrap_or_default();
+        assert_eq!(source.matches(": Definition =").count(), ALL.len());
+    }
+}

@@ -1,10 +1,12 @@
 //! Metrics of the handler chain: requests to the aggregated API and to the impersonation proxy.
 
-use super::{CONCIERGE, Definition, Label, LabelValue, REQUEST_SECONDS, counter, gauge, histogram, label};
+use pinniped_metrics::{Definition, Label, LabelValue};
+
+use crate::REQUEST_SECONDS;
 
 /// Values of the label `server`.
 pub const SERVERS: &[LabelValue] = &[
-    ("aggregated_api", "The aggregated API of the Concierge"),
+    ("aggregated_api", "The aggregated API of the program"),
     ("impersonation_proxy", "The impersonation proxy"),
 ];
 
@@ -71,41 +73,43 @@ pub const LIMITS: &[LabelValue] = &[
     ("long_running", "Watches and streams"),
 ];
 
-const SERVER: Label = label("server", SERVERS);
-const LIMIT: Label = label("limit", LIMITS);
+const SERVER: Label = Label::of("server", SERVERS);
+const LIMIT: Label = Label::of("limit", LIMITS);
 
 /// Requests.
 pub static REQUESTS: Definition =
-    counter("pinniped_requests", "Requests whose response has begun, or that ended without one", CONCIERGE)
-        .by(&[SERVER, label("verb", VERBS), label("group", GROUPS), label("code_class", CODE_CLASSES)]);
+    Definition::counter("pinniped_requests", "Requests whose response has begun, or that ended without one")
+        .by(&[
+            SERVER,
+            Label::of("verb", VERBS),
+            Label::of("group", GROUPS),
+            Label::of("code_class", CODE_CLASSES),
+        ]);
 
 /// The duration of requests.
-pub static DURATION: Definition = histogram(
+pub static DURATION: Definition = Definition::histogram(
     "pinniped_request_duration_seconds",
     "Time from the head of a request to the head of its response, or to its end without one",
     REQUEST_SECONDS,
-    CONCIERGE,
 )
-.by(&[SERVER, label("verb", VERBS)]);
+.by(&[SERVER, Label::of("verb", VERBS)]);
 
 /// Requests in flight.
-pub static IN_FLIGHT: Definition = gauge(
+pub static IN_FLIGHT: Definition = Definition::gauge(
     "pinniped_requests_in_flight",
     "Requests being served or waiting, by the limit that applies",
-    CONCIERGE,
 )
 .by(&[SERVER, LIMIT]);
 
 /// The limits.
 pub static IN_FLIGHT_LIMIT: Definition =
-    gauge("pinniped_requests_in_flight_limit", "Maximum number of requests by limit", CONCIERGE)
+    Definition::gauge("pinniped_requests_in_flight_limit", "Maximum number of requests by limit")
         .by(&[SERVER, LIMIT]);
 
 /// Requests over a limit.
-pub static OVER_LIMIT: Definition = counter(
+pub static OVER_LIMIT: Definition = Definition::counter(
     "pinniped_requests_over_limit",
     "Requests refused with 429 because a limit on requests in flight was reached",
-    CONCIERGE,
 )
 .by(&[SERVER, LIMIT]);
 

@@ -187,18 +187,14 @@ impl<const D: usize> Collector for HistogramTable<D> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::definition::{Label, Program};
+    use crate::definition::Label;
     use crate::{Format, Metrics};
 
-    const COLORS: Label = Label { name: "color", values: Values::Of(&[("red", ""), ("green", "")]) };
-    const SIZES: Label = Label { name: "size", values: Values::Of(&[("s", ""), ("m", ""), ("l", "")]) };
+    const COLORS: Label = Label::of("color", &[("red", ""), ("green", "")]);
+    const SIZES: Label = Label::of("size", &[("s", ""), ("m", ""), ("l", "")]);
 
-    const fn definition(name: &'static str, kind: Kind, labels: &'static [Label]) -> Definition {
-        Definition { name, help: "Help", kind, labels, programs: &[Program::Gateway], present: None }
-    }
-
-    static COUNTER: Definition = definition("things", Kind::Counter, &[COLORS, SIZES]);
-    static ONE: Definition = definition("wait_seconds", Kind::Histogram(&[0.1, 1.0]), &[]);
+    static COUNTER: Definition = Definition::counter("things", "Help").by(&[COLORS, SIZES]);
+    static ONE: Definition = Definition::histogram("wait_seconds", "Help", &[0.1, 1.0]);
 
     #[test]
     fn each_combination_of_labels_has_its_own_value() {

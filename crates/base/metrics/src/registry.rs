@@ -55,15 +55,9 @@ impl Metrics {
         Self::default()
     }
 
-    /// Calls `register` with the registry. Create metrics once; they live as long as the process.
-    pub fn register<T>(&self, register: impl FnOnce(&mut Registry) -> T) -> T {
-        // After a panic the registry is still consistent, because registration is a single push.
-        register(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Adds a table.
+    /// Adds a table. Create tables once; they live as long as the process.
     pub fn add(&self, table: &(impl Collector + Clone)) {
-        self.register(|registry| registry.register_collector(Box::new(table.clone())));
+        self.register(Box::new(table.clone()));
     }
 
     /// Adds counter and gauge families whose values `read` returns when they are scraped, once for
@@ -73,8 +67,12 @@ impl Metrics {
         families: impl Into<Box<[&'static Definition]>>,
         read: impl Fn(&mut Samples) + Send + Sync + 'static,
     ) {
-        let collector = Box::new(ReadFamilies { families: families.into(), read: Box::new(read) });
-        self.register(|registry| registry.register_collector(collector));
+        self.register(Box::new(ReadFamilies { families: families.into(), read: Box::new(read) }));
+    }
+
+    fn register(&self, collector: Box<dyn Collector>) {
+        // After a panic the registry is still consistent, because registration is a single push.
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner).register_collector(collector);
     }
 
     /// Returns all metrics as text. Encodes them on a thread for blocking work, one scrape after
@@ -192,7 +190,13 @@ mod tests {
     use std::task::{Context, Poll, Waker};
 
     use super::*;
-    use crate::definitions::{program, requests};
+    use crate::definition::Label;
+
+    static UP: Definition = Definition::gauge("up", "Help");
+    static OPEN: Definition = Definition::gauge("open", "Help").by(&[Label::bounded("name", "any", 2)]);
+    static LIMIT: Definition = Definition::gauge("limit", "Help").by(&[Label::bounded("name", "any", 2)]);
+    static REFUSED: Definition = Definition::counter("refused", "Help")
+        .by(&[Label::bounded("name", "any", 2), Label::bounded("reason", "any", 2)]);
 
     fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
         future.poll(&mut Context::from_waker(Waker::noop()))
@@ -203,9 +207,9 @@ mod tests {
         let metrics = Metrics::new();
         let (release, released) = std::sync::mpsc::channel();
         let released = Mutex::new(released);
-        metrics.collect([&program::LEADER], move |samples| {
+        metrics.collect([&UP], move |samples| {
             released.lock().unwrap().recv().unwrap();
-            samples.push(&program::LEADER, [], 1);
+            samples.push(&UP, [], 1);
         });
         let mut first = Box::pin(metrics.scrape(Format::Text));
         let mut second = Box::pin(metrics.scrape(Format::Text));
@@ -219,26 +223,21 @@ mod tests {
         drop(first);
         release.send(()).unwrap();
         release.send(()).unwrap();
-        assert!(third.await.unwrap().contains("pinniped_leader 1"));
+        assert!(third.await.unwrap().contains("up 1"));
     }
 
     #[test]
     fn values_are_read_when_they_are_scraped_and_a_family_without_values_is_absent() {
         let metrics = Metrics::new();
-        metrics.collect([&program::LEADER], |samples| samples.push(&program::LEADER, [], 1));
-        let families = [&requests::OVER_LIMIT, &requests::IN_FLIGHT, &requests::IN_FLIGHT_LIMIT];
-        metrics.collect(families, |samples| {
+        metrics.collect([&UP], |samples| samples.push(&UP, [], 1));
+        metrics.collect([&REFUSED, &OPEN, &LIMIT], |samples| {
             // The order of the samples is not that of the families.
-            samples.push(&requests::IN_FLIGHT_LIMIT, ["s", "l"], 3);
-            samples.push(&requests::OVER_LIMIT, ["s", "l"], 2);
+            samples.push(&LIMIT, ["n"], 3);
+            samples.push(&REFUSED, ["n", "r"], 2);
         });
         let text = metrics.encode(Format::Text).unwrap();
-        assert!(text.contains("\npinniped_leader 1\n"), "{text}");
-        assert!(
-            text.contains("\npinniped_requests_over_limit_total{server=\"s\",limit=\"l\"} 2\n"),
-            "{text}"
-        );
-        assert!(text.contains("\npinniped_requests_in_flight_limit{server=\"s\",limit=\"l\"} 3\n"), "{text}");
-        assert!(!text.contains("pinniped_requests_in_flight "), "{text}");
+        let samples: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        assert_eq!(samples, ["up 1", r#"refused_total{name="n",reason="r"} 2"#, r#"limit{name="n"} 3"#]);
+        assert!(!text.contains("open"), "{text}");
     }
 }

@@ -1,7 +1,22 @@
-//! Metrics of the Concierge only: logins, controllers, certificates, authenticators, and the
-//! connections of the impersonation proxy to the API server.
+//! The definitions of the metrics of the Concierge: logins, certificates, authenticators, and the
+//! impersonation proxy.
+//!
+//! [`of_the_program`] lists all metrics of the program, including those that every server has.
 
-use super::{CONCIERGE, Definition, LabelValue, REQUEST_SECONDS, bounded, counter, gauge, histogram, label};
+#![forbid(unsafe_code)]
+
+use pinniped_kube_metrics::{
+    REQUEST_SECONDS, capacity, connections, controllers, program, requests, reviews,
+};
+use pinniped_metrics::{Definition, Label, LabelValue};
+
+/// The names of listeners, in metrics of connections.
+pub mod listeners {
+    /// The listener of the aggregated API.
+    pub const AGGREGATED_API: &str = "aggregated_api";
+    /// The listener of the impersonation proxy.
+    pub const IMPERSONATION_PROXY: &str = "impersonation_proxy";
+}
 
 /// Values of the label `authenticator_kind`.
 pub const AUTHENTICATOR_KINDS: &[LabelValue] = &[
@@ -36,46 +51,23 @@ pub const LOGIN_RESULTS: &[LabelValue] = &[
     ("abandoned", "The client cancelled the login, or the deadline of the request passed"),
 ];
 
-/// The maximum number of controllers.
-const MOST_CONTROLLERS: usize = 40;
-
-const AUTHENTICATOR: super::Label = bounded("authenticator", "the name of the object", 1);
+const AUTHENTICATOR: Label = Label::bounded("authenticator", "the name of the object", 1);
 
 /// Logins.
-pub static LOGINS: Definition =
-    counter("pinniped_logins", "Logins (TokenCredentialRequests)", CONCIERGE).by(&[
-        label("authenticator_kind", AUTHENTICATOR_KINDS),
-        label("strategy", STRATEGIES),
-        label("result", LOGIN_RESULTS),
+pub static LOGINS: Definition = Definition::counter("pinniped_logins", "Logins (TokenCredentialRequests)")
+    .by(&[
+        Label::of("authenticator_kind", AUTHENTICATOR_KINDS),
+        Label::of("strategy", STRATEGIES),
+        Label::of("result", LOGIN_RESULTS),
     ]);
 
 /// The duration of logins.
-pub static LOGIN_DURATION: Definition = histogram(
+pub static LOGIN_DURATION: Definition = Definition::histogram(
     "pinniped_login_duration_seconds",
     "Duration of logins, including the time that the webhook or the issuer needs",
     REQUEST_SECONDS,
-    CONCIERGE,
 )
-.by(&[label("authenticator_kind", AUTHENTICATOR_KINDS)]);
-
-/// Values of the label `result` of reconciles.
-pub const RECONCILE_RESULTS: &[LabelValue] = &[
-    ("success", "The reconcile completed"),
-    ("not_leader", "Nothing was written, because another pod is the leader"),
-    ("forbidden", "A permission is missing"),
-    ("failed", "Another failure; the log has the error"),
-];
-
-/// Reconciles of controllers.
-pub static RECONCILES: Definition = counter(
-    "pinniped_controller_reconciles",
-    "Reconciles of controllers; all results except for success are retried",
-    CONCIERGE,
-)
-.by(&[
-    bounded("controller", "the name of the controller", MOST_CONTROLLERS),
-    label("result", RECONCILE_RESULTS),
-]);
+.by(&[Label::of("authenticator_kind", AUTHENTICATOR_KINDS)]);
 
 /// Values of the label `use`.
 pub const CERTIFICATE_USES: &[LabelValue] = &[
@@ -84,38 +76,34 @@ pub const CERTIFICATE_USES: &[LabelValue] = &[
 ];
 
 /// The end of certificates.
-pub static CERTIFICATE_EXPIRY: Definition = gauge(
+pub static CERTIFICATE_EXPIRY: Definition = Definition::gauge(
     "pinniped_certificate_expiry_timestamp_seconds",
     "Time at which a certificate in use expires, as Unix time",
-    CONCIERGE,
 )
 .by(&[
-    bounded("certificate", "the certificate: one for each server and each signer of the Concierge", 4),
-    label("use", CERTIFICATE_USES),
+    Label::bounded("certificate", "the certificate: one for each server and each signer of the Concierge", 4),
+    Label::of("use", CERTIFICATE_USES),
 ]);
 
 /// The validity of an external serving certificate.
-pub static SERVING_CERTIFICATE_VALID: Definition = gauge(
+pub static SERVING_CERTIFICATE_VALID: Definition = Definition::gauge(
     "pinniped_impersonation_proxy_serving_certificate_valid",
     "Whether the serving certificate from outside can work for clients",
-    CONCIERGE,
 )
 .present("an external serving certificate is checked");
 
 /// The age of keys.
-pub static KEYS_AGE: Definition = gauge(
+pub static KEYS_AGE: Definition = Definition::gauge(
     "pinniped_jwt_authenticator_keys_age_seconds",
     "Time since the keys of the issuer were last fetched",
-    CONCIERGE,
 )
 .by(&[AUTHENTICATOR])
 .present("a JWTAuthenticator is ready");
 
 /// Failed fetches of keys.
-pub static KEYS_FETCH_FAILED: Definition = gauge(
+pub static KEYS_FETCH_FAILED: Definition = Definition::gauge(
     "pinniped_jwt_authenticator_keys_fetch_failed",
     "Whether the latest attempt to fetch the keys of the issuer failed",
-    CONCIERGE,
 )
 .by(&[AUTHENTICATOR])
 .present("a JWTAuthenticator is ready");
@@ -138,47 +126,42 @@ pub const PROXY_RESULTS: &[LabelValue] = &[
 ];
 
 /// Requests of the impersonation proxy.
-pub static PROXY_REQUESTS: Definition = counter(
+pub static PROXY_REQUESTS: Definition = Definition::counter(
     "pinniped_impersonation_proxy_requests",
     "Requests of the impersonation proxy by result",
-    CONCIERGE,
 )
-.by(&[label("result", PROXY_RESULTS)]);
+.by(&[Label::of("result", PROXY_RESULTS)]);
 
 /// Upgraded connections.
-pub static PROXY_UPGRADED: Definition = gauge(
+pub static PROXY_UPGRADED: Definition = Definition::gauge(
     "pinniped_impersonation_proxy_upgraded_connections_open",
     "Upgraded connections through the impersonation proxy that are open",
-    CONCIERGE,
 )
 .present("the impersonation proxy runs");
 
 /// HTTP/2 connections.
-pub static UPSTREAM_CONNECTIONS: Definition = gauge(
+pub static UPSTREAM_CONNECTIONS: Definition = Definition::gauge(
     "pinniped_impersonation_proxy_upstream_connections",
     "HTTP/2 connections to the API server",
-    CONCIERGE,
 )
 .present("the impersonation proxy runs");
 
 /// HTTP/2 streams.
 pub static UPSTREAM_STREAMS: Definition =
-    gauge("pinniped_impersonation_proxy_upstream_streams", "HTTP/2 streams to the API server", CONCIERGE)
+    Definition::gauge("pinniped_impersonation_proxy_upstream_streams", "HTTP/2 streams to the API server")
         .present("the impersonation proxy runs");
 
 /// HTTP/1.1 connections.
-pub static UPSTREAM_HTTP1_CONNECTIONS: Definition = gauge(
+pub static UPSTREAM_HTTP1_CONNECTIONS: Definition = Definition::gauge(
     "pinniped_impersonation_proxy_upstream_http1_connections",
     "HTTP/1.1 connections to the API server for short reads",
-    CONCIERGE,
 )
 .present("the impersonation proxy runs");
 
-/// The definitions of this module.
+/// The definitions of this crate.
 pub const ALL: &[&Definition] = &[
     &LOGINS,
     &LOGIN_DURATION,
-    &RECONCILES,
     &CERTIFICATE_EXPIRY,
     &SERVING_CERTIFICATE_VALID,
     &KEYS_AGE,
@@ -189,3 +172,22 @@ pub const ALL: &[&Definition] = &[
     &UPSTREAM_STREAMS,
     &UPSTREAM_HTTP1_CONNECTIONS,
 ];
+
+/// Returns the definitions of all metrics of the program.
+pub fn of_the_program() -> impl Iterator<Item = &'static Definition> {
+    [program::ALL, ALL, controllers::ALL, reviews::ALL, requests::ALL, connections::ALL, capacity::ALL]
+        .into_iter()
+        .flatten()
+        .copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_constant_is_in_the_list() {
+        let source = include_str!("lib.rs").split("#[cfg(test)]").next().unwrap_or_default();
+        assert_eq!(source.matches(": Definition =").count(), ALL.len());
+    }
+}

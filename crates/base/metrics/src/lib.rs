@@ -1,0 +1,42 @@
+//! Metrics of a process: definitions, a registry, and families that record values without locks.
+//!
+//! A metric exists only with a [`Definition`], which has its name, its help text, its kind, and the
+//! values of each label with their meanings. This crate defines no metric itself. Conventions,
+//! which a test in `tools/xtask` checks for every definition:
+//!
+//! - the name starts with `pinniped_`, and ends with the unit if there is one; units are base units
+//!   (seconds, bytes),
+//! - a label has a fixed list of values, or one value for each object of a kind that only
+//!   administrators create. No label contains a user, a URL or a host.
+//!
+//! [`CounterTable`] and [`HistogramTable`] are for the path of a request: the positions of its
+//! labels address a value, so that an update needs neither a hash nor a lock. Other metrics are
+//! read when they are scraped ([`Metrics::collect`]), several families together if they have one
+//! source.
+//!
+//! ```
+//! use pinniped_metrics::{CounterTable, Definition, Format, Label, Metrics};
+//!
+//! static REFUSED: Definition = Definition::counter("refused", "Connections refused")
+//!     .by(&[Label::of("reason", &[("full", "All are in use"), ("address", "Too many of one client")])]);
+//!
+//! let metrics = Metrics::new();
+//! let refused = CounterTable::new(&REFUSED);
+//! metrics.add(&refused);
+//! refused.add([1], 3);
+//! let text = metrics.encode(Format::Text).unwrap();
+//! assert!(text.contains("refused_total{reason=\"address\"} 3\n"));
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod cells;
+mod definition;
+mod format;
+mod registry;
+mod table;
+
+pub use definition::{Definition, Kind, Label, LabelValue, Values};
+pub use format::Format;
+pub use registry::{Metrics, SCRAPE_TIMEOUT, Samples, ScrapeError};
+pub use table::{CounterTable, HistogramTable};

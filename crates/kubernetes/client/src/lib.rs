@@ -13,6 +13,7 @@ use pinniped_secret::TokenSource;
 
 mod error;
 mod kube_service;
+mod watch_pauses;
 
 pub use error::{ApiServerConfigError, ApiServerError};
 pub use kube_service::{AGENT, user_agent};
@@ -54,11 +55,12 @@ pub fn review_client(
 }
 
 /// Returns a Kubernetes client whose requests use this pool. Each request carries the current
-/// token.
+/// token. A watch that the API server ends at once can be repeated only after a pause.
 pub fn kube_client(
     upstream: &Upstream,
     tokens: Arc<dyn TokenSource>,
     default_namespace: impl Into<String>,
 ) -> kube::Client {
-    kube::Client::new(kube_service::KubeService::new(upstream.clone(), tokens), default_namespace)
+    let service = kube_service::KubeService::new(upstream.clone(), tokens);
+    kube::Client::new(watch_pauses::WatchPauses::new(service), default_namespace)
 }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::future::join_all;
@@ -12,19 +12,21 @@ use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use kube::runtime::watcher::{self, watcher};
 use pinniped_http_client::proxy_environment::ProxyEnvironment;
 use pinniped_http_server::{Body, BoxError, body, workers};
 use pinniped_impersonation_proxy::proxy::InFlightLimits;
 use pinniped_kube_client::{
     ApiServerError, RequestBody, Upstream, UpstreamLimits, UpstreamParams, kube_client, through,
 };
+use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::api_server::{ApiServer, Handler, Script};
+use crate::api_server::{ApiServer, Handler, Script, json_response};
 use crate::world::{Options, PATIENCE, World, eventually, upstream_of};
 
 /// Sends one event, then nothing.
@@ -224,6 +226,31 @@ async fn the_kubernetes_client_uses_the_pool_with_its_own_token() {
     assert_eq!(seen.all("authorization"), ["Bearer mine"]);
     assert!(seen.all("user-agent")[0].contains("kubernetes"));
     assert_eq!(upstream.stats().connections, 1);
+}
+
+#[tokio::test]
+async fn a_watch_of_the_kubernetes_client_that_ends_at_once_is_repeated_after_a_second() {
+    let (watched, mut watches) = mpsc::unbounded_channel();
+    let handler: Handler = Arc::new(move |request| {
+        if request.uri().query().is_some_and(|query| query.contains("watch=true")) {
+            // The receiver is dropped at the end.
+            let _ended = watched.send(Instant::now());
+            return Box::pin(async { http::Response::new(body::empty()) });
+        }
+        let list = json!({"kind": "NamespaceList", "apiVersion": "v1", "items": [],
+            "metadata": {"resourceVersion": "1"}});
+        Box::pin(async move { json_response(&list) })
+    });
+    let api = ApiServer::start(Script { handler, ..Script::default() }).await;
+    let client = kube_client(&upstream_of(&api), crate::world::token_source(Some("mine")), "ns");
+    let namespaces: kube::Api<k8s_openapi::api::core::v1::Namespace> = kube::Api::all(client);
+    let events = watcher(namespaces, watcher::Config::default());
+    let first_two = async { (watches.recv().await.unwrap(), watches.recv().await.unwrap()) };
+    let (first, second) = tokio::select! {
+        () = futures::StreamExt::for_each(events, async |_| {}) => panic!("the watch ended"),
+        both = tokio::time::timeout(PATIENCE, first_two) => both.expect("a second watch"),
+    };
+    assert!(second - first >= Duration::from_secs(1), "{:?}", second - first);
 }
 
 /// A connection to the API server that can be cut.

@@ -8,6 +8,7 @@
 mod gateway;
 mod load;
 mod login;
+mod plugin;
 mod process;
 mod run;
 mod server;
@@ -33,6 +34,11 @@ enum Command {
     Gateway(gateway::Options),
     /// Measure logins with ID tokens and print the table.
     Login(login::Options),
+    /// Measure the credential plugin and print the table.
+    Plugin(plugin::Options),
+    /// Internal: run the credential plugin several times.
+    #[command(hide = true)]
+    Repeat(plugin::RepeatOptions),
     /// Internal: the gateway's data plane with a fixed table.
     #[command(hide = true)]
     DataPlane(gateway::DataPlaneOptions),
@@ -130,6 +136,8 @@ fn run_command() -> anyhow::Result<ExitCode> {
         Command::Run(options) => return run::run(&runtime, &options),
         Command::Gateway(options) => return gateway::run(&runtime, &options),
         Command::Login(options) => return login::run(&runtime, &options),
+        Command::Plugin(options) => return plugin::run(&runtime, &options),
+        Command::Repeat(options) => print_json(&plugin::repeat(&options)?)?,
         Command::DataPlane(options) => runtime.block_on(gateway::data_plane(&options))?,
         Command::Origin(options) => runtime.block_on(server::origin(&options))?,
         Command::Floor(options) => runtime.block_on(server::floor(&options))?,

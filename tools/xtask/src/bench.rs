@@ -22,6 +22,8 @@ enum Program {
     Gateway(GatewayArgs),
     /// Logins with ID tokens: the Concierge's CPU for each.
     Login(LoginArgs),
+    /// The credential plugin: CPU time and memory of one run.
+    Plugin(PluginArgs),
 }
 
 /// Flags of all runs.
@@ -33,15 +35,6 @@ struct Common {
     /// Exit with 1 if a requirement is not met.
     #[arg(long)]
     check: bool,
-    /// Run only these measures, comma separated; an invalid name lists all measures.
-    #[arg(long)]
-    only: Option<String>,
-    /// Number of repetitions of each measure; the median is reported.
-    #[arg(long)]
-    rounds: Option<usize>,
-    /// Peers to leave out, comma separated: `haproxy`, and for the gateway `nginx`.
-    #[arg(long)]
-    without: Option<String>,
     /// Do not access the network.
     #[arg(long)]
     offline: bool,
@@ -54,6 +47,28 @@ impl Common {
                 command.arg(flag);
             }
         }
+    }
+}
+
+/// Flags of the runs that compare the program with other servers.
+#[derive(clap::Args)]
+struct ComparisonArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Run only these measures, comma separated; an invalid name lists all measures.
+    #[arg(long)]
+    only: Option<String>,
+    /// Number of repetitions of each measure; the median is reported.
+    #[arg(long)]
+    rounds: Option<usize>,
+    /// Peers to leave out, comma separated: `haproxy`, and for the gateway `nginx`.
+    #[arg(long)]
+    without: Option<String>,
+}
+
+impl ComparisonArgs {
+    fn pass_on(&self, command: &mut Command) {
+        self.common.pass_on(command);
         let rounds = self.rounds.map(|rounds| rounds.to_string());
         for (flag, value) in [("--only", &self.only), ("--without", &self.without), ("--rounds", &rounds)] {
             if let Some(value) = value {
@@ -67,7 +82,7 @@ impl Common {
 #[derive(clap::Args)]
 struct ConciergeArgs {
     #[command(flatten)]
-    common: Common,
+    comparison: ComparisonArgs,
     /// Only in front of this server: `api-server` or `stub`.
     #[arg(long)]
     behind: Option<String>,
@@ -79,25 +94,28 @@ struct ConciergeArgs {
 /// Flags of the run that measures logins.
 #[derive(clap::Args)]
 struct LoginArgs {
-    /// Run for a short time.
-    #[arg(long)]
-    quick: bool,
-    /// Exit with 1 if a limit is exceeded.
-    #[arg(long)]
-    check: bool,
-    /// Do not access the network.
-    #[arg(long)]
-    offline: bool,
+    #[command(flatten)]
+    common: Common,
     /// Measure this program instead of building one.
     #[arg(long)]
     concierge: Option<PathBuf>,
+}
+
+/// Flags of the run that measures the credential plugin.
+#[derive(clap::Args)]
+struct PluginArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Measure this program instead of building one.
+    #[arg(long)]
+    pinniped: Option<PathBuf>,
 }
 
 /// Flags of the run that measures the gateway.
 #[derive(clap::Args)]
 struct GatewayArgs {
     #[command(flatten)]
-    common: Common,
+    comparison: ComparisonArgs,
     /// Measure this program instead of building one.
     #[arg(long)]
     gateway: Option<PathBuf>,
@@ -108,11 +126,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         None => concierge(&args.concierge),
         Some(Program::Gateway(args)) => gateway(args),
         Some(Program::Login(args)) => login(args),
+        Some(Program::Plugin(args)) => plugin(args),
     }
 }
 
 fn concierge(args: &ConciergeArgs) -> anyhow::Result<ExitCode> {
-    let offline = args.common.offline;
+    let offline = args.comparison.common.offline;
     let tools = control_plane::find_or_build(offline)?;
     let measured = args.concierge.is_none().then_some("pinniped-concierge");
     let bins = build(offline, measured.into_iter().chain(["pinniped-cli", "pinniped-bench"]))?;
@@ -121,7 +140,7 @@ fn concierge(args: &ConciergeArgs) -> anyhow::Result<ExitCode> {
     command.arg("run").arg("--concierge").arg(std::path::absolute(concierge)?);
     command.arg("--pinniped").arg(bins.join("pinniped"));
     command.env("PINNIPED_CONTROL_PLANE", tools).env("PINNIPED_BIN_DIR", &bins);
-    args.common.pass_on(&mut command);
+    args.comparison.pass_on(&mut command);
     if let Some(behind) = &args.behind {
         command.arg("--behind").arg(behind);
     }
@@ -129,23 +148,29 @@ fn concierge(args: &ConciergeArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn login(args: &LoginArgs) -> anyhow::Result<ExitCode> {
-    let tools = control_plane::find_or_build(args.offline)?;
+    let tools = control_plane::find_or_build(args.common.offline)?;
     let measured = args.concierge.is_none().then_some("pinniped-concierge");
-    let bins = build(args.offline, measured.into_iter().chain(["pinniped-bench"]))?;
+    let bins = build(args.common.offline, measured.into_iter().chain(["pinniped-bench"]))?;
     let mut command = cargo::in_world(&bins.join("pinniped-bench"));
     let concierge = args.concierge.clone().unwrap_or_else(|| bins.join("pinniped-concierge"));
     command.arg("login").arg("--concierge").arg(std::path::absolute(concierge)?);
     command.env("PINNIPED_CONTROL_PLANE", tools).env("PINNIPED_BIN_DIR", &bins);
-    for (flag, wanted) in [("--quick", args.quick), ("--check", args.check)] {
-        if wanted {
-            command.arg(flag);
-        }
-    }
+    args.common.pass_on(&mut command);
+    Err(cargo::become_program(&mut command))
+}
+
+fn plugin(args: &PluginArgs) -> anyhow::Result<ExitCode> {
+    let measured = args.pinniped.is_none().then_some("pinniped-cli");
+    let bins = build(args.common.offline, measured.into_iter().chain(["pinniped-bench"]))?;
+    let mut command = Command::new(bins.join("pinniped-bench"));
+    let pinniped = args.pinniped.clone().unwrap_or_else(|| bins.join("pinniped"));
+    command.arg("plugin").arg("--pinniped").arg(std::path::absolute(pinniped)?);
+    args.common.pass_on(&mut command);
     Err(cargo::become_program(&mut command))
 }
 
 fn gateway(args: &GatewayArgs) -> anyhow::Result<ExitCode> {
-    let offline = args.common.offline;
+    let offline = args.comparison.common.offline;
     let tools = control_plane::find_or_build(offline)?;
     let measured = args.gateway.is_none().then_some("pinniped-gateway");
     let bins = build(offline, measured.into_iter().chain(["pinniped-bench"]))?;
@@ -153,7 +178,7 @@ fn gateway(args: &GatewayArgs) -> anyhow::Result<ExitCode> {
     let gateway = args.gateway.clone().unwrap_or_else(|| bins.join("pinniped-gateway"));
     command.arg("gateway").arg("--gateway").arg(std::path::absolute(gateway)?);
     command.env("PINNIPED_CONTROL_PLANE", tools).env("PINNIPED_BIN_DIR", &bins);
-    args.common.pass_on(&mut command);
+    args.comparison.pass_on(&mut command);
     Err(cargo::become_program(&mut command))
 }
 

@@ -1,0 +1,334 @@
+//! The credential plugin: CPU time and memory of one run of `pinniped login`, started as kubectl
+//! starts it.
+//!
+//! Measured are runs that print a cached credential, and runs that refresh the tokens of a session
+//! at the issuer and exchange the ID token at the Concierge. One scripted server is both, because
+//! only the time of the plugin counts. The runs start one after the other, from a process of their
+//! own, whose children are only these runs ([`repeat`]).
+
+use std::fs::{DirBuilder, OpenOptions};
+use std::io::Write as _;
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Output, Stdio};
+
+use anyhow::{Context as _, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::StatusCode;
+use jiff::{SignedDuration, Timestamp};
+use nix::sys::resource::{UsageWho, getrusage};
+use pinniped_jose::Algorithm;
+use pinniped_jose::test_util::{Signer, key_set};
+use pinniped_test_support::certs::Authority;
+use pinniped_test_support::issuer::{DISCOVERY_PATH, KEYS_PATH, Reply, ScriptedIssuer};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tokio::runtime::Runtime;
+
+use crate::process;
+use crate::run::requirements::Checks;
+use crate::table::Table;
+
+/// The requirements, by the prefixes of the names of their results.
+const REQUIREMENTS: [&str; 3] =
+    ["CPU of a cached credential, ms", "memory of a cached credential, MiB", "CPU of a refresh, ms"];
+/// Limits of the CPU time of one run, in milliseconds, and of its memory, in MiB.
+const CACHED_CPU_LIMIT: f64 = 2.5;
+const CACHED_MEMORY_LIMIT: f64 = 8.0;
+const REFRESH_CPU_LIMIT: f64 = 10.0;
+
+const EXCHANGE_PATH: &str = "/apis/login.concierge.pinniped.dev/v1alpha1/tokencredentialrequests";
+const TOKEN_PATH: &str = "/token";
+const CLIENT_ID: &str = "pinniped-cli";
+const SCOPES: [&str; 2] = ["offline_access", "openid"];
+
+/// Lifetime of credentials: none is renewed during the measurement.
+const CREDENTIAL_LIFETIME: SignedDuration = SignedDuration::from_mins(50);
+/// Lifetime of ID tokens: below the ten minutes that `pinniped login oidc` requires of a cached
+/// one, so that each run refreshes it.
+const ID_TOKEN_LIFETIME: SignedDuration = SignedDuration::from_mins(9);
+
+/// Flags of the run.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// The command line's program.
+    #[arg(long)]
+    pinniped: PathBuf,
+    /// Run it fewer times.
+    #[arg(long)]
+    quick: bool,
+    /// Exit with 1 if a limit is exceeded.
+    #[arg(long)]
+    check: bool,
+}
+
+/// Measures and prints.
+pub(crate) fn run(runtime: &Runtime, options: &Options) -> anyhow::Result<ExitCode> {
+    ensure!(options.pinniped.is_file(), "{} is not there", options.pinniped.display());
+    if let Some(load) = process::load_average().filter(|load| *load > 0.5) {
+        eprintln!("warning: this machine is busy (load {load:.1}): figures will be noisy");
+    }
+    let home = tempfile::tempdir().context("could not create a folder")?;
+    // It runs on the threads of the runtime, while this thread waits for the plugin.
+    let server = runtime.block_on(Server::start())?;
+    let count = if options.quick { 50 } else { 200 };
+    let plugin = Plugin { program: &options.pinniped, home: home.path(), server: &server, count };
+
+    let mut checks = Checks::new(&REQUIREMENTS);
+    let mut table = Table::new(&["run of the plugin", "CPU ms", "memory MiB, largest"]);
+    for login in Login::ALL {
+        let usage = plugin.measured(login)?;
+        let (cpu, memory) = (usage.cpu_seconds * 1e3 / f64::from(count), usage.memory_kib as f64 / 1024.0);
+        table.row(vec![login.to_string(), format!("{cpu:.2}"), format!("{memory:.1}")]);
+        if login == Login::Refreshed {
+            checks.at_most(format!("{}, {login}", REQUIREMENTS[2]), Some(cpu), REFRESH_CPU_LIMIT);
+        } else {
+            checks.at_most(format!("{}, {login}", REQUIREMENTS[0]), Some(cpu), CACHED_CPU_LIMIT);
+            checks.at_most(format!("{}, {login}", REQUIREMENTS[1]), Some(memory), CACHED_MEMORY_LIMIT);
+        }
+    }
+    println!("\n{table}\n{}", checks.table());
+    let missed = checks.missed();
+    missed.iter().for_each(|miss| eprintln!("  {miss}"));
+    Ok(if options.check && !missed.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// A measured login.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Login {
+    /// `login static` with a cached credential.
+    Static,
+    /// `login oidc` with a cached credential.
+    Oidc,
+    /// `login oidc` with a session whose tokens are refreshed, and without a cache of credentials.
+    Refreshed,
+}
+
+impl Login {
+    const ALL: [Self; 3] = [Self::Static, Self::Oidc, Self::Refreshed];
+
+    /// Returns the number of requests of `runs` runs after the first to the issuer's token
+    /// endpoint and to the Concierge.
+    fn requests(self, runs: u32) -> [usize; 2] {
+        match self {
+            Self::Static | Self::Oidc => [0, 0],
+            Self::Refreshed => [runs as usize; 2],
+        }
+    }
+}
+
+impl std::fmt::Display for Login {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Static => "login static, cached credential",
+            Self::Oidc => "login oidc, cached credential",
+            Self::Refreshed => "login oidc, refresh and exchange",
+        })
+    }
+}
+
+/// The issuer, which is also the Concierge.
+struct Server(ScriptedIssuer);
+
+impl Server {
+    async fn start() -> anyhow::Result<Self> {
+        let issuer = ScriptedIssuer::start(IpAddr::V4(Ipv4Addr::LOCALHOST)).await?;
+        let (url, now) = (issuer.url(), Timestamp::now());
+        let signer = Signer::generate(Algorithm::Rs256, "bench");
+        issuer.publish(&key_set([&signer]));
+        issuer.reply(
+            DISCOVERY_PATH,
+            Reply::json(&json!({
+                "issuer": url, "authorization_endpoint": format!("{url}/authorize"),
+                "token_endpoint": format!("{url}{TOKEN_PATH}"), "jwks_uri": format!("{url}{KEYS_PATH}"),
+                "response_types_supported": ["code"], "subject_types_supported": ["public"],
+                "id_token_signing_alg_values_supported": ["RS256"], "scopes_supported": SCOPES,
+            })),
+        );
+        let groups: Vec<_> = (0..10).map(|n| format!("group-{n}")).collect();
+        let id_token = signer.sign(&json!({"iss": url, "aud": CLIENT_ID, "sub": "bench", "groups": groups,
+            "iat": now.as_second(), "exp": (now + ID_TOKEN_LIFETIME).as_second()}));
+        issuer.reply(
+            TOKEN_PATH,
+            Reply::json(&json!({"token_type": "Bearer", "expires_in": ID_TOKEN_LIFETIME.as_secs(),
+                "access_token": "access", "refresh_token": "refresh", "id_token": id_token})),
+        );
+        let credential = Authority::new("bench")?.client("bench", Some("bench"))?;
+        let end = Timestamp::from_second((now + CREDENTIAL_LIFETIME).as_second())?;
+        let exchanged = json!({"kind": "TokenCredentialRequest",
+            "apiVersion": "login.concierge.pinniped.dev/v1alpha1", "metadata": {},
+            "spec": {"authenticator": {"apiGroup": null, "kind": "", "name": ""}},
+            "status": {"credential": {"expirationTimestamp": end.to_string(),
+                "clientCertificateData": credential.certificate_pem,
+                "clientKeyData": credential.private_key_pem}}});
+        let created = Reply::Full(StatusCode::CREATED, "application/json", exchanged.to_string());
+        issuer.reply(EXCHANGE_PATH, created);
+        Ok(Self(issuer))
+    }
+
+    /// Returns the number of requests to the token endpoint and to the Concierge.
+    fn requests(&self) -> [usize; 2] {
+        [TOKEN_PATH, EXCHANGE_PATH].map(|path| self.0.seen(path).len())
+    }
+
+    fn ca(&self) -> String {
+        STANDARD.encode(&self.0.ca_pem)
+    }
+
+    /// Returns the arguments of the plugin in a kubeconfig of `pinniped get kubeconfig`.
+    fn args(&self, login: Login) -> Vec<String> {
+        let (url, ca) = (self.0.url(), self.ca());
+        let command = if login == Login::Static { "static" } else { "oidc" };
+        let mut args = vec![
+            "login".to_owned(),
+            command.to_owned(),
+            "--enable-concierge".to_owned(),
+            "--concierge-api-group-suffix=pinniped.dev".to_owned(),
+            "--concierge-authenticator-name=bench".to_owned(),
+            "--concierge-authenticator-type=jwt".to_owned(),
+            format!("--concierge-endpoint={url}"),
+            format!("--concierge-ca-bundle-data={ca}"),
+        ];
+        if login == Login::Static {
+            args.push("--token=bench".to_owned());
+        } else {
+            args.extend([
+                format!("--issuer={url}"),
+                format!("--client-id={CLIENT_ID}"),
+                format!("--scopes={}", SCOPES.join(",")),
+                format!("--ca-bundle-data={ca}"),
+            ]);
+        }
+        if login == Login::Refreshed {
+            args.push("--credential-cache=".to_owned());
+        }
+        args
+    }
+
+    /// Returns a session cache with a refresh token, as an earlier login leaves it.
+    fn sessions(&self) -> String {
+        let now = Timestamp::now().to_string();
+        // JSON is YAML.
+        json!({"apiVersion": "config.supervisor.pinniped.dev/v1alpha1", "kind": "SessionCache", "sessions": [{
+            "key": {"issuer": self.0.url(), "clientID": CLIENT_ID, "scopes": SCOPES,
+                "redirect_uri": "http://localhost:0/callback"},
+            "creationTimestamp": now, "lastUsedTimestamp": now,
+            "tokens": {"refresh": {"token": "refresh"}}}]})
+        .to_string()
+    }
+}
+
+struct Plugin<'a> {
+    program: &'a Path,
+    home: &'a Path,
+    server: &'a Server,
+    count: u32,
+}
+
+impl Plugin<'_> {
+    /// Runs a login once, which fills its caches, and then measures further runs.
+    fn measured(&self, login: Login) -> anyhow::Result<Usage> {
+        let home = self.home.join(format!("{login:?}"));
+        let folder = home.join(".config").join("pinniped");
+        DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+        if login != Login::Static {
+            let mut options = OpenOptions::new();
+            let mut file =
+                options.write(true).create_new(true).mode(0o600).open(folder.join("sessions.yaml"))?;
+            file.write_all(self.server.sessions().as_bytes())?;
+        }
+        let args = self.server.args(login);
+        let first = self.environment(Command::new(self.program).args(&args), &home).output();
+        check_output(&first.context("could not start the plugin")?).with_context(|| login.to_string())?;
+
+        let before = self.server.requests();
+        let mut command = Command::new(std::env::current_exe().context("could not find this program")?);
+        command
+            .arg("repeat")
+            .arg("--count")
+            .arg(self.count.to_string())
+            .arg("--")
+            .arg(self.program)
+            .args(&args);
+        let output = self.environment(&mut command, &home).output().context("could not start the runs")?;
+        let errors = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{login}: {errors}");
+        let requests = self.server.requests();
+        let sent = [requests[0] - before[0], requests[1] - before[1]];
+        let expected = login.requests(self.count);
+        ensure!(sent == expected, "{login}: it sent {sent:?} requests instead of {expected:?}");
+        serde_json::from_slice(&output.stdout).context("the runs have no result")
+    }
+
+    /// Sets the environment that kubectl passes to a plugin.
+    fn environment<'c>(&self, command: &'c mut Command, home: &Path) -> &'c mut Command {
+        let info = json!({"kind": "ExecCredential", "apiVersion": "client.authentication.k8s.io/v1beta1",
+            "spec": {"interactive": false, "cluster": {"server": self.server.0.url(),
+                "certificate-authority-data": self.server.ca(), "config": null}}});
+        command.env_clear().env("HOME", home).env("PATH", "/usr/bin:/bin");
+        command.env("KUBERNETES_EXEC_INFO", info.to_string()).stdin(Stdio::null())
+    }
+}
+
+/// Flags of the process that starts the runs.
+#[derive(clap::Args)]
+pub(crate) struct RepeatOptions {
+    /// The number of runs.
+    #[arg(long)]
+    count: u32,
+    /// The program and its arguments.
+    #[arg(last = true, required = true)]
+    command: Vec<String>,
+}
+
+/// CPU time and memory of several runs.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Usage {
+    /// User and system time of all runs.
+    cpu_seconds: f64,
+    /// The largest resident memory of a run. The kernel counts that of the process that started it,
+    /// too: it is smaller, because it has no other work.
+    memory_kib: i64,
+}
+
+/// Runs the plugin several times, and returns the usage of all runs. It must be the only work of
+/// the process.
+pub(crate) fn repeat(options: &RepeatOptions) -> anyhow::Result<Usage> {
+    let (program, args) = options.command.split_first().context("there is no program")?;
+    for _ in 0..options.count {
+        let output = Command::new(program).args(args).stdin(Stdio::null()).output();
+        check_output(&output.with_context(|| format!("could not start {program}"))?)?;
+    }
+    let usage = getrusage(UsageWho::RUSAGE_CHILDREN).context("could not read the usage of the runs")?;
+    let [user, system] = [usage.user_time(), usage.system_time()]
+        .map(|time| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6);
+    Ok(Usage { cpu_seconds: user + system, memory_kib: usage.max_rss() })
+}
+
+/// Requires a credential and no message.
+fn check_output(output: &Output) -> anyhow::Result<()> {
+    let [stdout, stderr] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+    let is_credential = output.status.success() && stdout.contains("clientCertificateData");
+    ensure!(is_credential && stderr.is_empty(), "the plugin failed: {} {stderr}", output.status);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_usage_is_that_of_all_runs() {
+        let command = |script: &str| ["/bin/sh", "-c", script].map(str::to_owned).to_vec();
+        let busy = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo clientCertificateData";
+        let usage = repeat(&RepeatOptions { count: 3, command: command(busy) }).unwrap();
+        assert!(usage.cpu_seconds > 0.001 && usage.memory_kib > 100, "{usage:?}");
+        for failing in
+            ["echo clientCertificateData; exit 1", "echo nothing", "echo clientCertificateData >&2"]
+        {
+            assert!(repeat(&RepeatOptions { count: 1, command: command(failing) }).is_err(), "{failing}");
+        }
+    }
+}

@@ -28,6 +28,8 @@ pub const PINNIPED_EXPECTED_IDENTITY: &str = "PINNIPED_EXPECTED_IDENTITY";
 pub const PINNIPED_UPSTREAM_IDENTITY_PROVIDER_FLOW: &str = "PINNIPED_UPSTREAM_IDENTITY_PROVIDER_FLOW";
 /// The value `true` omits the address of the login if a browser was opened.
 pub const PINNIPED_SKIP_PRINT_LOGIN_URL: &str = "PINNIPED_SKIP_PRINT_LOGIN_URL";
+/// Replaces `--refresh-token-store`, unless it is empty.
+pub const PINNIPED_REFRESH_TOKEN_STORE: &str = "PINNIPED_REFRESH_TOKEN_STORE";
 /// The username for a login without a browser.
 pub const PINNIPED_USERNAME: &str = "PINNIPED_USERNAME";
 /// The password for a login without a browser.

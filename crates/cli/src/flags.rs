@@ -15,4 +15,4 @@ pub mod value;
 
 pub use parse::{Parsed, parse};
 pub use tree::{Action, CommandSpec, FlagSpec};
-pub use value::{ConciergeMode, Delivery, Kind, LoginFlow, Value, WorkloadTokenSource};
+pub use value::{ConciergeMode, Delivery, Kind, LoginFlow, RefreshTokenStore, Value, WorkloadTokenSource};

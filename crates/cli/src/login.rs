@@ -5,6 +5,7 @@
 //! oidc           the login at an OIDC issuer
 //! workload       the token of a CI job or a pod
 //! exec_cache     cluster credentials cached between runs
+//! keyring        refresh tokens in the keyring of the operating system
 //! session_cache  OIDC sessions cached between runs
 //! cache_file     the file of a cache, and its transactions
 //! delivery       decides whether kubectl may get a credential
@@ -15,6 +16,7 @@ pub mod cache_file;
 pub mod delivery;
 pub mod exec_cache;
 pub mod exec_info;
+pub mod keyring;
 pub mod oidc;
 pub(crate) mod private_files;
 pub mod session;

@@ -8,8 +8,10 @@
 //! | `macos` | macOS: the program that opens a browser |
 //! | `xdg` | Linux and BSD: the programs that open a browser |
 //! | `unix` | Unix: permissions of files, the terminal, signals, process groups |
+//! | `keyring` | all: the keyring of the system |
 //! | `windows` | Windows: the same, as far as the system has it |
 
+mod keyring;
 #[cfg(target_os = "linux")]
 mod linux;
 #[cfg(target_os = "macos")]
@@ -23,6 +25,8 @@ mod windows;
 #[cfg(all(unix, not(target_os = "macos")))]
 mod xdg;
 
+pub use keyring::KeyringError;
+pub(crate) use keyring::{ItemName, SystemKeyring};
 #[cfg(target_os = "linux")]
 pub(crate) use linux::{command_line, process_identity};
 #[cfg(target_os = "macos")]

@@ -13,13 +13,14 @@ use serde_json::json;
 
 use super::contexts::{self, ContextEntries};
 use super::{StartError, block_on, within};
-use crate::environment::Environment;
-use crate::flags::Parsed;
+use crate::environment::{Environment, PINNIPED_REFRESH_TOKEN_STORE};
+use crate::flags::{Parsed, RefreshTokenStore};
 use crate::kubeconfig::{self, LoadError, NoKubeconfig, ResolveError};
 use crate::login::cache_file::CacheFileError;
 use crate::login::exec_cache::ExecCache;
+use crate::login::keyring::{Keyring, KeyringError, Unlock};
 use crate::login::oidc::OidcLogin;
-use crate::login::oidc::logout::Revocation;
+use crate::login::oidc::logout::{RemovalError, Revocation, combined};
 use crate::login::session::{Session, SessionError, login_command};
 use crate::login::session_cache::{SessionCache, SessionKey, StoredSession};
 use crate::printer::{Printer, printable_line};
@@ -62,9 +63,9 @@ pub enum LogoutError {
     /// The login of the context is invalid.
     #[error(transparent)]
     Session(#[from] SessionError),
-    /// A cache cannot be changed.
+    /// A cache or the keyring cannot be changed.
     #[error(transparent)]
-    Cache(#[from] CacheFileError),
+    Removal(#[from] RemovalError),
     /// Standard output cannot be written.
     #[error(transparent)]
     Output(#[from] OutputError),
@@ -77,8 +78,8 @@ struct Removed {
     /// The issuers at which another process logs in.
     in_progress: Vec<String>,
     credentials: usize,
-    /// The caches that could not be changed. They do not prevent the removal of the rest.
-    errors: Vec<CacheFileError>,
+    /// The parts that could not be removed. They do not prevent the removal of the rest.
+    errors: Vec<RemovalError>,
 }
 
 impl Removed {
@@ -86,11 +87,20 @@ impl Removed {
     /// first error is recorded.
     fn or_record_error<T: Default>(&mut self, result: Result<T, CacheFileError>) -> T {
         result.unwrap_or_else(|error| {
-            if self.errors.iter().all(|other| other.path() != error.path()) {
-                self.errors.push(error);
-            }
+            self.record(error.into());
             T::default()
         })
+    }
+
+    fn record(&mut self, error: RemovalError) {
+        let is_same = |other: &RemovalError| match (other, &error) {
+            (RemovalError::Cache(other), RemovalError::Cache(error)) => other.path() == error.path(),
+            (RemovalError::Keyring(other), RemovalError::Keyring(error)) => other == error,
+            _ => false,
+        };
+        if !self.errors.iter().any(is_same) {
+            self.errors.push(error);
+        }
     }
 
     fn is_nothing(&self) -> bool {
@@ -123,7 +133,8 @@ pub(crate) fn run(parsed: &Parsed, environment: &Environment, printer: Printer) 
     }
     let last = removed.errors.pop();
     for error in &removed.errors {
-        printer.warn("a cache could not be changed", &[("error", json!(chain(error).to_string()))]);
+        printer
+            .warn("a part of the login could not be removed", &[("error", json!(chain(error).to_string()))]);
     }
     last.map_or(Ok(()), |error| Err(error.into()))
 }
@@ -162,12 +173,16 @@ async fn one(
     removed.credentials += usize::from(removed.or_record_error(session.forget(now)));
     let Some(login) = session.oidc() else { return Ok(removed) };
     // A session that is removed is revoked before anything else can fail.
-    if let Some(found) = removed.or_record_error(login.remove_session(now).await) {
-        if found.login_in_progress {
-            removed.in_progress.push(found.session.key.issuer.clone());
+    let removal = login.remove_session(now).await;
+    if let Some(session) = removal.session {
+        if removal.login_in_progress {
+            removed.in_progress.push(session.key.issuer.clone());
         }
-        let revocation = revoke(login, &found.session, limit).await;
-        removed.sessions.push((found.session, revocation));
+        let revocation = revoke(login, &session, limit).await;
+        removed.sessions.push((session, revocation));
+    }
+    for error in removal.errors {
+        removed.record(error);
     }
     // Credentials of other clusters come from the same session.
     for other in sessions(config, environment, printer) {
@@ -204,8 +219,20 @@ async fn all(
         removed.credentials += removed.or_record_error(ExecCache::new(path).clear(now));
     }
     let mut taken = Vec::new();
-    for path in session_caches {
+    for path in &session_caches {
         taken.extend(removed.or_record_error(SessionCache::new(path).take_all(now)));
+    }
+    let (of_keyring, error) = take_all_from_keyring(&session_caches, environment, printer).await;
+    for session in of_keyring {
+        let at = taken.iter().position(|other| other.key == session.key);
+        let of_cache = at.map(|at| taken.remove(at));
+        taken.extend(combined(of_cache, Some(session)));
+    }
+    // A keyring that no login uses need not work.
+    let uses_keyring = logins.iter().any(|login| login.keyring().is_some())
+        || environment.non_empty(PINNIPED_REFRESH_TOKEN_STORE) == Some(RefreshTokenStore::Keyring.as_str());
+    if let Some(error) = error.filter(|_| uses_keyring) {
+        removed.record(error.into());
     }
     for session in taken {
         let login = logins.iter().find(|login| login.session_key() == session.key).copied().cloned();
@@ -216,6 +243,26 @@ async fn all(
         removed.sessions.push((session, revocation));
     }
     Ok(removed)
+}
+
+/// Removes the refresh tokens of the sessions of these caches, and returns the sessions. Also
+/// returns the error that prevented the removal of the rest.
+async fn take_all_from_keyring(
+    session_caches: &BTreeSet<PathBuf>,
+    environment: &Environment,
+    printer: Printer,
+) -> (Vec<StoredSession>, Option<KeyringError>) {
+    let unlock = Unlock::for_user(environment, printer);
+    let mut all = Vec::new();
+    for path in session_caches {
+        let (taken, result) = Keyring::of_cache(path).take_all(unlock).await;
+        all.extend(taken);
+        // The keyring is the same for all caches.
+        if let Err(error) = result {
+            return (all, Some(error));
+        }
+    }
+    (all, None)
 }
 
 /// Returns the caches that login commands name in this flag, also those that are not valid.

@@ -22,9 +22,11 @@ use crate::admin::Admin;
 use crate::environment::Environment;
 use crate::exec_plugin::PluginRun;
 use crate::flags::tree::{Action, DEFAULT_SUFFIX};
-use crate::flags::{Delivery, Parsed};
+use crate::flags::{Delivery, Parsed, RefreshTokenStore};
 use crate::kubeconfig::{self, LoadError, NoKubeconfig, ResolveError, identity};
 use crate::login::Login;
+use crate::login::keyring::Keyring;
+use crate::login::oidc::OidcLogin;
 use crate::login::session::{LoginError, Session, login_command};
 use crate::printer::{Printer, printable_line};
 use crate::{OutputError, write};
@@ -166,10 +168,13 @@ struct Credential {
 }
 
 /// A session of the session cache.
-#[derive(Debug, PartialEq, Eq, Serialize)]
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct SessionState {
     refresh_token: bool,
+    /// The store of the refresh token, if it is not the session cache.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refresh_token_store: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     id_token_expires: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -205,6 +210,13 @@ pub(crate) fn run(parsed: &Parsed, environment: &Environment, printer: Printer) 
         status.contexts.push(context);
         sessions.push(session);
     }
+    let has_keyring = |session: &Option<Session>| keyring_of(session.as_ref()).is_some();
+    if sessions.iter().any(has_keyring) {
+        block_on(async {
+            add_keyring(&mut status.contexts, &sessions).await;
+            Ok::<_, StartError>(())
+        })?;
+    }
     if parsed.bool("check") {
         let limit = parsed.duration("timeout").unwrap_or(LIMIT.into());
         let turns = turns(&sessions);
@@ -221,6 +233,37 @@ pub(crate) fn run(parsed: &Parsed, environment: &Environment, printer: Printer) 
     }
     let text = format.output(&status, || status.text())?;
     Ok(write(printer, text.as_bytes())?)
+}
+
+/// Returns the login and the keyring of a session whose refresh token is in the keyring.
+fn keyring_of(session: Option<&Session>) -> Option<(&OidcLogin, &Keyring)> {
+    let login = session?.oidc()?;
+    Some((login, login.keyring()?))
+}
+
+/// Adds the refresh tokens of the keyring, without their values. After the first error, the keyring
+/// is not called again.
+async fn add_keyring(contexts: &mut [ContextStatus], sessions: &[Option<Session>]) {
+    let mut failed = None;
+    for (context, session) in contexts.iter_mut().zip(sessions) {
+        let Some((login, keyring)) = keyring_of(session.as_ref()) else { continue };
+        let found = match failed.take() {
+            Some(error) => Err(error),
+            None => keyring.contains(&login.session_key()).await,
+        };
+        match found {
+            Ok(true) => {
+                let session = context.session.get_or_insert_default();
+                session.refresh_token = true;
+                session.refresh_token_store = Some(RefreshTokenStore::Keyring.as_str());
+            }
+            Ok(false) => {}
+            Err(error) => {
+                context.problem = Some(format!("the keyring cannot be used: {}", chain(&error)));
+                failed = Some(error);
+            }
+        }
+    }
 }
 
 /// Reads the state of a context from local files.
@@ -274,6 +317,7 @@ fn read(
             Some(Ok(stored)) => {
                 context.session = stored.map(|stored| SessionState {
                     refresh_token: stored.tokens.refresh_token().is_some(),
+                    refresh_token_store: None,
                     id_token_expires: stored.tokens.id.and_then(|id| Some(id.expiry?.0)),
                     last_used: stored.last_used,
                 });
@@ -467,8 +511,12 @@ impl Credential {
 
 impl SessionState {
     fn text(&self) -> String {
-        let mut text =
-            if self.refresh_token { "with a refresh token" } else { "without a refresh token" }.to_owned();
+        let mut text = match (self.refresh_token, self.refresh_token_store) {
+            (true, Some(_)) => "with a refresh token in the keyring",
+            (true, None) => "with a refresh token",
+            (false, _) => "without a refresh token",
+        }
+        .to_owned();
         match self.id_token_expires {
             Some(expires) => text.push_str(&format!(", ID token until {expires:.0}")),
             None => text.push_str(", no valid ID token"),

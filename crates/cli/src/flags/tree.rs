@@ -340,7 +340,7 @@ static LOGIN: [CommandSpec; 3] = [
     CommandSpec {
         name: "oidc",
         short: "Log in using an OpenID Connect provider",
-        long: "Log in using an OpenID Connect provider.\n\nPrints the credential in the format that kubectl expects from a plugin. The session is kept in\n--session-cache and refreshed, so that a browser is opened only for the first login and after the\nsession has ended. On a machine without a browser, --flow=device shows a code to enter on another\ndevice. A client secret is sent to the provider only; it is visible in the kubeconfig, as providers\nexpect of command line programs.",
+        long: "Log in using an OpenID Connect provider.\n\nPrints the credential in the format that kubectl expects from a plugin. The session is kept in\n--session-cache and refreshed, so that a browser is opened only for the first login and after the\nsession has ended. With --refresh-token-store=keyring (or PINNIPED_REFRESH_TOKEN_STORE=keyring,\nwhich replaces the flag), the refresh token is in the keyring of the operating system instead;\nwithout a keyring that works, you log in again when the ID token has expired. On a machine without\na browser, --flow=device shows a code to enter on another device. A client secret is sent to the\nprovider only; it is visible in the kubeconfig, as providers expect of command line programs.",
         examples: &[(
             "Log in as kubectl does, without a Concierge",
             "pinniped login oidc --issuer https://issuer.example.com",
@@ -467,7 +467,7 @@ static COMMANDS: [CommandSpec; 16] = [
     CommandSpec {
         name: "logout",
         short: "Remove sessions and cached credentials of your logins",
-        long: "Remove sessions and cached credentials of your logins.\n\nRemoves the tokens of the user's session, and the credentials that come from it, from the caches of\nthis program. The session of your browser at the issuer does not end. If the issuer offers it, the\nrefresh token is revoked (RFC 7009); the output reports whether it was. A cluster credential that\nanother program already has stays valid until it expires, usually within five minutes.",
+        long: "Remove sessions and cached credentials of your logins.\n\nRemoves the tokens of the user's session, and the credentials that come from it, from the caches of\nthis program and from the keyring. The session of your browser at the issuer does not end. If the\nissuer offers it, the refresh token is revoked (RFC 7009); the output reports whether it was. A\ncluster credential that another program already has stays valid until it expires, usually within\nfive minutes.",
         examples: &[
             ("Log out of the current context", "pinniped logout"),
             ("Remove everything from the caches", "pinniped logout --all"),
@@ -491,7 +491,7 @@ static COMMANDS: [CommandSpec; 16] = [
     CommandSpec {
         name: "status",
         short: "Print logins, credentials and sessions of the contexts",
-        long: "Print logins, credentials and sessions of the contexts of the kubeconfig.\n\nReads the kubeconfig and the caches of this program; no request is sent, unless --check is given.",
+        long: "Print logins, credentials and sessions of the contexts of the kubeconfig.\n\nReads the kubeconfig and the caches of this program, and searches the keyring for the refresh tokens\nthat are stored there; no request is sent, unless --check is given.",
         examples: &[
             ("Print all contexts", "pinniped status"),
             ("Also see whether each login works", "pinniped status --check"),

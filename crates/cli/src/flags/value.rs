@@ -36,6 +36,8 @@ pub enum Kind {
     Identity,
     /// A flow of the OIDC login.
     LoginFlow,
+    /// A store of refresh tokens.
+    RefreshTokenStore,
     /// A source of a workload's token.
     WorkloadTokenSource,
     /// The path of a PEM file, which is read immediately; repeatable.
@@ -58,6 +60,7 @@ impl Kind {
             Self::Delivery => "delivery",
             Self::Identity => "digest",
             Self::LoginFlow => "flow",
+            Self::RefreshTokenStore => "store",
             Self::WorkloadTokenSource => "source",
             Self::CaBundle => "path",
             Self::Color => "when",
@@ -71,6 +74,7 @@ impl Kind {
             Self::CredentialType => vec![CLIENT_CERTIFICATE, SERVICE_ACCOUNT_TOKEN],
             Self::Delivery => Delivery::ALL.map(Delivery::as_str).to_vec(),
             Self::LoginFlow => vec![LoginFlow::Browser.as_str(), LoginFlow::Device.as_str()],
+            Self::RefreshTokenStore => RefreshTokenStore::ALL.map(RefreshTokenStore::as_str).to_vec(),
             Self::WorkloadTokenSource => WorkloadTokenSource::ALL.map(WorkloadTokenSource::as_str).to_vec(),
             Self::Color => ColorChoice::ALL.map(ColorChoice::as_str).to_vec(),
             Self::String
@@ -107,6 +111,8 @@ pub enum Value {
     Identity(IdentityDigest),
     /// [`Kind::LoginFlow`].
     LoginFlow(LoginFlow),
+    /// [`Kind::RefreshTokenStore`].
+    RefreshTokenStore(RefreshTokenStore),
     /// [`Kind::WorkloadTokenSource`].
     WorkloadTokenSource(WorkloadTokenSource),
     /// [`Kind::CaBundle`]: the files' bytes joined with a newline.
@@ -166,6 +172,9 @@ pub enum ValueError {
     /// [`Kind::LoginFlow`].
     #[error("invalid flow {}, valid flows are browser and device", quote(.0))]
     LoginFlow(String),
+    /// [`Kind::RefreshTokenStore`].
+    #[error(transparent)]
+    RefreshTokenStore(#[from] UnknownStore),
     /// [`Kind::WorkloadTokenSource`].
     #[error(
         "invalid source {}, valid sources are file, env, github-actions, gitlab and kubernetes",
@@ -214,6 +223,7 @@ impl Value {
             Kind::Delivery => Value::Delivery(Delivery::parse(text)?),
             Kind::Identity => Value::Identity(text.parse()?),
             Kind::LoginFlow => Value::LoginFlow(LoginFlow::parse(text)?),
+            Kind::RefreshTokenStore => Value::RefreshTokenStore(text.parse()?),
             Kind::WorkloadTokenSource => Value::WorkloadTokenSource(WorkloadTokenSource::parse(text)?),
             Kind::Color => Value::Color(
                 ColorChoice::ALL
@@ -347,6 +357,42 @@ impl LoginFlow {
         match self {
             Self::Browser => "browser",
             Self::Device => "device",
+        }
+    }
+}
+
+/// The place where the refresh token of an OIDC session is stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RefreshTokenStore {
+    /// The file of the session cache, which upstream's command line shares.
+    #[default]
+    File,
+    /// The keyring of the operating system.
+    Keyring,
+}
+
+/// A store of refresh tokens that does not exist.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid store {}, valid stores are file and keyring", quote(.0))]
+pub struct UnknownStore(String);
+
+impl std::str::FromStr for RefreshTokenStore {
+    type Err = UnknownStore;
+
+    fn from_str(text: &str) -> Result<Self, UnknownStore> {
+        let mut all = Self::ALL.into_iter();
+        all.find(|store| store.as_str() == text).ok_or_else(|| UnknownStore(text.to_owned()))
+    }
+}
+
+impl RefreshTokenStore {
+    const ALL: [Self; 2] = [Self::File, Self::Keyring];
+
+    /// Returns the value of the flag.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Keyring => "keyring",
         }
     }
 }
@@ -535,6 +581,7 @@ mod tests {
             Kind::CredentialType,
             Kind::Delivery,
             Kind::LoginFlow,
+            Kind::RefreshTokenStore,
             Kind::WorkloadTokenSource,
             Kind::Color,
         ] {
@@ -564,6 +611,9 @@ mod tests {
     fn deliveries_sources_and_credential_types_are_exact() {
         for delivery in Delivery::ALL {
             assert_eq!(Delivery::parse(delivery.as_str()).unwrap(), delivery);
+        }
+        for store in RefreshTokenStore::ALL {
+            assert_eq!(store.as_str().parse(), Ok(store));
         }
         for source in WorkloadTokenSource::ALL {
             assert_eq!(WorkloadTokenSource::parse(source.as_str()).unwrap(), source);

@@ -24,8 +24,9 @@
 //! ```
 //!
 //! A cached session is used before a refresh token, and a refresh token before a login. The session
-//! cache is [`session_cache`](super::session_cache). The exchange of the ID token for a cluster
-//! credential is [`session`](super::session).
+//! cache is [`session_cache`](super::session_cache); the refresh token may be in the
+//! [`keyring`](super::keyring) instead, which is used only if a refresh token is needed. The
+//! exchange of the ID token for a cluster credential is [`session`](super::session).
 
 mod attempt;
 mod audience;
@@ -67,6 +68,7 @@ use self::provider::Provider;
 use self::secrets::LoginSecrets;
 use self::tokens::{TokensError, validate};
 use super::cache_file::CacheFileError;
+use super::keyring::{Keyring, KeyringError, Unlock};
 use super::session_cache::{IdToken, RefreshToken, SessionKey, Tokens};
 use crate::environment::Environment;
 use crate::flags::{LoginFlow, Parsed};
@@ -107,7 +109,7 @@ impl OidcLogin {
         environment: &Environment,
         printer: Printer,
     ) -> Result<Self, OidcOptionsError> {
-        Ok(Self { options: Arc::new(OidcOptions::new(parsed, environment)?), printer })
+        Ok(Self { options: Arc::new(OidcOptions::new(parsed, environment, printer)?), printer })
     }
 
     /// Returns a login that never involves the user.
@@ -145,6 +147,8 @@ struct Login {
     provider: Option<Provider>,
     /// Whether a problem of the session cache has been reported.
     cache_problem_reported: bool,
+    /// Whether the keyring has failed.
+    keyring_failed: bool,
 }
 
 impl Login {
@@ -156,6 +160,7 @@ impl Login {
             printer: login.printer,
             provider: None,
             cache_problem_reported: false,
+            keyring_failed: false,
         }
     }
 
@@ -212,7 +217,7 @@ impl Login {
                 return Ok(tokens.clone());
             }
         }
-        let refresh = cached.and_then(|tokens| tokens.refresh.filter(|refresh| !refresh.token.is_empty()));
+        let refresh = self.refresh_token(cached).await;
         // The other limit would drop the lock, as if the user had cancelled the login.
         let fresh = tokio::time::timeout_at(self.deadline, self.fresh_tokens(refresh, lock.as_mut()));
         let result = fresh.await.unwrap_or(Err(OidcError::Timeout));
@@ -297,12 +302,62 @@ impl Login {
         }
     }
 
+    /// Returns the refresh token of the session: that of the keyring, or that of the session cache,
+    /// which is stored in the keyring after its use. A keyring that fails could not store the next
+    /// one, so that the user logs in.
+    async fn refresh_token(&mut self, cached: Option<Tokens>) -> Option<RefreshToken> {
+        let of_cache = cached.and_then(|tokens| tokens.refresh.filter(|refresh| !refresh.token.is_empty()));
+        let options = Arc::clone(&self.options);
+        let Some(keyring) = &options.keyring else { return of_cache };
+        match keyring.get(&self.key, Timestamp::now(), options.unlock()).await {
+            Ok(of_keyring) => of_keyring.or(of_cache),
+            Err(error) => {
+                self.report_keyring(&error);
+                None
+            }
+        }
+    }
+
     async fn store(&mut self, tokens: &Tokens) {
-        let Some(cache) = self.options.session_cache.clone() else { return };
-        let (key, tokens) = (self.key.clone(), tokens.clone());
+        let options = Arc::clone(&self.options);
+        let Some(cache) = options.session_cache.clone() else { return };
+        let (key, mut tokens) = (self.key.clone(), tokens.clone());
+        if let Some(keyring) = &options.keyring {
+            // Before the file: the previous token may not be valid any more.
+            self.store_in_keyring(keyring, tokens.refresh.take()).await;
+        }
         let put = tokio::task::spawn_blocking(move || cache.put(&key, &tokens, Timestamp::now())).await;
         if let Ok(Err(error)) = put {
             self.report_cache(&error);
+        }
+    }
+
+    async fn store_in_keyring(&mut self, keyring: &Keyring, refresh: Option<RefreshToken>) {
+        let unlock = match self.keyring_failed {
+            true => Unlock::Never,
+            false => self.options.unlock(),
+        };
+        let stored = match refresh.filter(|refresh| !refresh.token.is_empty()) {
+            Some(refresh) => keyring.put(&self.key, &refresh, Timestamp::now(), unlock).await,
+            // That of an earlier login is not the one of this session.
+            None => keyring.take(&self.key, unlock).await.map(drop),
+        };
+        if let Err(error) = stored {
+            self.report_keyring(&error);
+        }
+    }
+
+    /// The user should know why the next login is necessary.
+    fn report_keyring(&mut self, error: &KeyringError) {
+        if self.keyring_failed {
+            return;
+        }
+        self.keyring_failed = true;
+        let text = chain(error).to_string();
+        if self.options.interactive {
+            self.printer.line(&format!("The login cannot be remembered in the keyring: {text}"));
+        } else {
+            self.printer.debug("Pinniped: The keyring cannot be used.", &[("error", json!(text))]);
         }
     }
 

@@ -1,8 +1,9 @@
 //! A cache of OIDC sessions: the tokens of each login, in one YAML file.
 //!
 //! Format and keys are compatible with the upstream command line ([`super::cache_file`] has the
-//! locking), so that both can share a file. Cluster credentials are in another file
-//! ([`super::exec_cache`]).
+//! locking), so that both can share a file. With `--refresh-token-store=keyring`, refresh tokens
+//! are in the keyring ([`super::keyring`]) and not in the file. Cluster credentials are in another
+//! file ([`super::exec_cache`]).
 
 use std::fs::File;
 use std::io;
@@ -20,7 +21,7 @@ use pinniped_secret::SecretString;
 use super::cache_file::{CacheEntry, CacheFile, CacheFileError};
 
 /// The time after which an unused session is removed: 90 days.
-const MAX_UNUSED: SignedDuration = SignedDuration::from_hours(90 * 24);
+pub(super) const MAX_UNUSED: SignedDuration = SignedDuration::from_hours(90 * 24);
 
 /// The parameters of a login that select its session. All of them have to match.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,11 +44,15 @@ pub struct SessionKey {
 
 impl SessionKey {
     /// Returns a short name that is unique for this key, and valid in a file name.
-    fn digest(&self) -> String {
-        let text = gojson::to_string(self);
-        let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text.as_bytes());
-        HEXLOWER.encode(&digest.as_ref()[..8])
+    pub(super) fn digest(&self) -> String {
+        short_digest(&gojson::to_string(self))
     }
+}
+
+/// Returns 16 hexadecimal digits that are different for other texts.
+pub(super) fn short_digest(text: &str) -> String {
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text.as_bytes());
+    HEXLOWER.encode(&digest.as_ref()[..8])
 }
 
 /// The tokens of a session.

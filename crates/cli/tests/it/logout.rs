@@ -161,7 +161,8 @@ fn tokens_are_revoked_and_reported_also_if_another_cache_cannot_be_changed() {
         );
         assert_eq!((run.code, run.stdout.as_str()), (1, removed.as_str()), "{flags:?} {run:?}");
         assert!(run.last_error().unwrap().contains("zzz"), "{run:?}");
-        let also = run.log().iter().filter(|line| line.contains("a cache could not be changed")).count();
+        let also =
+            run.log().iter().filter(|line| line.contains("a part of the login could not be removed")).count();
         assert_eq!(also, more_errors, "{run:?}");
         assert_eq!(issuer.refresh_tokens(), [""; 0], "{flags:?}");
     }

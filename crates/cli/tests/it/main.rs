@@ -8,6 +8,8 @@ mod doctor;
 mod explain;
 mod get_kubeconfig;
 mod hostile;
+#[cfg(target_os = "linux")]
+mod keyring;
 mod login_static;
 mod login_token;
 mod logout;

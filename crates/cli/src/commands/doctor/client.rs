@@ -25,6 +25,7 @@ pub(super) fn check(client: &ObservedClient, own_version: &str, now: Timestamp) 
     proxies(client, &mut findings);
     if let Some(plugin) = &client.plugin {
         check_plugin(client, plugin, own_version, &mut findings);
+        keyring(client, plugin, &mut findings);
     }
     connection(client, now, &mut findings);
     clock(client, &mut findings);
@@ -85,6 +86,19 @@ fn check_plugin(
             ),
         },
     ));
+}
+
+fn keyring(client: &ObservedClient, plugin: &ObservedPlugin, findings: &mut Vec<Checked>) {
+    let Some(keyring) = &plugin.keyring else { return };
+    let user = format!("user {} of kubeconfig {}", client.user, client.file);
+    let finding = match keyring {
+        Ok(()) => Finding::Fine(format!("the plugin of {user} stores refresh tokens in the keyring")),
+        Err(why) => Finding::problem(
+            format!("the plugin of {user} cannot store refresh tokens in the keyring: {why}"),
+            "start or unlock the keyring, or set PINNIPED_REFRESH_TOKEN_STORE=file to store them in the session cache",
+        ),
+    };
+    findings.push((Check::Keyring, finding));
 }
 
 fn connection(client: &ObservedClient, now: Timestamp, findings: &mut Vec<Checked>) {

@@ -11,6 +11,8 @@ pub(super) enum Check {
     ProxyEnvironment,
     /// The credential plugin of the kubeconfig.
     Plugin,
+    /// The keyring with the refresh tokens of the plugin.
+    Keyring,
     /// The address of the server's name.
     Name,
     /// The connection to the server.

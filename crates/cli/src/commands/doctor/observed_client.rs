@@ -23,7 +23,9 @@ use crate::commands::whoami;
 use crate::environment::Environment;
 use crate::exec_plugin::{ExecPluginError, PluginRun};
 use crate::kubeconfig::{self, Resolved};
-use crate::login::session::login_command;
+use crate::login::keyring::KeyringError;
+use crate::login::session::{Session, login_command};
+use crate::printer::{Level, Printer};
 
 /// The timeout of `pinniped version` of the plugin.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(5);
@@ -109,6 +111,8 @@ pub(super) struct ObservedPlugin {
     pub(super) version: Option<Result<String, String>>,
     /// The authenticator that it logs in with: type and name.
     pub(super) authenticator: Option<(String, String)>,
+    /// Whether the keyring works, if the plugin stores refresh tokens in it.
+    pub(super) keyring: Option<Result<(), KeyringError>>,
 }
 
 /// Observes the client. Runs the plugin of the user, which may involve the user. Returns the client
@@ -125,7 +129,7 @@ pub(super) async fn observe(
     let entry = entry.and_then(|named| named.auth_info.as_ref()).unwrap_or(&no_user).clone();
     let dialer = TcpDialer::new(environment);
     let mut observed = of_cluster(&resolved.cluster, resolved, file, environment, &dialer).await;
-    observed.plugin = plugin(&entry, environment).await;
+    observed.plugin = plugin(&entry, resolved, environment).await;
     if !has_credential(&entry) {
         observed.login = LoginResult::NoCredential;
         return (observed, None);
@@ -245,7 +249,7 @@ fn failure(error: &AdminError, last_line: &str) -> LoginResult {
     }
 }
 
-async fn plugin(user: &AuthInfo, environment: &Environment) -> Option<ObservedPlugin> {
+async fn plugin(user: &AuthInfo, resolved: &Resolved, environment: &Environment) -> Option<ObservedPlugin> {
     let exec = user.exec.as_ref()?;
     let command = exec.command.clone().unwrap_or_default();
     let program = find_program(&command, environment);
@@ -261,7 +265,20 @@ async fn plugin(user: &AuthInfo, environment: &Environment) -> Option<ObservedPl
             parsed.string("concierge-authenticator-name"),
         )
     });
-    Some(ObservedPlugin { command, program, version, authenticator })
+    let keyring = check_keyring(user, resolved, environment).await;
+    Some(ObservedPlugin { command, program, version, authenticator, keyring })
+}
+
+/// Checks the keyring, if the plugin stores refresh tokens in it.
+async fn check_keyring(
+    user: &AuthInfo,
+    resolved: &Resolved,
+    environment: &Environment,
+) -> Option<Result<(), KeyringError>> {
+    let printer = Printer::new(Level::Warning);
+    let session = Session::of_user(user, &resolved.cluster_name, &resolved.cluster, environment, printer);
+    let session = session.ok()??;
+    Some(session.oidc()?.keyring()?.check().await)
 }
 
 /// Returns the file that runs for a command: a path, or a name in one of the folders of `PATH`.

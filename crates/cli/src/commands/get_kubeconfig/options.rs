@@ -5,19 +5,21 @@ use pinniped_secret::SecretString;
 
 use crate::flags::tree::flags::{
     AUTHENTICATOR_TYPES, IDENTITY_PROVIDER_FLOWS, IDENTITY_PROVIDER_TYPES, delivery, deprecated_namespace,
-    kubeconfig, scopes, suffix,
+    kubeconfig, refresh_token_store, scopes, suffix,
 };
 use crate::flags::tree::{
     DEFAULT_CLIENT_ID, DEFAULT_INSTALL_HINT, DEFAULT_NAME_SUFFIX, DEFAULT_SCOPES, DEFAULT_SUFFIX,
 };
 use crate::flags::value::Kind;
-use crate::flags::{ConciergeMode, Delivery, FlagSpec, LoginFlow, Parsed, Value, WorkloadTokenSource};
+use crate::flags::{
+    ConciergeMode, Delivery, FlagSpec, LoginFlow, Parsed, RefreshTokenStore, Value, WorkloadTokenSource,
+};
 
 /// The default timeout of the whole command: ten minutes.
 const DEFAULT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(600);
 
 /// The flags, sorted by name.
-pub(crate) static FLAGS: [FlagSpec; 47] = [
+pub(crate) static FLAGS: [FlagSpec; 48] = [
     FlagSpec::switch("all-contexts", "With --merge: do so for each context of the kubeconfig whose cluster has a Concierge"),
     suffix("concierge-api-group-suffix"),
     FlagSpec::text("concierge-authenticator-name", "Name of the authenticator (default: discovered)"),
@@ -71,6 +73,7 @@ pub(crate) static FLAGS: [FlagSpec; 47] = [
         Kind::Uint16,
         "Port of the localhost listener (authorization code flow only)",
     ),
+    refresh_token_store("oidc-refresh-token-store"),
     FlagSpec::text("oidc-request-audience", "Exchange the token for one of this audience (RFC 8693)"),
     scopes("oidc-scopes", "OIDC scopes to request; without this flag, scopes that the issuer does not list are omitted"),
     FlagSpec::text("oidc-session-cache", "Path of the file that caches OIDC sessions").files(),
@@ -209,6 +212,7 @@ pub(super) struct OidcOptions {
     pub(super) client_id: String,
     pub(super) client_secret: SecretString,
     pub(super) flow: LoginFlow,
+    pub(super) refresh_token_store: RefreshTokenStore,
     pub(super) listen_port: u16,
     pub(super) scopes: Vec<String>,
     /// Whether the scopes are the default. Those that an issuer other than a Supervisor does not
@@ -272,6 +276,10 @@ impl Options {
                 flow: match parsed.value("oidc-flow") {
                     Some(Value::LoginFlow(flow)) => *flow,
                     _ => LoginFlow::default(),
+                },
+                refresh_token_store: match parsed.value("oidc-refresh-token-store") {
+                    Some(Value::RefreshTokenStore(store)) => *store,
+                    _ => RefreshTokenStore::default(),
                 },
                 listen_port: match parsed.value("oidc-listen-port") {
                     Some(Value::Uint16(port)) => *port,

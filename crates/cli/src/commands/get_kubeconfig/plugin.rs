@@ -4,7 +4,7 @@ use super::options::{Options, WorkloadTokenOptions};
 use crate::environment::Environment;
 use crate::flags::tree::{DEFAULT_INSTALL_HINT, ROOT};
 use crate::flags::value::SERVICE_ACCOUNT_TOKEN;
-use crate::flags::{ConciergeMode, LoginFlow, WorkloadTokenSource};
+use crate::flags::{ConciergeMode, LoginFlow, RefreshTokenStore, WorkloadTokenSource};
 use crate::kubeconfig::generated::ExecPlugin;
 use pinniped_go_compat::base64 as gobase64;
 
@@ -180,6 +180,9 @@ fn push_oidc(args: &mut Vec<String>, options: &Options) -> Result<(), PluginErro
     if oidc.flow != LoginFlow::default() {
         args.push(format!("--flow={}", oidc.flow.as_str()));
     }
+    if oidc.refresh_token_store != RefreshTokenStore::default() {
+        args.push(format!("--refresh-token-store={}", oidc.refresh_token_store.as_str()));
+    }
     Ok(())
 }
 
@@ -253,7 +256,7 @@ mod tests {
         );
         assert_eq!(
             args(
-                "get kubeconfig --no-concierge --oidc-issuer https://i --oidc-skip-browser --oidc-skip-listen --oidc-listen-port 1234 --oidc-session-cache /s --oidc-debug-session-cache --oidc-request-audience a --upstream-identity-provider-name n --upstream-identity-provider-type ldap --upstream-identity-provider-flow cli_password --oidc-scopes z,openid,a --oidc-flow device --oidc-client-secret s"
+                "get kubeconfig --no-concierge --oidc-issuer https://i --oidc-skip-browser --oidc-skip-listen --oidc-listen-port 1234 --oidc-session-cache /s --oidc-debug-session-cache --oidc-request-audience a --upstream-identity-provider-name n --upstream-identity-provider-type ldap --upstream-identity-provider-flow cli_password --oidc-scopes z,openid,a --oidc-flow device --oidc-client-secret s --oidc-refresh-token-store keyring"
             ),
             Ok([
                 "login",
@@ -272,6 +275,7 @@ mod tests {
                 "--upstream-identity-provider-type=ldap",
                 "--upstream-identity-provider-flow=cli_password",
                 "--flow=device",
+                "--refresh-token-store=keyring",
             ]
             .map(str::to_owned)
             .to_vec())

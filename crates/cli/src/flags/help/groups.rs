@@ -44,7 +44,13 @@ impl Group {
             | "no-concierge"
             | "expected-identity"
             | "impersonation-delivery" => Self::Concierge,
-            "issuer" | "flow" | "scopes" | "listen-port" | "request-audience" | "session-cache" => Self::Oidc,
+            "issuer"
+            | "flow"
+            | "scopes"
+            | "listen-port"
+            | "request-audience"
+            | "session-cache"
+            | "refresh-token-store" => Self::Oidc,
             "audience" | "from" => Self::Token,
             "all-contexts"
             | "context"

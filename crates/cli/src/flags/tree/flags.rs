@@ -30,6 +30,15 @@ pub(crate) const fn scopes(name: &'static str, usage: &'static str) -> FlagSpec 
     FlagSpec::new(name, Kind::Strings, usage).or_text(DEFAULT_SCOPES)
 }
 
+pub(crate) const fn refresh_token_store(name: &'static str) -> FlagSpec {
+    FlagSpec::new(
+        name,
+        Kind::RefreshTokenStore,
+        "Store of refresh tokens: 'file' (the session cache), or 'keyring' (the keyring of the operating system)",
+    )
+    .or_text("file")
+}
+
 /// The flag for the credential type of a login.
 const fn credential_type() -> FlagSpec {
     FlagSpec::new(
@@ -105,7 +114,7 @@ pub(super) static LOGIN_TOKEN: [FlagSpec; 14] = [
     FlagSpec::text("token-file", "File that holds the token, for --from file and kubernetes").files(),
 ];
 
-pub(super) static LOGIN_OIDC: [FlagSpec; 27] = [
+pub(super) static LOGIN_OIDC: [FlagSpec; 28] = [
     FlagSpec::new("ca-bundle", Kind::Strings, "PEM file of CA certificates for the issuer; can be repeated"),
     FlagSpec::new(
         "ca-bundle-data",
@@ -139,6 +148,7 @@ pub(super) static LOGIN_OIDC: [FlagSpec; 27] = [
         Kind::Uint16,
         "Port of the localhost listener (authorization code flow only)",
     ),
+    refresh_token_store("refresh-token-store"),
     FlagSpec::text("request-audience", "Exchange the token for one of this audience (RFC 8693)"),
     scopes(
         "scopes",

@@ -19,6 +19,7 @@ use super::provider::{ProviderError, https_url};
 use super::token_endpoint::TokenEndpoint;
 use crate::https;
 use crate::login::cache_file::CacheFileError;
+use crate::login::keyring::{Keyring, KeyringError, Unlock};
 use crate::login::session_cache::{SessionCache, SessionKey, StoredSession};
 
 /// The time limit of one request.
@@ -62,13 +63,38 @@ struct Extension {
     token_endpoint_auth_methods_supported: Option<Vec<String>>,
 }
 
-/// A session that was removed.
-#[derive(Debug)]
-pub struct RemovedSession {
-    /// The session.
-    pub session: StoredSession,
+/// The result of the removal of a session.
+#[derive(Debug, Default)]
+pub struct Removal {
+    /// The session, if there was one.
+    pub session: Option<StoredSession>,
     /// Whether another process logs in meanwhile, and will store a session again.
     pub login_in_progress: bool,
+    /// The parts that could not be removed.
+    pub errors: Vec<RemovalError>,
+}
+
+/// A part of a session could not be removed.
+#[derive(Debug, thiserror::Error)]
+pub enum RemovalError {
+    /// A cache cannot be changed.
+    #[error(transparent)]
+    Cache(#[from] CacheFileError),
+    /// The refresh token is still in the keyring.
+    #[error("could not remove refresh tokens from the keyring")]
+    Keyring(#[from] KeyringError),
+}
+
+/// Combines the session of a cache and that of the keyring. If both have a refresh token, that of
+/// the keyring is newer.
+pub fn combined(of_cache: Option<StoredSession>, of_keyring: Option<StoredSession>) -> Option<StoredSession> {
+    match (of_cache, of_keyring) {
+        (Some(mut session), Some(keyring)) => {
+            session.tokens.refresh = keyring.tokens.refresh;
+            Some(session)
+        }
+        (of_cache, of_keyring) => of_cache.or(of_keyring),
+    }
 }
 
 impl OidcLogin {
@@ -80,6 +106,16 @@ impl OidcLogin {
     /// Returns the session cache; `None` if it is disabled.
     pub fn session_cache(&self) -> Option<&SessionCache> {
         self.options.session_cache.as_ref()
+    }
+
+    /// Returns the keyring with the refresh token, if it is not in the session cache.
+    pub fn keyring(&self) -> Option<&Keyring> {
+        self.options.keyring.as_ref()
+    }
+
+    /// Returns the reaction to a locked keyring.
+    pub fn unlock(&self) -> Unlock {
+        self.options.unlock()
     }
 
     /// Returns whether both logins use the same entry of the same session cache.
@@ -97,18 +133,27 @@ impl OidcLogin {
         self.session_cache().map_or(Ok(None), |cache| cache.peek(&self.session_key(), now))
     }
 
-    /// Removes the session from the cache, and returns it.
-    ///
-    /// # Errors
-    ///
-    /// Returns the error that prevented the change.
-    pub async fn remove_session(&self, now: Timestamp) -> Result<Option<RemovedSession>, CacheFileError> {
-        let (Some(cache), key) = (self.session_cache(), self.session_key()) else { return Ok(None) };
+    /// Removes the session from the cache and from the keyring.
+    pub async fn remove_session(&self, now: Timestamp) -> Removal {
+        let mut removal = Removal::default();
+        let (Some(cache), key) = (self.session_cache(), self.session_key()) else { return removal };
         let request = LockRequest { time: now, caller: None, may_wait: false };
         // While this process has the lock, no other one refreshes the session.
         let lock = LoginLock::acquire(cache, &key, request, Timestamp::now, self.printer).await;
-        let login_in_progress = matches!(lock, Ok(LockResult::HeldByOther));
-        Ok(cache.take(&key, now)?.map(|session| RemovedSession { session, login_in_progress }))
+        removal.login_in_progress = matches!(lock, Ok(LockResult::HeldByOther));
+        let of_cache = cache.take(&key, now).unwrap_or_else(|error| {
+            removal.errors.push(error.into());
+            None
+        });
+        let of_keyring = match self.keyring() {
+            Some(keyring) => keyring.take(&key, self.unlock()).await.unwrap_or_else(|error| {
+                removal.errors.push(error.into());
+                None
+            }),
+            None => None,
+        };
+        removal.session = combined(of_cache, of_keyring);
+        removal
     }
 
     /// Revokes the refresh token of a session that was removed.
@@ -155,5 +200,32 @@ impl OidcLogin {
             true => Ok(true),
             false => Err(RevocationError::Refused(response.status_line())),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::login::session_cache::{RefreshToken, Tokens};
+
+    #[test]
+    fn the_refresh_token_of_the_keyring_replaces_that_of_the_cache() {
+        let session = |token: &str, last_used: Option<Timestamp>| {
+            let refresh = Some(RefreshToken { token: token.into() });
+            let key = SessionKey {
+                issuer: "https://i".into(),
+                client_id: "c".into(),
+                scopes: Vec::new(),
+                redirect_uri: String::new(),
+                upstream_provider_name: String::new(),
+            };
+            StoredSession { key, tokens: Tokens { refresh, ..Tokens::default() }, last_used }
+        };
+        let (old, new) = (session("old", Some(Timestamp::UNIX_EPOCH)), session("new", None));
+        let both = session("new", Some(Timestamp::UNIX_EPOCH));
+        assert_eq!(combined(Some(old.clone()), Some(new.clone())), Some(both));
+        assert_eq!(combined(Some(old.clone()), None), Some(old));
+        assert_eq!(combined(None, Some(new.clone())), Some(new));
+        assert_eq!(combined(None, None), None);
     }
 }

@@ -1,6 +1,6 @@
 //! The options of an OIDC login, from the flags of `login oidc` and the environment.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use pinniped_go_compat::base64::{self as gobase64, CorruptInput};
@@ -14,12 +14,15 @@ use super::browser::Browser;
 use crate::bounded_file;
 use crate::default_scopes;
 use crate::environment::{
-    Environment, PINNIPED_PASSWORD, PINNIPED_SKIP_PRINT_LOGIN_URL, PINNIPED_UPSTREAM_IDENTITY_PROVIDER_FLOW,
-    PINNIPED_USERNAME,
+    Environment, PINNIPED_PASSWORD, PINNIPED_REFRESH_TOKEN_STORE, PINNIPED_SKIP_PRINT_LOGIN_URL,
+    PINNIPED_UPSTREAM_IDENTITY_PROVIDER_FLOW, PINNIPED_USERNAME,
 };
 use crate::flags::tree::{DEFAULT_CLIENT_ID, DEFAULT_SCOPES};
-use crate::flags::{LoginFlow, Parsed, Value};
+use crate::flags::value::UnknownStore;
+use crate::flags::{LoginFlow, Parsed, RefreshTokenStore, Value};
+use crate::login::keyring::{Keyring, Unlock};
 use crate::login::session_cache::{SessionCache, SessionKey};
+use crate::printer::Printer;
 
 /// The path of the redirect URI.
 pub(super) const CALLBACK_PATH: &str = "/callback";
@@ -47,6 +50,9 @@ pub enum OidcOptionsError {
          set one of them or use --session-cache"
     )]
     NoCachePath,
+    /// The variable names no store of refresh tokens.
+    #[error("{PINNIPED_REFRESH_TOKEN_STORE}")]
+    RefreshTokenStore(#[from] UnknownStore),
 }
 
 /// The identity provider of a Supervisor. All parts are empty for other issuers.
@@ -81,6 +87,10 @@ pub(super) struct OidcOptions {
     /// CA certificates instead of those of the system, as PEM files.
     pub(super) ca: Option<Vec<Vec<u8>>>,
     pub(super) session_cache: Option<SessionCache>,
+    /// The keyring with the refresh tokens of the session cache, if it has them.
+    pub(super) keyring: Option<Keyring>,
+    /// The reaction to a locked keyring of a user who may be involved.
+    pub(super) unlock: Unlock,
     pub(super) debug_session_cache: bool,
     /// `PINNIPED_USERNAME` and `PINNIPED_PASSWORD`; empty if they are not set.
     pub(super) username: String,
@@ -95,7 +105,11 @@ pub(super) struct OidcOptions {
 
 impl OidcOptions {
     /// Reads the flags of `login oidc`.
-    pub(super) fn new(parsed: &Parsed, environment: &Environment) -> Result<Self, OidcOptionsError> {
+    pub(super) fn new(
+        parsed: &Parsed,
+        environment: &Environment,
+        printer: Printer,
+    ) -> Result<Self, OidcOptionsError> {
         let mut scopes = match parsed.value("scopes") {
             Some(Value::Strings(scopes)) => scopes.clone(),
             _ => DEFAULT_SCOPES.split(',').map(str::to_owned).collect(),
@@ -105,6 +119,11 @@ impl OidcOptions {
         let session_cache = match parsed.given("session-cache") {
             Some(path) => path.to_owned(),
             None => environment.config_file("sessions.yaml").ok_or(OidcOptionsError::NoCachePath)?,
+        };
+        let session_cache = (!session_cache.is_empty()).then(|| SessionCache::new(session_cache));
+        let keyring = match store_of(parsed, environment)? {
+            RefreshTokenStore::File => None,
+            RefreshTokenStore::Keyring => session_cache.as_ref().map(|cache| Keyring::of_cache(cache.path())),
         };
         Ok(Self {
             issuer: parsed.string("issuer"),
@@ -126,8 +145,9 @@ impl OidcOptions {
             },
             upstream: upstream(parsed, environment),
             ca: ca(parsed)?,
-            session_cache: (!session_cache.is_empty())
-                .then(|| SessionCache::new(PathBuf::from(session_cache))),
+            session_cache,
+            keyring,
+            unlock: Unlock::for_user(environment, printer),
             debug_session_cache: parsed.bool("debug-session-cache"),
             username: environment.non_empty(PINNIPED_USERNAME).unwrap_or_default().to_owned(),
             password: environment.non_empty(PINNIPED_PASSWORD).unwrap_or_default().into(),
@@ -165,6 +185,11 @@ impl OidcOptions {
         }
     }
 
+    /// Returns the reaction to a locked keyring.
+    pub(super) fn unlock(&self) -> Unlock {
+        if self.interactive { self.unlock } else { Unlock::Never }
+    }
+
     /// Returns the roots for the issuer. Text that is not a certificate is ignored, as upstream
     /// does.
     pub(super) fn roots(&self) -> Roots {
@@ -172,6 +197,16 @@ impl OidcOptions {
         let bundles = files.iter().filter_map(|pem| CaBundle::from_pem(pem).ok());
         let ders = bundles.flat_map(|bundle| bundle.ders().to_vec()).collect();
         Roots::Bundle(CaBundle::from_ders(ders))
+    }
+}
+
+/// Returns the store of refresh tokens. The variable replaces the flag, so that a user can select
+/// another store for the kubeconfig of an administrator.
+fn store_of(parsed: &Parsed, environment: &Environment) -> Result<RefreshTokenStore, UnknownStore> {
+    match (environment.non_empty(PINNIPED_REFRESH_TOKEN_STORE), parsed.value("refresh-token-store")) {
+        (Some(text), _) => text.parse(),
+        (None, Some(Value::RefreshTokenStore(store))) => Ok(*store),
+        (None, _) => Ok(RefreshTokenStore::default()),
     }
 }
 
@@ -217,6 +252,8 @@ mod tests {
     use super::*;
     use crate::flags::parse::ParseResult;
     use crate::flags::{parse, tree::ROOT};
+    use crate::platform::NEEDS_DISPLAY;
+    use crate::printer::Level;
 
     fn options(flags: &[&str], variables: &[(&str, &str)]) -> Result<OidcOptions, String> {
         let args: Vec<String> = ["login", "oidc", "--issuer=https://i"]
@@ -227,7 +264,7 @@ mod tests {
         let ParseResult::Run(parsed) = parse(&ROOT, &args) else { panic!("{args:?}") };
         let variables: HashMap<String, String> =
             variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        OidcOptions::new(&parsed, &Environment::new(args, variables))
+        OidcOptions::new(&parsed, &Environment::new(args, variables), Printer::new(Level::Warning))
             .map_err(|error| chain(&error).to_string())
     }
 
@@ -302,6 +339,44 @@ mod tests {
         assert_eq!(cache(&["--session-cache=/s"], &[]), Ok(Some("/s".to_owned())));
         assert_eq!(cache(&["--session-cache="], &[]), Ok(None));
         assert!(cache(&[], &[]).unwrap_err().starts_with("could not find the session cache: "));
+    }
+
+    #[test]
+    fn refresh_tokens_are_in_the_keyring_only_if_the_flag_or_the_variable_selects_it() {
+        let flag = "--refresh-token-store=keyring";
+        let name = "PINNIPED_REFRESH_TOKEN_STORE";
+        for (flags, variables, is_keyring) in [
+            (&[][..], &[HOME][..], false),
+            (&[flag], &[HOME], true),
+            (&[flag], &[HOME, (name, "")], true),
+            (&[flag], &[HOME, (name, "file")], false),
+            (&[], &[HOME, (name, "keyring")], true),
+            // Without a session cache, no session is stored.
+            (&[flag, "--session-cache="], &[HOME], false),
+        ] {
+            let keyring = options(flags, variables).unwrap().keyring;
+            let expected =
+                is_keyring.then(|| Keyring::of_cache(Path::new("/h/.config/pinniped/sessions.yaml")));
+            assert_eq!(keyring, expected, "{flags:?} {variables:?}");
+        }
+        assert_eq!(
+            options(&[], &[HOME, (name, "auto")]).unwrap_err(),
+            "PINNIPED_REFRESH_TOKEN_STORE: invalid store \"auto\", valid stores are file and keyring"
+        );
+    }
+
+    #[test]
+    fn only_a_user_who_is_involved_and_sees_dialogs_unlocks_the_keyring() {
+        for (variables, interactive, asks) in [
+            (&[HOME, ("DISPLAY", ":0")][..], true, true),
+            (&[HOME, ("WAYLAND_DISPLAY", "w")], true, true),
+            (&[HOME, ("DISPLAY", ":0")], false, false),
+            (&[HOME], true, !NEEDS_DISPLAY),
+        ] {
+            let options = OidcOptions { interactive, ..options(&[], variables).unwrap() };
+            let unlock = options.unlock();
+            assert_eq!(matches!(unlock, Unlock::AskUser(_)), asks, "{variables:?} {interactive}");
+        }
     }
 
     #[test]

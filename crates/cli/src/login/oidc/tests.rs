@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::*;
 use crate::flags::parse::ParseResult;
 use crate::flags::{parse, tree::ROOT};
+use crate::printer::Level;
 use crate::supervisor::{IdentityProvider, IdentityProviders};
 
 fn options(flags: &[&str]) -> OidcOptions {
@@ -12,7 +13,7 @@ fn options(flags: &[&str]) -> OidcOptions {
         ["login", "oidc", "--issuer=https://i"].iter().chain(flags).map(|word| (*word).to_owned()).collect();
     let ParseResult::Run(parsed) = parse(&ROOT, &args) else { panic!("{args:?}") };
     let variables = HashMap::from([("HOME".to_owned(), "/h".to_owned())]);
-    OidcOptions::new(&parsed, &Environment::new(args, variables)).unwrap()
+    OidcOptions::new(&parsed, &Environment::new(args, variables), Printer::new(Level::Warning)).unwrap()
 }
 
 fn providers(supported_types: &[&str]) -> IdentityProviders {

@@ -3,6 +3,7 @@ use pinniped_pki::tls::PresentedTls;
 use super::super::fixtures::problems;
 use super::super::observed_client::AuthenticatedUser;
 use super::*;
+use crate::login::keyring::KeyringError;
 
 const NOW: &str = "2026-11-21T10:00:00Z";
 
@@ -41,6 +42,7 @@ fn healthy() -> ObservedClient {
             program: Some("/bin/pinniped".into()),
             version: Some(Ok("v1".into())),
             authenticator: None,
+            keyring: None,
         }),
         addresses: None,
         probe: EndpointProbe::Connected { shown, system: None },
@@ -59,12 +61,17 @@ fn a_login_that_works_has_no_problem() {
     let other = check(&healthy(), "v2", now());
     let versions = "the plugin of user u of kubeconfig f is /bin/pinniped, v1; this program is v2";
     assert!(other.contains(&(Check::Plugin, Finding::Fine(versions.into()))), "{other:?}");
+    let mut client = healthy();
+    client.plugin.as_mut().unwrap().keyring = Some(Ok(()));
+    let with_keyring = check(&client, "v1", now());
+    let text = "the plugin of user u of kubeconfig f stores refresh tokens in the keyring";
+    assert!(with_keyring.contains(&(Check::Keyring, Finding::Fine(text.into()))), "{with_keyring:?}");
 }
 
 #[test]
 fn each_step_that_fails_is_a_problem_of_its_check() {
     type Change = fn(&mut ObservedClient);
-    let cases: [(Change, Check, &str); 15] = [
+    let cases: [(Change, Check, &str); 16] = [
         (|client| client.proxied = Err("no URL".into()), Check::ProxyEnvironment, "cannot be used: no URL"),
         (
             |client| client.plugin.as_mut().unwrap().program = None,
@@ -75,6 +82,11 @@ fn each_step_that_fails_is_a_problem_of_its_check() {
             |client| client.plugin.as_mut().unwrap().version = Some(Err("exec format error".into())),
             Check::Plugin,
             "does not run: exec format error",
+        ),
+        (
+            |client| client.plugin.as_mut().unwrap().keyring = Some(Err(KeyringError::Locked)),
+            Check::Keyring,
+            "cannot store refresh tokens in the keyring: the keyring is locked",
         ),
         (
             |client| {

@@ -11,6 +11,9 @@ use pinniped_metrics::{CounterTable, HistogramTable, Metrics};
 
 use super::rebuild::ValidationResults;
 
+/// A kind, a state, and the number of its objects in that state.
+type ObjectCount = (&'static str, &'static str, usize);
+
 /// The metrics of the gateway's control plane. Create them once and [`register`](Self::register)
 /// them. Clones share the same metrics.
 #[derive(Clone, Debug)]
@@ -19,7 +22,7 @@ pub struct GatewayMetrics {
     seconds: HistogramTable<0>,
     status_writes: CounterTable<1>,
     /// The objects of the routing table by kind and state; empty before the first table.
-    objects: Arc<Mutex<Vec<(&'static str, &'static str, usize)>>>,
+    objects: Arc<Mutex<Vec<ObjectCount>>>,
     /// Set when the election starts.
     leadership: Arc<OnceLock<Leadership>>,
 }

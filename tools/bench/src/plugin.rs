@@ -1,7 +1,7 @@
 //! The credential plugin: CPU time and memory of one run of `pinniped login`, started as kubectl
 //! starts it.
 //!
-//! Measured are runs that print a cached credential, and runs that refresh the tokens of a session
+//! It measures runs that print a cached credential, and runs that refresh the tokens of a session
 //! at the issuer and exchange the ID token at the Concierge. One scripted server is both, because
 //! only the time of the plugin counts. The runs start one after the other, from a process of their
 //! own, whose children are only these runs ([`repeat`]).

@@ -6,8 +6,9 @@
 //!
 //! - the name starts with `pinniped_`, and ends with the unit if there is one; units are base units
 //!   (seconds, bytes),
-//! - a label has a fixed list of values, or one value for each object of a kind that only
-//!   administrators create. No label contains a user, a URL or a host.
+//! - a label has a fixed list of values, or a bounded number of values that the program itself
+//!   chooses, or one for each object of a kind that only administrators create. No label contains a
+//!   user, a URL or a host.
 //!
 //! [`CounterTable`] and [`HistogramTable`] are for the path of a request: the positions of its
 //! labels address a value, so that an update needs neither a hash nor a lock. Other metrics are

@@ -4,9 +4,10 @@
 //! session cache. An item of the keyring belongs to one session of one session cache, so that the
 //! login lock beside the cache ([`oidc`](super::oidc)) also protects the item.
 //!
-//! A keyring may be locked, or may not respond. Every call has a time limit, and only calls for a
-//! user who can see a dialog wait for the user to unlock the keyring. Callers log in without the
-//! keyring after an error; they never write a refresh token of the keyring to a file.
+//! A keyring may be locked, or may not respond. Every call has a time limit. Of the calls that this
+//! module makes, only those for a user who can see a dialog ask the user to unlock the keyring;
+//! macOS and Windows may ask in others. Callers log in without the keyring after an error; they
+//! never write a refresh token of the keyring to a file.
 
 use std::path::Path;
 use std::time::Duration;

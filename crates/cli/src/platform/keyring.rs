@@ -6,9 +6,9 @@
 //! | `native` | macOS: the keychain of the user; Windows: the Credential Manager |
 //! | `missing` | a build without the feature `keyring` |
 //!
-//! No operation involves the user, except `SystemKeyring::unlock`. Callers limit the time: a
-//! keyring may not respond. [`login::keyring`](crate::login::keyring) decides which items there
-//! are.
+//! With the Secret Service, no operation involves the user, except `SystemKeyring::unlock`. macOS
+//! and Windows may ask the user in any operation. Callers limit the time: a keyring may not
+//! respond. [`login::keyring`](crate::login::keyring) decides which items there are.
 
 #[cfg(not(feature = "keyring"))]
 mod missing;

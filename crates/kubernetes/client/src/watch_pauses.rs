@@ -2,10 +2,10 @@
 //!
 //! The watcher of `kube` repeats a watch that ended without an error immediately, which is correct
 //! after its timeout. If an API server, or a proxy in front of it, ends each watch at once, every
-//! watch of every program would become a loop without a pause. client-go treats such a "very short
-//! watch" as a failure, and backs off. [`WatchPauses`] has the same effect for all watches of a
-//! Kubernetes client. It does not repeat a request, and it does not delay a request that is not a
-//! watch.
+//! watch of every program would become a loop without a pause. client-go treats a watch of less
+//! than a second without any event as a failure, and backs off. [`WatchPauses`] pauses all watches
+//! of a Kubernetes client, also after short watches with events and after those that end with an
+//! error. It does not repeat a request, and it does not delay a request that is not a watch.
 //!
 //! Watches with the same path and query share their pauses; the resource version does not count.
 //! Only a response with a success status counts: the callers pause after failures. A watch whose
@@ -28,8 +28,8 @@ use pinniped_cache::Cache;
 use tokio::time::Instant;
 use tower::Service;
 
-/// A watch that ends earlier is short. It is also the shortest pause after one. client-go has the
-/// same value.
+/// A watch that ends earlier is short, as in client-go, which also requires that it had no event.
+/// It is also the shortest pause after one; that of client-go is 0.8 seconds.
 const SHORT: Duration = Duration::from_secs(1);
 
 /// The longest pause after a short watch.

@@ -42,13 +42,14 @@ const DEBIAN_ENV: &str = "PINNIPED_DEBIAN_TOOLS";
 /// The image of the pods.
 const IMAGE: &str = "example.com/busybox:of-the-matrix";
 /// The busybox applets that pods, kubectl and the matrix use.
-const APPLETS: [&str; 14] = [
+const APPLETS: [&str; 15] = [
     "cat",
     "dd",
     "echo",
     "httpd",
     "ls",
     "nc",
+    "pidof",
     "rm",
     "sh",
     "sha256sum",

@@ -16,7 +16,9 @@ const FILE: usize = 3 << 20;
 /// Checks that text arrives as it is written, and that the log ends when the container terminates.
 pub(super) async fn follow_logs(session: &Session<'_>) -> anyhow::Result<Shown> {
     let image = format!("--image={IMAGE}");
-    let script = "echo first; until test -f /tmp/end; do sleep 0.1; done; echo last";
+    // The container outlives the command that ends it: the end of a container kills its commands.
+    let script = "echo first; until test -f /tmp/end; do sleep 0.1; done; \
+        while pidof touch; do sleep 0.1; done >/dev/null; echo last";
     let begin =
         ["run", "ending", &image, "--image-pull-policy=Never", "--restart=Never", "--", "sh", "-c", script];
     succeeds(session, &begin).await?;

@@ -43,8 +43,8 @@
 //! For a control plane with other flags, use [`control_plane::ControlPlane::start`]. To wait for a
 //! condition, use [`wait`] and never a sleep. To repeat a check during another operation, use
 //! [`rounds`]. [`certs`] issues certificates for peers, [`wire`] has raw TLS and HTTP/1.1 upgrades,
-//! [`issuer`] is a scripted OpenID Connect provider. [`kubectl`] and [`tools::binary`] run
-//! programs.
+//! [`issuer`] is a scripted OpenID Connect provider, [`log_events`] records the log events of a
+//! test. [`kubectl`] and [`tools::binary`] run programs.
 #![forbid(unsafe_code)]
 
 pub mod attacks;
@@ -59,6 +59,7 @@ pub mod hosts;
 pub mod identity_provider;
 pub mod issuer;
 pub mod kubectl;
+pub mod log_events;
 pub mod pods;
 mod prepared;
 pub mod rng;

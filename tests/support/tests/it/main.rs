@@ -5,4 +5,5 @@
 mod control_plane;
 mod guardian;
 mod identity_provider;
+mod log_events;
 mod world;

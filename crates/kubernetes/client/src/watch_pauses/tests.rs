@@ -6,7 +6,9 @@ use http_body_util::StreamBody;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::runtime::watcher::{self, watcher};
 use kube::{Api, client};
+use pinniped_test_support::log_events::LogEvents;
 use serde_json::json;
+use tracing::Level;
 
 use super::*;
 
@@ -202,36 +204,10 @@ fn the_key_of_a_watch_has_everything_but_the_resource_version() {
     }
 }
 
-/// Collects the fields of warnings.
-#[derive(Clone, Default)]
-struct Warnings(Arc<Mutex<Vec<BTreeMap<String, String>>>>);
-
-impl tracing::Subscriber for Warnings {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        *metadata.level() == tracing::Level::WARN && metadata.target().starts_with("pinniped")
-    }
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-    fn event(&self, event: &tracing::Event<'_>) {
-        let mut fields = BTreeMap::new();
-        let mut visit = |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
-            fields.insert(field.name().to_owned(), format!("{value:?}").trim_matches('"').to_owned());
-        };
-        event.record(&mut visit);
-        self.0.lock().unwrap().push(fields);
-    }
-    fn enter(&self, _: &tracing::span::Id) {}
-    fn exit(&self, _: &tracing::span::Id) {}
-}
-
 #[tokio::test(start_paused = true)]
 async fn short_watches_in_succession_are_reported_once() {
     for (count, lines) in [(REPORTED as usize - 1, 0), (REPORTED as usize, 1), (MAX_RESPONSES, 1)] {
-        let warnings = Warnings::default();
-        let _guard = tracing::subscriber::set_default(warnings.clone());
+        let warnings = LogEvents::record(&["pinniped"], Level::WARN);
         run(Duration::from_secs(3600), move |number, resource| {
             if resource == "configmaps" && number < count {
                 Reply::Ends(Duration::ZERO)
@@ -240,11 +216,11 @@ async fn short_watches_in_succession_are_reported_once() {
             }
         })
         .await;
-        let warnings = warnings.0.lock().unwrap();
+        let warnings = warnings.all();
         assert_eq!(warnings.len(), lines, "{count} {warnings:?}");
-        for line in &*warnings {
-            assert_eq!(line["resource"], "configmaps");
-            assert_eq!(line["path"], "/api/v1/namespaces/ns/configmaps");
+        for line in &warnings {
+            assert_eq!(line.field("resource"), "configmaps");
+            assert_eq!(line.field("path"), "/api/v1/namespaces/ns/configmaps");
         }
     }
 }

@@ -7,8 +7,10 @@ use http::{Request, Response};
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Frame;
 use kube::client::Body;
+use pinniped_test_support::log_events::{LogEvent, LogEvents};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
+use tracing::Level;
 
 use super::*;
 
@@ -167,32 +169,6 @@ async fn load_fails_when_the_config_map_is_missing_or_unusable() {
     assert!(matches!(error, LoadError::Key(_)), "{error}");
 }
 
-/// Log lines of the module at warning level: the fields and the message.
-#[derive(Clone, Default)]
-struct Warnings(Arc<Mutex<Vec<BTreeMap<String, String>>>>);
-
-impl tracing::Subscriber for Warnings {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        metadata.target().starts_with(concat!(env!("CARGO_CRATE_NAME"), "::cluster_auth_config"))
-            && *metadata.level() <= tracing::Level::WARN
-    }
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-    fn event(&self, event: &tracing::Event<'_>) {
-        let mut fields = BTreeMap::new();
-        let mut visit = |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
-            fields.insert(field.name().to_owned(), format!("{value:?}").trim_matches('"').to_owned());
-        };
-        event.record(&mut visit);
-        self.0.lock().unwrap().push(fields);
-    }
-    fn enter(&self, _: &tracing::span::Id) {}
-    fn exit(&self, _: &tracing::span::Id) {}
-}
-
 /// Returns a client of an API server that responds to each list and watch with the status code that
 /// `code` returns for the verb. A successful watch sends one event after ten seconds and ends.
 fn refusing(code: impl Fn(&str) -> u16 + Send + Sync + 'static) -> kube::Client {
@@ -222,15 +198,12 @@ fn refusing(code: impl Fn(&str) -> u16 + Send + Sync + 'static) -> kube::Client 
     kube::Client::new(service, "default")
 }
 
-async fn warnings(
-    time: Duration,
-    code: impl Fn(&str) -> u16 + Send + Sync + 'static,
-) -> Vec<BTreeMap<String, String>> {
-    let warnings = Warnings::default();
-    let _guard = tracing::subscriber::set_default(warnings.clone());
+async fn warnings(time: Duration, code: impl Fn(&str) -> u16 + Send + Sync + 'static) -> Vec<LogEvent> {
+    const MODULE: &[&str] = &[concat!(env!("CARGO_CRATE_NAME"), "::cluster_auth_config")];
+    let warnings = LogEvents::record(MODULE, Level::WARN);
     let watch = ClusterAuthConfigWatch::load(refusing(code)).await.unwrap();
     assert!(tokio::time::timeout(time, watch.run(CancellationToken::new())).await.is_err());
-    warnings.0.lock().unwrap().clone()
+    warnings.all()
 }
 
 #[tokio::test(start_paused = true)]
@@ -239,7 +212,7 @@ async fn a_missing_permission_is_logged_once_as_a_warning() {
         let code = move |verb: &str| if verb == missing { 403 } else { 200 };
         let lines = warnings(Duration::from_secs(3600), code).await;
         assert_eq!(lines.len(), 1, "{lines:?}");
-        let field = |name: &str| lines[0].get(name).map(String::as_str).unwrap_or_default();
+        let field = |name: &str| lines[0].field(name);
         assert_eq!((field("verb"), field("resource")), (missing, "configmaps"));
         assert_eq!((field("namespace"), field("name")), (NAMESPACE, NAME));
         assert_eq!(field("role"), "extension-apiserver-authentication-reader");
@@ -251,7 +224,7 @@ async fn a_missing_permission_is_logged_once_as_a_warning() {
 async fn a_watch_that_fails_is_reported_again_only_after_it_worked() {
     let lines = warnings(Duration::from_secs(3600), |_| 500).await;
     assert_eq!(lines.len(), 1, "{lines:?}");
-    assert!(lines[0]["message"].contains("fails"), "{lines:?}");
+    assert!(lines[0].field("message").contains("fails"), "{lines:?}");
     // The API server works for one of every ten minutes.
     let began = Instant::now();
     let code = move |_: &str| if (began.elapsed().as_secs() / 60) % 10 == 5 { 200 } else { 500 };

@@ -1,56 +1,16 @@
 //! The log lines of each situation, with the messages and levels for which users search.
 
-use std::sync::{Arc, Mutex, PoisonError};
-
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
+use pinniped_test_support::log_events::{LogEvent, LogEvents};
+use tracing::Level;
 
 use super::*;
 
 /// Lines of the controllers at level info and above: `LEVEL message`, and the text of errors.
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<String>>>);
+struct Lines(LogEvents);
 
-#[derive(Default)]
-struct Line {
-    message: String,
-    error: String,
-}
-
-impl Visit for Line {
-    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        match field.name() {
-            "message" => self.message = format!("{value:?}"),
-            "error" => self.error = format!(" {{{value:?}}}"),
-            _ => {}
-        }
-    }
-    fn record_str(&mut self, field: &Field, value: &str) {
-        self.record_debug(field, &format_args!("{value}"));
-    }
-}
-
-impl Subscriber for Lines {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        ["pinniped_concierge_controllers", "pinniped_controller"]
-            .iter()
-            .any(|own| metadata.target().starts_with(own))
-            && *metadata.level() <= Level::INFO
-    }
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-    fn event(&self, event: &Event<'_>) {
-        let mut line = Line::default();
-        event.record(&mut line);
-        let text = format!("{} {}{}", event.metadata().level(), line.message, line.error);
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(text);
-    }
-    fn enter(&self, _: &Id) {}
-    fn exit(&self, _: &Id) {}
+fn line(event: &LogEvent) -> String {
+    let error = event.fields.get("error").map(|error| format!(" {{{error}}}")).unwrap_or_default();
+    format!("{} {}{error}", event.level, event.field("message"))
 }
 
 impl Lines {
@@ -58,7 +18,7 @@ impl Lines {
     /// continues after them.
     async fn are(&self, what: &str, wanted: &[&str]) -> anyhow::Result<()> {
         wait::until_ok(PATIENCE, format!("the lines: {what}"), async || {
-            let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let lines: Vec<String> = self.0.all().iter().map(line).collect();
             let mut rest = wanted.iter();
             let mut next = rest.next();
             for line in lines.iter() {
@@ -67,22 +27,17 @@ impl Lines {
                 }
             }
             anyhow::ensure!(next.is_none(), "{next:?} is missing in {lines:#?}");
-            lines.clear();
+            self.0.clear();
             Ok(())
         })
         .await
     }
 }
 
-// One thread, so that this test's subscriber receives all events of this test and none of others.
 #[tokio::test]
 async fn certificates_have_the_log_lines_of_each_situation() -> anyhow::Result<()> {
-    let lines = Lines::default();
-    // With a single subscriber, tracing caches the interest of the thread that reaches a callsite
-    // first, which may be a thread of another test without a subscriber. With two subscribers it
-    // queries each of them.
-    let _second = tracing::Dispatch::new(Lines::default());
-    let _guard = tracing::subscriber::set_default(lines.clone());
+    let targets = &["pinniped_concierge_controllers", "pinniped_controller"];
+    let lines = Lines(LogEvents::record(targets, Level::INFO));
     let mut proxy = enabled("LoadBalancer", HOST);
     let scenario = Scenario::new("lines", proxy.clone()).await?;
     let generates = [

@@ -20,7 +20,7 @@ use crate::login::cache_file::CacheFileError;
 use crate::login::exec_cache::ExecCache;
 use crate::login::keyring::{Keyring, KeyringError, Unlock};
 use crate::login::oidc::OidcLogin;
-use crate::login::oidc::logout::{RemovalError, Revocation, combined};
+use crate::login::oidc::logout::{RemovalError, Revocation, add_of_keyring};
 use crate::login::session::{Session, SessionError, login_command};
 use crate::login::session_cache::{SessionCache, SessionKey, StoredSession};
 use crate::printer::{Printer, printable_line};
@@ -174,10 +174,10 @@ async fn one(
     let Some(login) = session.oidc() else { return Ok(removed) };
     // A session that is removed is revoked before anything else can fail.
     let removal = login.remove_session(now).await;
-    if let Some(session) = removal.session {
-        if removal.login_in_progress {
-            removed.in_progress.push(session.key.issuer.clone());
-        }
+    if let Some(session) = removal.sessions.first().filter(|_| removal.login_in_progress) {
+        removed.in_progress.push(session.key.issuer.clone());
+    }
+    for session in removal.sessions {
         let revocation = revoke(login, &session, limit).await;
         removed.sessions.push((session, revocation));
     }
@@ -218,21 +218,22 @@ async fn all(
     for path in credential_caches {
         removed.credentials += removed.or_record_error(ExecCache::new(path).clear(now));
     }
+    // Before the caches: it may wait for the user, and nothing may come between the removal of a
+    // token and its revocation.
+    let (of_keyring, error) = take_all_from_keyring(&session_caches, environment, printer).await;
+    // A keyring that no login uses need not work, unless it is known to have items.
+    let uses_keyring = logins.iter().any(|login| login.keyring().is_some())
+        || environment.non_empty(PINNIPED_REFRESH_TOKEN_STORE) == Some(RefreshTokenStore::Keyring.as_str());
+    let has_items = matches!(error, Some(KeyringError::Locked | KeyringError::NotUnlocked));
+    if let Some(error) = error.filter(|_| uses_keyring || has_items) {
+        removed.record(error.into());
+    }
     let mut taken = Vec::new();
     for path in &session_caches {
         taken.extend(removed.or_record_error(SessionCache::new(path).take_all(now)));
     }
-    let (of_keyring, error) = take_all_from_keyring(&session_caches, environment, printer).await;
     for session in of_keyring {
-        let at = taken.iter().position(|other| other.key == session.key);
-        let of_cache = at.map(|at| taken.remove(at));
-        taken.extend(combined(of_cache, Some(session)));
-    }
-    // A keyring that no login uses need not work.
-    let uses_keyring = logins.iter().any(|login| login.keyring().is_some())
-        || environment.non_empty(PINNIPED_REFRESH_TOKEN_STORE) == Some(RefreshTokenStore::Keyring.as_str());
-    if let Some(error) = error.filter(|_| uses_keyring) {
-        removed.record(error.into());
+        add_of_keyring(&mut taken, session);
     }
     for session in taken {
         let login = logins.iter().find(|login| login.session_key() == session.key).copied().cloned();

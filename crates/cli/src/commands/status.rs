@@ -259,7 +259,8 @@ async fn add_keyring(contexts: &mut [ContextStatus], sessions: &[Option<Session>
             }
             Ok(false) => {}
             Err(error) => {
-                context.problem = Some(format!("the keyring cannot be used: {}", chain(&error)));
+                let text = format!("the keyring cannot be used: {}", chain(&error));
+                context.problem.get_or_insert(text);
                 failed = Some(error);
             }
         }

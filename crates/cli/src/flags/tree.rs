@@ -467,7 +467,7 @@ static COMMANDS: [CommandSpec; 16] = [
     CommandSpec {
         name: "logout",
         short: "Remove sessions and cached credentials of your logins",
-        long: "Remove sessions and cached credentials of your logins.\n\nRemoves the tokens of the user's session, and the credentials that come from it, from the caches of\nthis program and from the keyring. The session of your browser at the issuer does not end. If the\nissuer offers it, the refresh token is revoked (RFC 7009); the output reports whether it was. A\ncluster credential that another program already has stays valid until it expires, usually within\nfive minutes.",
+        long: "Remove sessions and cached credentials of your logins.\n\nRemoves the tokens of the user's session, and the credentials that come from it, from the caches of\nthis program, and from the keyring if the login uses it; --all also removes the refresh tokens that\nearlier logins stored in the keyring. The session of your browser at the issuer does not end. If the\nissuer offers it, the refresh token is revoked (RFC 7009); the output reports whether it was. A\ncluster credential that another program already has stays valid until it expires, usually within\nfive minutes.",
         examples: &[
             ("Log out of the current context", "pinniped logout"),
             ("Remove everything from the caches", "pinniped logout --all"),

@@ -190,13 +190,17 @@ impl Keyring {
         key: &SessionKey,
         unlock: Unlock,
     ) -> Result<Option<StoredSession>, KeyringError> {
+        // The user is not asked to unlock a keyring without the item.
+        if !self.contains(key).await? {
+            return Ok(None);
+        }
         let keyring = self.open(unlock).await?;
         let taken = limited(RESPONSE_LIMIT, take(&keyring, &self.item(key))).await?;
         Ok(taken.filter(|session| session.key == *key))
     }
 
     /// Removes the refresh tokens of all sessions, and returns the sessions with these tokens only.
-    /// Also returns the error that prevented the removal of the rest.
+    /// Also returns the last error: an item that cannot be removed does not protect the others.
     pub async fn take_all(&self, unlock: Unlock) -> (Vec<StoredSession>, Result<(), KeyringError>) {
         let mut taken = Vec::new();
         let result = self.take_all_into(&mut taken, unlock).await;
@@ -214,10 +218,16 @@ impl Keyring {
             return Ok(());
         }
         let keyring = self.open(unlock).await?;
+        let mut result = Ok(());
         for item in items {
-            taken.extend(limited(RESPONSE_LIMIT, take(&keyring, &item)).await?);
+            match limited(RESPONSE_LIMIT, take(&keyring, &item)).await {
+                Ok(session) => taken.extend(session),
+                // The keyring itself does not work.
+                Err(KeyringError::Timeout) => return Err(KeyringError::Timeout),
+                Err(error) => result = Err(error),
+            }
         }
-        Ok(())
+        result
     }
 }
 

@@ -302,15 +302,16 @@ impl Login {
         }
     }
 
-    /// Returns the refresh token of the session: that of the keyring, or that of the session cache,
-    /// which is stored in the keyring after its use. A keyring that fails could not store the next
-    /// one, so that the user logs in.
+    /// Returns the refresh token of the session: that of the session cache, which is stored in the
+    /// keyring after its use, or that of the keyring. A login that stores a token in the keyring
+    /// removes that of the cache, so one in the cache is from a later login of a program that does
+    /// not use the keyring. A keyring that fails could not store the next one, so the user logs in.
     async fn refresh_token(&mut self, cached: Option<Tokens>) -> Option<RefreshToken> {
         let of_cache = cached.and_then(|tokens| tokens.refresh.filter(|refresh| !refresh.token.is_empty()));
         let options = Arc::clone(&self.options);
         let Some(keyring) = &options.keyring else { return of_cache };
         match keyring.get(&self.key, Timestamp::now(), options.unlock()).await {
-            Ok(of_keyring) => of_keyring.or(of_cache),
+            Ok(of_keyring) => of_cache.or(of_keyring),
             Err(error) => {
                 self.report_keyring(&error);
                 None
@@ -343,6 +344,11 @@ impl Login {
             None => keyring.take(&self.key, unlock).await.map(drop),
         };
         if let Err(error) = stored {
+            if matches!(error, KeyringError::System(_)) {
+                // The keyring responds: the item of an earlier login must not be used for this one,
+                // for example if the token is too long.
+                let _ = keyring.take(&self.key, Unlock::Never).await;
+            }
             self.report_keyring(&error);
         }
     }

@@ -6,7 +6,7 @@
 //! | `native` | macOS: the keychain of the user; Windows: the Credential Manager |
 //! | `missing` | a build without the feature `keyring` |
 //!
-//! With the Secret Service, no operation involves the user, except `SystemKeyring::unlock`. macOS
+//! With the Secret Service, no operation unlocks the keyring, except `SystemKeyring::unlock`. macOS
 //! and Windows may ask the user in any operation. Callers limit the time: a keyring may not
 //! respond. [`login::keyring`](crate::login::keyring) decides which items there are.
 

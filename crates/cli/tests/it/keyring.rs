@@ -241,6 +241,45 @@ fn a_refresh_token_moves_from_the_file_to_the_keyring_when_it_is_used() {
 }
 
 #[test]
+fn a_later_token_in_the_file_is_used_before_that_of_the_keyring_and_a_logout_revokes_both() {
+    let Some(session) = Session::start("refresh tokens in a keyring") else { return };
+    let issuer = issuer();
+    let mut desktop = desktop(&issuer, &session.address(), &[NO_CREDENTIAL_CACHE, KEYRING]);
+    let args = issuer.args(&[NO_CREDENTIAL_CACHE, KEYRING]);
+    let without_keyring = issuer.args(&[NO_CREDENTIAL_CACHE]);
+    token(&desktop.log_in(&issuer, &args));
+    let of_keyring = issuer.refresh_tokens();
+    // Upstream's program writes the file, too.
+    token(&desktop.log_in(&issuer, &without_keyring));
+    assert!(has_refresh_token(&desktop), "{}", sessions_file(&desktop));
+    let run = desktop.home.run(&args);
+    token(&run);
+    assert_eq!((run.stderr.as_str(), session.items(), desktop.opened().len()), ("", 1, 2));
+    assert!(!has_refresh_token(&desktop), "{}", sessions_file(&desktop));
+    let tokens = issuer.refresh_tokens();
+    assert!(tokens.len() == 2 && of_keyring.iter().all(|token| tokens.contains(token)), "{tokens:?}");
+
+    token(&desktop.log_in(&issuer, &without_keyring));
+    assert_eq!(issuer.refresh_tokens().len(), 3);
+    let logout = desktop.home.run(&["logout"]);
+    assert_eq!((logout.code, logout.stderr.as_str()), (0, ""), "{logout:?}");
+    assert_eq!(logout.stdout.matches("its refresh token is revoked").count(), 2, "{logout:?}");
+    assert_eq!((session.items(), issuer.refresh_tokens()), (0, of_keyring.clone()));
+
+    // An item of a login that selected the keyring by the variable is not forgotten silently.
+    desktop.home.set("PINNIPED_REFRESH_TOKEN_STORE", "keyring");
+    token(&desktop.log_in(&issuer, &without_keyring));
+    session.lock();
+    desktop.home.set("PINNIPED_REFRESH_TOKEN_STORE", "file");
+    let logout = desktop.home.run(&["logout", "--all", "--kubeconfig=/dev/null"]);
+    assert_eq!(
+        (logout.code, logout.last_error()),
+        (1, Some("could not remove refresh tokens from the keyring: the keyring is locked"))
+    );
+    assert_eq!(session.items(), 1);
+}
+
+#[test]
 fn a_locked_keyring_leads_to_a_login_and_loses_no_session() {
     let Some(mut session) = Session::start("a locked keyring") else { return };
     let (issuer, flags) = (issuer(), [NO_CREDENTIAL_CACHE, KEYRING]);

@@ -66,8 +66,8 @@ struct Extension {
 /// The result of the removal of a session.
 #[derive(Debug, Default)]
 pub struct Removal {
-    /// The session, if there was one.
-    pub session: Option<StoredSession>,
+    /// The session, if there was one; two if the cache and the keyring had a refresh token each.
+    pub sessions: Vec<StoredSession>,
     /// Whether another process logs in meanwhile, and will store a session again.
     pub login_in_progress: bool,
     /// The parts that could not be removed.
@@ -85,15 +85,14 @@ pub enum RemovalError {
     Keyring(#[from] KeyringError),
 }
 
-/// Combines the session of a cache and that of the keyring. If both have a refresh token, that of
-/// the keyring is newer.
-pub fn combined(of_cache: Option<StoredSession>, of_keyring: Option<StoredSession>) -> Option<StoredSession> {
-    match (of_cache, of_keyring) {
-        (Some(mut session), Some(keyring)) => {
-            session.tokens.refresh = keyring.tokens.refresh;
-            Some(session)
-        }
-        (of_cache, of_keyring) => of_cache.or(of_keyring),
+/// Adds a session of the keyring to those of the caches. Its refresh token completes the session of
+/// a cache that has none. Otherwise both sessions remain, so that both tokens are revoked.
+pub fn add_of_keyring(sessions: &mut Vec<StoredSession>, of_keyring: StoredSession) {
+    let lacks_token =
+        |other: &&mut StoredSession| other.key == of_keyring.key && other.tokens.refresh_token().is_none();
+    match sessions.iter_mut().find(lacks_token) {
+        Some(of_cache) => of_cache.tokens.refresh = of_keyring.tokens.refresh,
+        None => sessions.push(of_keyring),
     }
 }
 
@@ -141,10 +140,8 @@ impl OidcLogin {
         // While this process has the lock, no other one refreshes the session.
         let lock = LoginLock::acquire(cache, &key, request, Timestamp::now, self.printer).await;
         removal.login_in_progress = matches!(lock, Ok(LockResult::HeldByOther));
-        let of_cache = cache.take(&key, now).unwrap_or_else(|error| {
-            removal.errors.push(error.into());
-            None
-        });
+        // Before the cache: it may wait for the user, and nothing may come between the removal of a
+        // token and its revocation.
         let of_keyring = match self.keyring() {
             Some(keyring) => keyring.take(&key, self.unlock()).await.unwrap_or_else(|error| {
                 removal.errors.push(error.into());
@@ -152,7 +149,14 @@ impl OidcLogin {
             }),
             None => None,
         };
-        removal.session = combined(of_cache, of_keyring);
+        let of_cache = cache.take(&key, now).unwrap_or_else(|error| {
+            removal.errors.push(error.into());
+            None
+        });
+        removal.sessions.extend(of_cache);
+        if let Some(of_keyring) = of_keyring {
+            add_of_keyring(&mut removal.sessions, of_keyring);
+        }
         removal
     }
 
@@ -209,9 +213,9 @@ mod tests {
     use crate::login::session_cache::{RefreshToken, Tokens};
 
     #[test]
-    fn the_refresh_token_of_the_keyring_replaces_that_of_the_cache() {
+    fn the_refresh_token_of_the_keyring_completes_a_session_and_replaces_no_other_token() {
         let session = |token: &str, last_used: Option<Timestamp>| {
-            let refresh = Some(RefreshToken { token: token.into() });
+            let refresh = (!token.is_empty()).then(|| RefreshToken { token: token.into() });
             let key = SessionKey {
                 issuer: "https://i".into(),
                 client_id: "c".into(),
@@ -221,11 +225,17 @@ mod tests {
             };
             StoredSession { key, tokens: Tokens { refresh, ..Tokens::default() }, last_used }
         };
-        let (old, new) = (session("old", Some(Timestamp::UNIX_EPOCH)), session("new", None));
-        let both = session("new", Some(Timestamp::UNIX_EPOCH));
-        assert_eq!(combined(Some(old.clone()), Some(new.clone())), Some(both));
-        assert_eq!(combined(Some(old.clone()), None), Some(old));
-        assert_eq!(combined(None, Some(new.clone())), Some(new));
-        assert_eq!(combined(None, None), None);
+        let of_keyring = session("k", None);
+        let time = Some(Timestamp::UNIX_EPOCH);
+        for (cache, expected) in [
+            (vec![], vec![session("k", None)]),
+            (vec![session("", time)], vec![session("k", time)]),
+            (vec![session("c", time)], vec![session("c", time), session("k", None)]),
+            (vec![session("c", time), session("", time)], vec![session("c", time), session("k", time)]),
+        ] {
+            let mut sessions = cache;
+            add_of_keyring(&mut sessions, of_keyring.clone());
+            assert_eq!(sessions, expected);
+        }
     }
 }

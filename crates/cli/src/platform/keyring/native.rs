@@ -1,7 +1,7 @@
 //! macOS: the keychain of the user. Windows: the Credential Manager.
 //!
 //! The system decrypts the items of a user who has logged in, and may ask whether the program may
-//! read them. The calls block, so that they run on threads of their own.
+//! read them. The calls for items block, so they run on threads for blocking work.
 
 use std::collections::HashMap;
 use std::sync::Arc;

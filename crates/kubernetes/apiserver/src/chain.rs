@@ -263,7 +263,7 @@ impl<H> Chain<H> {
     {
         // 4. Request info, from which all further steps derive their rules.
         let info = RequestInfo::parse(request.method(), request.uri())?;
-        let group = notes.series.set(&info);
+        notes.series.set(&info);
         // 5. Shutdown, before any work for the request.
         self.draining.check(received, &info)?;
         // 6. Deadline, which covers all further steps.
@@ -308,7 +308,7 @@ impl<H> Chain<H> {
 
             // 10. Authorize. The review is charged to the client, also while it impersonates.
             self.authorization.authorize(client, user, attributes).await?;
-            notes.series.authorized(group);
+            notes.series.authorized();
 
             // 11. Handle.
             let mut context = RequestContext {

@@ -3,7 +3,7 @@
 //! Every request updates them, so their labels are positions in fixed lists, and an update takes no
 //! lock.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -137,41 +137,41 @@ impl ServerMetrics {
 pub(crate) struct Series {
     verb: AtomicUsize,
     group: AtomicUsize,
+    is_authorized: AtomicBool,
 }
 
 impl Default for Series {
     fn default() -> Self {
-        Self { verb: AtomicUsize::new(VERBS.len() - 1), group: AtomicUsize::new(NO_RESOURCE) }
+        Self {
+            verb: AtomicUsize::new(VERBS.len() - 1),
+            group: AtomicUsize::new(NO_RESOURCE),
+            is_authorized: AtomicBool::new(false),
+        }
     }
 }
 
 impl Series {
-    /// Sets the labels of a request that is not authorized yet. Its group remains unknown, so that
-    /// a client without permissions cannot add a series for each group.
-    ///
-    /// Returns the group, for [`authorized`](Self::authorized).
-    pub(crate) fn set(&self, info: &RequestInfo) -> Group {
+    /// Sets the labels of a request. Its group remains unknown until it is authorized, so that a
+    /// client without permissions cannot add a series for each group.
+    pub(crate) fn set(&self, info: &RequestInfo) {
         let verb = VERBS.iter().position(|(verb, _)| *verb == info.verb).unwrap_or(VERBS.len() - 1);
         self.verb.store(verb, Ordering::Relaxed);
-        let group = group(info);
-        self.group.store(if info.is_resource { UNKNOWN_GROUP } else { group }, Ordering::Relaxed);
-        Group(group)
+        self.group.store(group(info), Ordering::Relaxed);
     }
 
-    /// Sets the group of a request that is authorized.
-    pub(crate) fn authorized(&self, group: Group) {
-        self.group.store(group.0, Ordering::Relaxed);
+    /// Reveals the group of a request that is authorized.
+    pub(crate) fn authorized(&self) {
+        self.is_authorized.store(true, Ordering::Relaxed);
     }
 
     fn get(&self) -> (usize, usize) {
-        (self.verb.load(Ordering::Relaxed), self.group.load(Ordering::Relaxed))
+        let group = self.group.load(Ordering::Relaxed);
+        let is_hidden = group != NO_RESOURCE && !self.is_authorized.load(Ordering::Relaxed);
+        (self.verb.load(Ordering::Relaxed), if is_hidden { UNKNOWN_GROUP } else { group })
     }
 }
 
-/// A position in [`GROUPS`].
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Group(usize);
-
+/// Returns the position of the request's group in [`GROUPS`].
 fn group(info: &RequestInfo) -> usize {
     match info.api_group.as_str() {
         _ if !info.is_resource => NO_RESOURCE,
@@ -195,7 +195,8 @@ mod tests {
 
     fn labels(method: &Method, path: &str) -> (&'static str, &'static str) {
         let series = Series::default();
-        series.authorized(series.set(&RequestInfo::parse(method, &path.parse().unwrap()).unwrap()));
+        series.set(&RequestInfo::parse(method, &path.parse().unwrap()).unwrap());
+        series.authorized();
         let (verb, group) = series.get();
         (VERBS[verb].0, GROUPS[group].0)
     }
@@ -260,9 +261,9 @@ mod tests {
         let proxy = requests.of(Server::Proxy);
         let series = Series::default();
         proxy.ended(&series, Some(StatusCode::BAD_REQUEST), Duration::from_millis(3));
-        let group = series.set(&RequestInfo::parse(&Method::GET, &"/api/v1/pods".parse().unwrap()).unwrap());
+        series.set(&RequestInfo::parse(&Method::GET, &"/api/v1/pods".parse().unwrap()).unwrap());
         proxy.ended(&series, Some(StatusCode::FORBIDDEN), Duration::from_millis(3));
-        series.authorized(group);
+        series.authorized();
         for status in [101, 999] {
             proxy.ended(&series, StatusCode::from_u16(status).ok(), Duration::from_millis(3));
         }

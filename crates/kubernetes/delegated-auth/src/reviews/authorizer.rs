@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use aws_lc_rs::digest::{Context, SHA256};
+use aws_lc_rs::digest as sha;
 use bytes::Bytes;
 use pinniped_fair_semaphore::{FairSemaphore, Waiting};
 use pinniped_kube_metrics::reviews as definitions;
@@ -280,11 +280,9 @@ impl DigestInput {
     }
 
     fn digest(&self) -> Digest {
-        let mut context = Context::new(&SHA256);
-        context.update(&self.0);
-        let mut digest = Digest::default();
-        digest.copy_from_slice(context.finish().as_ref());
-        digest
+        let mut result = Digest::default();
+        result.copy_from_slice(sha::digest(&sha::SHA256, &self.0).as_ref());
+        result
     }
 }
 

@@ -6,8 +6,8 @@
 //! `deploy/kustomize` have copies of these files, because kustomize reads only files below its own
 //! folder.
 //!
-//! The files about metrics come from the definitions in `crates/kubernetes/metrics`
-//! ([`monitoring`]).
+//! The files about metrics come from the definitions in `crates/*/metrics` and from [`monitoring`],
+//! which has the rules for alerts and the dashboard.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};

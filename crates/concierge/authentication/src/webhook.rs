@@ -211,7 +211,8 @@ fn user_of(result: TokenReviewResult) -> Result<Option<User>, AuthenticateError>
     match result {
         TokenReviewResult::Authenticated(user) => Ok(Some(user)),
         TokenReviewResult::Unauthenticated(error) if error.is_empty() => Ok(None),
-        TokenReviewResult::Unauthenticated(error) => Err(AuthenticateError::Failed(error)),
+        // The webhook has reviewed the token, and `status.error` states what is wrong with it.
+        TokenReviewResult::Unauthenticated(error) => Err(AuthenticateError::InvalidToken(error)),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The definitions of the metrics of the Concierge: logins, certificates, authenticators, and the
 //! impersonation proxy.
 //!
-//! [`of_the_program`] lists all metrics of the program, including those that every server has.
+//! [`of_the_program`] lists all metrics of the program, including those of `pinniped_kube_metrics`.
 
 #![forbid(unsafe_code)]
 
@@ -48,7 +48,10 @@ pub const LOGIN_RESULTS: &[LabelValue] = &[
     ("no_authenticator", "The authenticator does not exist, or is not ready"),
     ("issuer_failed", "The token is accepted, but no credential could be issued"),
     ("overloaded", "There were too many logins"),
-    ("abandoned", "The client cancelled the login, or the deadline of the request passed"),
+    (
+        "abandoned",
+        "The login ended without a result: its client cancelled it, its deadline passed, or the program has an error",
+    ),
 ];
 
 const AUTHENTICATOR: Label = Label::bounded("authenticator", "the name of the object", 1);
@@ -117,11 +120,11 @@ pub const PROXY_RESULTS: &[LabelValue] = &[
     ("forbidden", "The user does not have the permission, or may not impersonate another user"),
     ("review_failed", "The API server did not respond to a review"),
     ("overloaded", "There were too many requests or reviews"),
-    ("cannot_act", "The proxy cannot act as the user"),
+    ("cannot_act", "The proxy cannot act as the user, cannot interpret the path, or has an internal error"),
     ("bad_gateway", "The API server did not respond"),
     ("deadline", "The deadline of the request passed"),
     ("shutting_down", "The proxy stops"),
-    ("panicked", "The proxy has an error; the log has the panic"),
+    ("panicked", "The proxy panicked while it served the request; the log has the panic"),
     ("abandoned", "The client cancelled the request, or its connection ended, before the response began"),
 ];
 
@@ -142,13 +145,13 @@ pub static PROXY_UPGRADED: Definition = Definition::gauge(
 /// HTTP/2 connections.
 pub static UPSTREAM_CONNECTIONS: Definition = Definition::gauge(
     "pinniped_impersonation_proxy_upstream_connections",
-    "HTTP/2 connections to the API server",
+    "HTTP/2 connections to the API server that the proxy and the controllers share",
 )
 .present("the impersonation proxy runs");
 
 /// HTTP/2 streams.
 pub static UPSTREAM_STREAMS: Definition =
-    Definition::gauge("pinniped_impersonation_proxy_upstream_streams", "HTTP/2 streams to the API server")
+    Definition::gauge("pinniped_impersonation_proxy_upstream_streams", "HTTP/2 streams of these connections")
         .present("the impersonation proxy runs");
 
 /// HTTP/1.1 connections.

@@ -1,6 +1,6 @@
 //! The definitions of the metrics of the gateway.
 //!
-//! [`of_the_program`] lists all metrics of the program, including those that every server has.
+//! [`of_the_program`] lists all metrics of the program, including those of `pinniped_kube_metrics`.
 
 #![forbid(unsafe_code)]
 

@@ -157,7 +157,7 @@ pub trait Reconcile: Send + 'static {
     /// Returns the name for log lines.
     fn name(&self) -> &'static str;
 
-    /// Returns whether passes are counted: `false` if they only start passes that are.
+    /// Returns whether successful passes are counted: `false` if they only start passes that are.
     fn is_counted(&self) -> bool {
         true
     }
@@ -208,7 +208,7 @@ pub async fn run(
             result = pass => result.unwrap_or_else(|_| Err(ReconcileError::Failed("the pass panicked".to_owned()))),
             () = async { cancel.cancelled().await; tokio::time::sleep(LAST_PASS_TIMEOUT).await } => break,
         };
-        if controller.is_counted() {
+        if controller.is_counted() || result.is_err() {
             metrics.reconciled(name, &result);
         }
         let delay = retry.after(name, &result);

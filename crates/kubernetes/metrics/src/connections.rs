@@ -13,9 +13,11 @@ pub static ACCEPTED: Definition =
     Definition::counter("pinniped_connections_accepted", "Connections accepted").by(&[LISTENER]);
 
 /// Refused connections.
-pub static REFUSED: Definition =
-    Definition::counter("pinniped_connections_refused", "Connections closed because too many were open")
-        .by(&[LISTENER]);
+pub static REFUSED: Definition = Definition::counter(
+    "pinniped_connections_refused",
+    "Connections closed right after accept because of a limit",
+)
+.by(&[LISTENER]);
 
 /// Failed handshakes.
 pub static HANDSHAKES_FAILED: Definition = Definition::counter(

@@ -1,4 +1,4 @@
-//! Metrics of every server program.
+//! Metrics of the Concierge and of the gateway: the build, and the leader.
 
 use pinniped_metrics::{Definition, Label};
 

@@ -1,5 +1,5 @@
-//! Metrics that every server program has: the build, connections, capacity; and the response to a
-//! scrape.
+//! Metrics that the Concierge and the gateway have: the build, connections, capacity; and the
+//! response to a scrape.
 
 use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};

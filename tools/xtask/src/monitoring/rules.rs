@@ -39,7 +39,7 @@ pub(super) const RULES: &[Rule] = &[
                      / sum by (authenticator_kind) \
                      (rate(pinniped_logins_total{result=~\"issued|issuer_failed|authenticator_failed\"}[5m])) > 0.1",
         lasts: "5m",
-        summary: "More than a tenth of the logins with webhooks or issuers fail with an error.",
+        summary: "More than a tenth of the logins fail because of an error of the webhook or the issuer; rejected logins do not count.",
         description: "A webhook or an issuer does not respond, or returns an error; the audit log has the error \
                       of each login.",
     },
@@ -49,7 +49,7 @@ pub(super) const RULES: &[Rule] = &[
         expression: "sum(rate(pinniped_logins_total{result=\"issuer_failed\"}[5m])) \
                      / sum(rate(pinniped_logins_total{result=~\"issued|issuer_failed\"}[5m])) > 0.1",
         lasts: "5m",
-        summary: "More than a tenth of the logins get no credential although the token is accepted.",
+        summary: "More than a tenth of the logins whose token is accepted get no credential.",
         description: "Read the strategies of the CredentialIssuer.",
     },
     Rule {
@@ -110,7 +110,7 @@ pub(super) const RULES: &[Rule] = &[
         expression: "sum by (controller) \
                      (rate(pinniped_controller_reconciles_total{result=~\"failed|forbidden\"}[15m])) > 0",
         lasts: "30m",
-        summary: "A controller does not succeed.",
+        summary: "A controller keeps failing.",
         description: "The log has the error, such as a missing permission.",
     },
     Rule {
@@ -143,7 +143,7 @@ pub(super) const RULES: &[Rule] = &[
         expression: "sum(rate(pinniped_gateway_requests_unanswered_total{reason=\"backend\"}[5m])) \
                      / sum(rate(pinniped_gateway_requests_total[5m])) > 0.05",
         lasts: "5m",
-        summary: "More than one of twenty requests to the gateway get no response of a backend.",
+        summary: "More than one in twenty requests to the gateway get no response from a backend.",
         description: "The Service has no endpoint, or its pods do not respond.",
     },
 ];

@@ -235,21 +235,33 @@ async fn the_request_equals_that_of_kubernetes_and_connections_are_reused() {
 
 #[tokio::test]
 async fn responses_are_translated_into_results() {
+    let failed = |text: &str| Err(AuthenticateError::Failed(text.to_owned()));
     for (code, body, expected) in [
         (200, YES, Ok(Some(pinny()))),
         (201, r#"{"status":{"authenticated":true}}"#, Ok(Some(User::default()))),
         (200, r#"{"status":{"authenticated":false}}"#, Ok(None)),
         (200, "{}", Ok(None)),
-        (200, r#"{"status":{"error":"expired"}}"#, Err("expired")),
-        (200, r#"{"kind":"Pod","apiVersion":"v1"}"#, Err(r#"no kind "Pod" is registered for version "v1""#)),
-        (200, "", Err("0-length response with status code: 200 and content type: application/json")),
-        (401, "", Err("the server has asked for the client to provide credentials")),
-        (404, "", Err("the server could not find the requested resource")),
-        (302, "", Err("the server responded with the status code 302 but did not return more information")),
+        (
+            200,
+            r#"{"status":{"error":"expired"}}"#,
+            Err(AuthenticateError::InvalidToken("expired".to_owned())),
+        ),
+        (
+            200,
+            r#"{"kind":"Pod","apiVersion":"v1"}"#,
+            failed(r#"no kind "Pod" is registered for version "v1""#),
+        ),
+        (200, "", failed("0-length response with status code: 200 and content type: application/json")),
+        (401, "", failed("the server has asked for the client to provide credentials")),
+        (404, "", failed("the server could not find the requested resource")),
+        (
+            302,
+            "",
+            failed("the server responded with the status code 302 but did not return more information"),
+        ),
     ] {
         let webhook = Webhook::start(USUAL, move |_| response(code, body)).await;
         let result = webhook.client().authenticate(&Token::new("x")).await;
-        let expected = expected.map_err(|text| AuthenticateError::Failed(text.to_owned()));
         assert_eq!(result, expected, "{code} {body}");
         assert_eq!(webhook.seen().len(), 1, "{code} {body}");
     }

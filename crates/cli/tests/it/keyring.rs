@@ -264,7 +264,7 @@ fn a_later_token_in_the_file_is_used_before_that_of_the_keyring_and_a_logout_rev
     let logout = desktop.home.run(&["logout"]);
     assert_eq!((logout.code, logout.stderr.as_str()), (0, ""), "{logout:?}");
     assert_eq!(logout.stdout.matches("its refresh token is revoked").count(), 2, "{logout:?}");
-    assert_eq!((session.items(), issuer.refresh_tokens()), (0, of_keyring.clone()));
+    assert_eq!((session.items(), issuer.refresh_tokens()), (0, of_keyring));
 
     // An item of a login that selected the keyring by the variable is not forgotten silently.
     desktop.home.set("PINNIPED_REFRESH_TOKEN_STORE", "keyring");

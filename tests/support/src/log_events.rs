@@ -18,7 +18,7 @@ pub struct LogEvent {
 }
 
 impl LogEvent {
-    /// Returns the value of a field, or nothing if there is none.
+    /// Returns the value of a field, or an empty string if there is none.
     pub fn field(&self, name: &str) -> &str {
         self.fields.get(name).map_or("", String::as_str)
     }

@@ -20,7 +20,7 @@ use crate::login::cache_file::CacheFileError;
 use crate::login::exec_cache::ExecCache;
 use crate::login::keyring::{Keyring, KeyringError, Unlock};
 use crate::login::oidc::OidcLogin;
-use crate::login::oidc::logout::{RemovalError, Revocation, add_of_keyring};
+use crate::login::oidc::logout::{RemovalError, Revocation, merge_keyring_session};
 use crate::login::session::{Session, SessionError, login_command};
 use crate::login::session_cache::{SessionCache, SessionKey, StoredSession};
 use crate::printer::{Printer, printable_line};
@@ -218,8 +218,8 @@ async fn all(
     for path in credential_caches {
         removed.credentials += removed.or_record_error(ExecCache::new(path).clear(now));
     }
-    // Before the caches: it may wait for the user, and nothing may come between the removal of a
-    // token and its revocation.
+    // The keyring comes first, because it may wait for the user to unlock it. If the user stops the
+    // program meanwhile, the sessions of the caches are not removed without their revocation.
     let (of_keyring, error) = take_all_from_keyring(&session_caches, environment, printer).await;
     // A keyring that no login uses need not work, unless it is known to have items.
     let uses_keyring = logins.iter().any(|login| login.keyring().is_some())
@@ -233,7 +233,7 @@ async fn all(
         taken.extend(removed.or_record_error(SessionCache::new(path).take_all(now)));
     }
     for session in of_keyring {
-        add_of_keyring(&mut taken, session);
+        merge_keyring_session(&mut taken, session);
     }
     for session in taken {
         let login = logins.iter().find(|login| login.session_key() == session.key).copied().cloned();

@@ -200,7 +200,8 @@ impl Keyring {
     }
 
     /// Removes the refresh tokens of all sessions, and returns the sessions with these tokens only.
-    /// Also returns the last error: an item that cannot be removed does not protect the others.
+    /// Also returns the last error. After an error of one item it continues with the others, except
+    /// after a timeout.
     pub async fn take_all(&self, unlock: Unlock) -> (Vec<StoredSession>, Result<(), KeyringError>) {
         let mut taken = Vec::new();
         let result = self.take_all_into(&mut taken, unlock).await;

@@ -1,5 +1,5 @@
-//! The end of a session: removes it from the cache, and revokes its refresh token at the issuer
-//! (RFC 7009), if the issuer offers that.
+//! Ends a session: removes it from the session cache and the keyring, and revokes its refresh
+//! tokens at the issuer (RFC 7009), if the issuer offers that.
 
 use std::time::Duration;
 
@@ -85,9 +85,10 @@ pub enum RemovalError {
     Keyring(#[from] KeyringError),
 }
 
-/// Adds a session of the keyring to those of the caches. Its refresh token completes the session of
-/// a cache that has none. Otherwise both sessions remain, so that both tokens are revoked.
-pub fn add_of_keyring(sessions: &mut Vec<StoredSession>, of_keyring: StoredSession) {
+/// Merges a session of the keyring into those of the caches. If a cache has the same session
+/// without a refresh token, the token is added to it. Otherwise both sessions remain, so that both
+/// tokens are revoked.
+pub fn merge_keyring_session(sessions: &mut Vec<StoredSession>, of_keyring: StoredSession) {
     let lacks_token =
         |other: &&mut StoredSession| other.key == of_keyring.key && other.tokens.refresh_token().is_none();
     match sessions.iter_mut().find(lacks_token) {
@@ -140,8 +141,8 @@ impl OidcLogin {
         // While this process has the lock, no other one refreshes the session.
         let lock = LoginLock::acquire(cache, &key, request, Timestamp::now, self.printer).await;
         removal.login_in_progress = matches!(lock, Ok(LockResult::HeldByOther));
-        // Before the cache: it may wait for the user, and nothing may come between the removal of a
-        // token and its revocation.
+        // The keyring comes first, because it may wait for the user to unlock it. If the user stops
+        // the program meanwhile, the session of the cache is not removed without its revocation.
         let of_keyring = match self.keyring() {
             Some(keyring) => keyring.take(&key, self.unlock()).await.unwrap_or_else(|error| {
                 removal.errors.push(error.into());
@@ -155,7 +156,7 @@ impl OidcLogin {
         });
         removal.sessions.extend(of_cache);
         if let Some(of_keyring) = of_keyring {
-            add_of_keyring(&mut removal.sessions, of_keyring);
+            merge_keyring_session(&mut removal.sessions, of_keyring);
         }
         removal
     }
@@ -213,7 +214,7 @@ mod tests {
     use crate::login::session_cache::{RefreshToken, Tokens};
 
     #[test]
-    fn the_refresh_token_of_the_keyring_completes_a_session_and_replaces_no_other_token() {
+    fn the_refresh_token_of_the_keyring_is_added_to_a_session_without_one_and_replaces_no_other() {
         let session = |token: &str, last_used: Option<Timestamp>| {
             let refresh = (!token.is_empty()).then(|| RefreshToken { token: token.into() });
             let key = SessionKey {
@@ -234,7 +235,7 @@ mod tests {
             (vec![session("c", time), session("", time)], vec![session("c", time), session("k", time)]),
         ] {
             let mut sessions = cache;
-            add_of_keyring(&mut sessions, of_keyring.clone());
+            merge_keyring_session(&mut sessions, of_keyring.clone());
             assert_eq!(sessions, expected);
         }
     }

@@ -32,6 +32,10 @@ fn main() {
     // Merges functions with the same code. Only lld supports the flag; GNU ld refuses it.
     if links_with_lld(&target) {
         println!("cargo::rustc-link-arg-bins=-Wl,--icf=all");
+        // The unwinder becomes a part of the program: a start need not load the library libgcc_s.
+        if target == var("HOST") && is_static_unwinder_installed() {
+            println!("cargo::rustc-link-arg-bins=-Wl,--whole-archive,-l:libgcc_eh.a,--no-whole-archive");
+        }
     }
 }
 
@@ -42,6 +46,13 @@ fn glibc() -> Option<(u32, u32)> {
     let (major, rest) = text.trim().strip_prefix("glibc ")?.split_once('.')?;
     let minor = rest.split('.').next()?;
     Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
+/// It is a part of GCC, but not of all installations of another C compiler.
+fn is_static_unwinder_installed() -> bool {
+    let output = Command::new("cc").arg("-print-file-name=libgcc_eh.a").output();
+    // Without the file, the output is the name only.
+    output.is_ok_and(|output| String::from_utf8(output.stdout).is_ok_and(|path| path.contains('/')))
 }
 
 /// The toolchain has its own lld, which it takes for this target unless it is told otherwise.

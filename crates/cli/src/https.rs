@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pinniped_http_client::https::{HttpsClient, HttpsClientParams, Redirects};
+use pinniped_http_client::https::{Connections, HttpsClient, HttpsClientParams, Redirects};
 use pinniped_http_client::tcp_dialer::TcpDialer;
 use pinniped_pki::tls::{ALPN_HTTP, Profile, Roots, TlsError, client_config};
 
@@ -21,7 +21,8 @@ pub fn client(dialer: TcpDialer, profile: Profile, roots: Roots) -> Result<Https
     client_with(dialer, profile, roots, None, Redirects::Return)
 }
 
-/// Creates a client with a deadline for each request.
+/// Creates a client with a deadline for each request. Its requests to one server share a connection
+/// if they follow each other.
 ///
 /// # Errors
 ///
@@ -41,5 +42,6 @@ pub fn client_with(
         max_body: MAX_BODY,
         timeout,
         redirects,
+        connections: Connections::Keep,
     }))
 }

@@ -45,14 +45,18 @@ pub fn escape(json: &str) -> String {
 fn escape_into(json: &str, compact: bool, out: &mut String) {
     let mut in_string = false;
     let mut after_backslash = false;
-    for c in json.chars() {
-        match c {
-            // In valid JSON these characters occur only in strings.
-            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
-                let _ = write!(out, "\\u{:04x}", u32::from(c));
-            }
-            ' ' | '\t' | '\n' | '\r' if compact && !in_string => {}
-            _ => out.push(c),
+    // Unchanged text is copied in one step up to the next change.
+    let mut copied = 0;
+    for (at, c) in json.char_indices() {
+        // In valid JSON these characters occur only in strings.
+        let is_escaped = matches!(c, '<' | '>' | '&' | '\u{2028}' | '\u{2029}');
+        let is_dropped = compact && !in_string && matches!(c, ' ' | '\t' | '\n' | '\r');
+        if is_escaped || is_dropped {
+            out.push_str(&json[copied..at]);
+            copied = at + c.len_utf8();
+        }
+        if is_escaped {
+            let _ = write!(out, "\\u{:04x}", u32::from(c));
         }
         if in_string {
             match c {
@@ -65,6 +69,7 @@ fn escape_into(json: &str, compact: bool, out: &mut String) {
             in_string = true;
         }
     }
+    out.push_str(&json[copied..]);
 }
 
 /// Returns a Go string literal in double quotes, as `fmt.Sprintf("%q", s)` does.

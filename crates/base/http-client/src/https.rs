@@ -1,18 +1,22 @@
 //! A small HTTPS client for single requests, such as a login or the discovery of a provider.
 //!
-//! It uses one connection per request, with HTTP/2 or HTTP/1.1 as negotiated. Responses are read
-//! completely and have a size limit. For many requests to one server, see [`crate::upstream`].
+//! It uses HTTP/2 or HTTP/1.1 as negotiated, and a connection for each request, or for requests
+//! that follow each other ([`Connections`]). Responses are read completely and have a size limit.
+//! For many requests to one server, see [`crate::upstream`].
+
+mod connection;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header};
-use http_body_util::{BodyExt as _, Full, Limited};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use http_body_util::Full;
 use rustls::ClientConfig;
 use url::Url;
+
+use self::connection::{Connection, RequestError};
 
 use crate::dial::{ConnectError, Dialer, Target};
 use crate::tcp_dialer::TcpDialer;
@@ -39,6 +43,8 @@ pub struct HttpsClientParams {
     pub timeout: Option<Duration>,
     /// Whether GET requests follow redirects.
     pub redirects: Redirects,
+    /// Whether a connection is used for several requests.
+    pub connections: Connections,
 }
 
 /// Treatment of redirects.
@@ -51,9 +57,24 @@ pub enum Redirects {
     Follow,
 }
 
+/// Treatment of connections after a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Connections {
+    /// They are closed.
+    Close,
+    /// The last one is kept for a request to the same server within two seconds. For clients that
+    /// live as long as a few requests: a connection without such a request stays open until the
+    /// client is dropped.
+    Keep,
+}
+
 /// Sends requests to servers that the TLS configuration trusts; cheap to clone.
 #[derive(Clone)]
-pub struct HttpsClient(Arc<HttpsClientParams>);
+pub struct HttpsClient {
+    params: Arc<HttpsClientParams>,
+    /// The connection that is kept.
+    kept: Arc<Mutex<Option<Connection>>>,
+}
 
 impl fmt::Debug for HttpsClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -139,7 +160,14 @@ pub enum AttemptError {
 impl HttpsClient {
     /// Creates a client.
     pub fn new(params: HttpsClientParams) -> Self {
-        Self(Arc::new(params))
+        Self { params: Arc::new(params), kept: Arc::default() }
+    }
+
+    /// Returns a client with another treatment of redirects, which uses the same connection.
+    #[must_use]
+    pub fn with_redirects(&self, redirects: Redirects) -> Self {
+        let params = HttpsClientParams { redirects, ..HttpsClientParams::clone(&self.params) };
+        Self { params: Arc::new(params), kept: Arc::clone(&self.kept) }
     }
 
     /// Sends a GET request.
@@ -164,7 +192,7 @@ impl HttpsClient {
         // The URL of the last attempt, for the error.
         let mut current = url.clone();
         let exchange = self.follow(method, &mut current, headers, body);
-        let result = match self.0.timeout {
+        let result = match self.params.timeout {
             None => exchange.await,
             Some(limit) => tokio::time::timeout(limit, exchange).await.unwrap_or(Err(AttemptError::Timeout)),
         };
@@ -184,7 +212,7 @@ impl HttpsClient {
         headers: &[(HeaderName, HeaderValue)],
         body: Bytes,
     ) -> Result<FullResponse, AttemptError> {
-        let follows = self.0.redirects == Redirects::Follow && method == Method::GET;
+        let follows = self.params.redirects == Redirects::Follow && method == Method::GET;
         let mut headers: Vec<_> = headers.to_vec();
         let mut redirects = 0;
         loop {
@@ -214,17 +242,46 @@ impl HttpsClient {
         if url.scheme() != "https" {
             return Err(AttemptError::Scheme(url.scheme().to_owned()));
         }
+        let limit = self.params.max_body;
+        let request = |http2| self.request(method, url, headers, body.clone(), http2);
+        if let Some(mut connection) = self.take_kept(url)
+            && connection.is_ready().await
+        {
+            match connection.send(request(connection.is_http2())?, limit).await {
+                // The server closed the connection before the request was sent.
+                Err(RequestError::NotSent(_)) => {}
+                Err(RequestError::Failed(error)) => return Err(error),
+                Ok(response) => {
+                    self.keep(connection);
+                    return Ok(response);
+                }
+            }
+        }
+        let mut connection = self.connect(url).await?;
+        let response = connection.send(request(connection.is_http2())?, limit).await?;
+        if self.params.connections == Connections::Keep {
+            self.keep(connection);
+        }
+        Ok(response)
+    }
+
+    async fn connect(&self, url: &Url) -> Result<Connection, AttemptError> {
         let target = Target::of(url).ok_or(AttemptError::NoHost)?;
         let port = url.port_or_known_default().unwrap_or(443);
-        let proxy = self.0.dialer.proxy_for(&host_of(url), port, true).map_err(AttemptError::Dial)?;
-        let dialer = Dialer { target, proxy, tls: Arc::clone(&self.0.tls) };
+        let proxy = self.params.dialer.proxy_for(&host_of(url), port, true).map_err(AttemptError::Dial)?;
+        let dialer = Dialer { target, proxy, tls: Arc::clone(&self.params.tls) };
         let tls = dialer.dial().await.map_err(AttemptError::Dial)?;
+        Ok(Connection::new(tls, url.origin()).await?)
+    }
 
-        let http2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
-        let authority = match url.port() {
-            Some(port) => format!("{}:{port}", url.host_str().unwrap_or_default()),
-            None => url.host_str().unwrap_or_default().to_owned(),
-        };
+    fn request(
+        &self,
+        method: &Method,
+        url: &Url,
+        headers: &[(HeaderName, HeaderValue)],
+        body: Bytes,
+        http2: bool,
+    ) -> Result<Request<Full<Bytes>>, AttemptError> {
         let target = if http2 {
             &url[..url::Position::AfterQuery]
         } else {
@@ -232,53 +289,26 @@ impl HttpsClient {
         };
         let mut request = Request::builder().method(method).uri(target);
         if !http2 {
+            let host = url.host_str().unwrap_or_default();
+            let authority = url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
             request = request.header(header::HOST, authority);
         }
         let mut request = request.body(Full::new(body))?;
-        request.headers_mut().insert(header::USER_AGENT, self.0.user_agent.clone());
+        request.headers_mut().insert(header::USER_AGENT, self.params.user_agent.clone());
         for (name, value) in headers {
             request.headers_mut().insert(name.clone(), value.clone());
         }
-
-        let limit = self.0.max_body;
-        let io = TokioIo::new(tls);
-        // The connection runs concurrently with the request and is dropped with it.
-        let (parts, body) = if http2 {
-            let (mut sender, connection) =
-                hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await?;
-            let exchange = async move { collect(sender.send_request(request).await, limit).await };
-            drive(connection, exchange).await?
-        } else {
-            let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await?;
-            let exchange = async move { collect(sender.send_request(request).await, limit).await };
-            drive(connection, exchange).await?
-        };
-        Ok(FullResponse { status: parts.status, headers: parts.headers, body })
+        Ok(request)
     }
-}
 
-type CollectedResponse = (http::response::Parts, Bytes);
+    /// Removes and returns the kept connection, if it is one to the server of this URL.
+    fn take_kept(&self, url: &Url) -> Option<Connection> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.take_if(|connection| *connection.origin() == url.origin())
+    }
 
-async fn collect(
-    response: hyper::Result<hyper::Response<hyper::body::Incoming>>,
-    limit: usize,
-) -> Result<CollectedResponse, AttemptError> {
-    let (parts, body) = response?.into_parts();
-    let body = Limited::new(body, limit).collect().await.map_err(AttemptError::Body)?;
-    Ok((parts, body.to_bytes()))
-}
-
-/// Runs `connection` until `exchange` is complete.
-async fn drive(
-    connection: impl Future<Output = hyper::Result<()>>,
-    exchange: impl Future<Output = Result<CollectedResponse, AttemptError>>,
-) -> Result<CollectedResponse, AttemptError> {
-    tokio::pin!(exchange, connection);
-    tokio::select! {
-        biased;
-        response = &mut exchange => response,
-        // The end of the connection also ends the exchange, which returns the better error.
-        _ = &mut connection => exchange.await,
+    fn keep(&self, connection: Connection) {
+        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection);
     }
 }
 

@@ -1,7 +1,7 @@
 //! `pinniped logout`: removes sessions and cached credentials, and revokes refresh tokens.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -247,23 +247,33 @@ async fn all(
 }
 
 /// Removes the refresh tokens of the sessions of these caches, and returns the sessions. Also
-/// returns the error that prevented the removal of the rest.
+/// returns the last error.
 async fn take_all_from_keyring(
     session_caches: &BTreeSet<PathBuf>,
     environment: &Environment,
     printer: Printer,
 ) -> (Vec<StoredSession>, Option<KeyringError>) {
     let unlock = Unlock::for_user(environment, printer);
-    let mut all = Vec::new();
+    take_of_each(session_caches, async |path| Keyring::of_cache(path).take_all(unlock).await).await
+}
+
+/// Continues with the other caches after an error of an item, but not after an error of the
+/// keyring, which is the same for all caches.
+async fn take_of_each(
+    session_caches: &BTreeSet<PathBuf>,
+    take_all: impl AsyncFn(&Path) -> (Vec<StoredSession>, Result<(), KeyringError>),
+) -> (Vec<StoredSession>, Option<KeyringError>) {
+    let (mut all, mut last) = (Vec::new(), None);
     for path in session_caches {
-        let (taken, result) = Keyring::of_cache(path).take_all(unlock).await;
+        let (taken, result) = take_all(path).await;
         all.extend(taken);
-        // The keyring is the same for all caches.
-        if let Err(error) = result {
-            return (all, Some(error));
+        match result {
+            Ok(()) => {}
+            Err(error @ (KeyringError::System(_) | KeyringError::Malformed)) => last = Some(error),
+            Err(error) => return (all, Some(error)),
         }
     }
-    (all, None)
+    (all, last)
 }
 
 /// Returns the caches that login commands name in this flag, also those that are not valid.
@@ -355,8 +365,7 @@ mod tests {
     use crate::login::oidc::logout::RevocationError;
     use crate::login::session_cache::Tokens;
 
-    #[test]
-    fn a_long_error_of_an_issuer_does_not_fill_the_output() {
+    fn session() -> StoredSession {
         let key = SessionKey {
             issuer: "https://i".into(),
             client_id: String::new(),
@@ -364,9 +373,33 @@ mod tests {
             redirect_uri: String::new(),
             upstream_provider_name: String::new(),
         };
-        let session = StoredSession { key, tokens: Tokens::default(), last_used: None };
+        StoredSession { key, tokens: Tokens::default(), last_used: None }
+    }
+
+    #[tokio::test]
+    async fn an_item_that_cannot_be_removed_keeps_no_items_of_other_caches() {
+        let caches: BTreeSet<PathBuf> = ["a", "b", "c"].map(PathBuf::from).into();
+        for (error, expected) in [
+            (KeyringError::System("the item is gone".into()), 3),
+            (KeyringError::Malformed, 3),
+            // It would be the same for the other caches, and may take long.
+            (KeyringError::Timeout, 1),
+            (KeyringError::NotUnlocked, 1),
+        ] {
+            let (taken, last) = take_of_each(&caches, async |path| {
+                let is_first = path == Path::new("a");
+                (vec![session()], if is_first { Err(error.clone()) } else { Ok(()) })
+            })
+            .await;
+            assert_eq!((taken.len(), last), (expected, Some(error)));
+        }
+    }
+
+    #[test]
+    fn a_long_error_of_an_issuer_does_not_fill_the_output() {
         let error = RevocationError::Refused("x".repeat(10_000));
-        let removed = Removed { sessions: vec![(session, Revocation::Failed(error))], ..Removed::default() };
+        let removed =
+            Removed { sessions: vec![(session(), Revocation::Failed(error))], ..Removed::default() };
         let text = text(&removed, None);
         assert!(text.len() < 1000 && text.ends_with("xxx...\n"), "{text}");
     }

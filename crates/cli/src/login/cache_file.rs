@@ -356,7 +356,9 @@ fn content(file: &Private) -> Result<Zeroizing<String>, &'static str> {
 
 /// Returns the text of the file.
 fn text_of(file: &Private) -> Result<Zeroizing<String>, &'static str> {
-    let mut text = Zeroizing::new(String::new());
+    let size = file.file.metadata().map_or(0, |metadata| metadata.len().min(MAX_SIZE));
+    // A buffer that grows leaves copies of secrets behind.
+    let mut text = Zeroizing::new(String::with_capacity(size as usize + 1));
     let read = (&file.file).take(MAX_SIZE).read_to_string(&mut text);
     read.map(|_| text).map_err(|_| "it could not be read as text")
 }

@@ -36,24 +36,28 @@ struct Traits {
 
 impl Traits {
     fn of(text: &str) -> Self {
-        let chars: Vec<char> = text.chars().collect();
-        let blank_at = |at: usize| chars.get(at).is_none_or(|c| matches!(c, ' ' | '\t') || is_break(*c));
-        let indicator = |at: usize, c: char| match c {
-            ':' => blank_at(at + 1),
-            '?' | '-' => at == 0 && blank_at(1),
-            '#' => at == 0 || blank_at(at - 1),
-            ',' | '[' | ']' | '{' | '}' | '&' | '*' | '!' | '|' | '>' | '\'' | '"' | '%' | '@' | '`' => {
-                at == 0
-            }
-            _ => false,
-        };
-        let indicators = text.starts_with("---")
-            || text.starts_with("...")
-            || chars.iter().enumerate().any(|(at, c)| indicator(at, *c));
-        let breaks = chars.iter().copied().any(is_break);
-        let special = !chars.iter().copied().all(is_printable);
-        let break_space = chars.windows(2).any(|pair| is_break(pair[0]) && pair[1] == ' ');
-        let space_break = chars.windows(2).any(|pair| pair[0] == ' ' && is_break(pair[1]));
+        let mut indicators = text.starts_with("---") || text.starts_with("...");
+        let [mut breaks, mut special, mut break_space, mut space_break] = [false; 4];
+        let mut before = None;
+        let mut chars = text.chars().peekable();
+        while let Some(c) = chars.next() {
+            let is_first = before.is_none();
+            let before_blank = chars.peek().is_none_or(|next| is_blank(*next));
+            indicators |= match c {
+                ':' => before_blank,
+                '?' | '-' => is_first && before_blank,
+                '#' => before.is_none_or(is_blank),
+                ',' | '[' | ']' | '{' | '}' | '&' | '*' | '!' | '|' | '>' | '\'' | '"' | '%' | '@' | '`' => {
+                    is_first
+                }
+                _ => false,
+            };
+            breaks |= is_break(c);
+            special |= !is_printable(c);
+            break_space |= before.is_some_and(is_break) && c == ' ';
+            space_break |= before == Some(' ') && is_break(c);
+            before = Some(c);
+        }
         let single = !break_space && !space_break && !special;
         Self {
             plain: single && !indicators && !breaks && !text.starts_with(' ') && !text.ends_with(' '),
@@ -61,6 +65,10 @@ impl Traits {
             block: !space_break && !special && !text.ends_with(' '),
         }
     }
+}
+
+fn is_blank(c: char) -> bool {
+    matches!(c, ' ' | '\t') || is_break(c)
 }
 
 /// Returns whether the emitter considers a character printable: no tab, and nothing outside of the
@@ -112,6 +120,11 @@ impl<'a> Scalar<'a> {
     }
 
     fn words(&mut self, text: &str, quoted: bool) {
+        if !text.contains(|c| c == ' ' || c == '\'' || is_break(c)) {
+            self.out.push_str(text);
+            self.column += text.chars().count();
+            return;
+        }
         let (mut after_space, mut after_break) = (false, false);
         let mut chars = text.chars().enumerate().peekable();
         while let Some((at, c)) = chars.next() {
@@ -204,13 +217,11 @@ fn write_literal(out: &mut String, text: &str, indent: usize) {
         (true, false) => {}
     }
     out.push('\n');
-    let mut after_break = true;
-    for c in text.chars() {
-        if after_break && !is_break(c) {
+    for line in text.split_inclusive(is_break) {
+        if !line.starts_with(is_break) {
             push_spaces(out, indent);
         }
-        out.push(c);
-        after_break = is_break(c);
+        out.push_str(line);
     }
     if text.ends_with('\n') {
         out.pop();

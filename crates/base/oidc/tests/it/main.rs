@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot continue must fail immediately")]
 
+mod connections;
 mod discovery;
 mod keys;
 mod provider;

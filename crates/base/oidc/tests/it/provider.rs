@@ -11,7 +11,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
-use pinniped_http_client::https::{HttpsClient, HttpsClientParams, Redirects};
+use pinniped_http_client::https::{Connections, HttpsClient, HttpsClientParams, Redirects};
 use pinniped_http_client::tcp_dialer::TcpDialer;
 use pinniped_pki::CaBundle;
 use pinniped_pki::tls::{ALPN_HTTP, Profile, Roots, client_config};
@@ -73,23 +73,13 @@ pub(crate) struct Provider {
 
 impl Provider {
     pub(crate) async fn start(script: impl FnMut(&Seen) -> Reply + Send + 'static) -> Self {
-        pinniped_pki::install_crypto_provider();
-        let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
-        let pair = rcgen::generate_simple_self_signed(names).unwrap();
-        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(pair.signing_key.serialize_der()));
-        let mut tls = rustls::ServerConfig::builder()
-            .with_no_client_auth()
-            .with_single_cert(vec![pair.cert.der().clone()], key)
-            .unwrap();
-        tls.alpn_protocols = ALPN_HTTP.iter().map(|protocol| protocol.to_vec()).collect();
-        let acceptor = TlsAcceptor::from(Arc::new(tls));
+        let (acceptor, bundle) = tls_acceptor(ALPN_HTTP);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let script: Arc<Mutex<Box<Script>>> = Arc::new(Mutex::new(Box::new(script)));
         let (seen, arrived) = (Arc::<Mutex<Vec<Seen>>>::default(), Arc::new(Semaphore::new(0)));
         let mut tasks = JoinSet::new();
         tasks.spawn(accept(listener, acceptor, Arc::clone(&script), Arc::clone(&seen), Arc::clone(&arrived)));
-        let bundle = CaBundle::from_ders(vec![pair.cert.der().clone()]);
         Self { port, bundle, seen, arrived, script, tasks }
     }
 
@@ -139,16 +129,36 @@ impl Provider {
     }
 
     pub(crate) fn client_with(&self, redirects: Redirects, timeout: Option<Duration>) -> HttpsClient {
-        let roots = Roots::Bundle(self.bundle.clone());
-        HttpsClient::new(HttpsClientParams {
-            dialer: TcpDialer::default(),
-            tls: client_config(Profile::Default, roots, ALPN_HTTP).unwrap(),
-            user_agent: HeaderValue::from_static("some-agent"),
-            max_body: 5 << 20,
-            timeout,
-            redirects,
-        })
+        HttpsClient::new(HttpsClientParams { timeout, redirects, ..client_params(&self.bundle) })
     }
+}
+
+/// Returns the parameters of a client that trusts a server of this bundle.
+pub(crate) fn client_params(bundle: &CaBundle) -> HttpsClientParams {
+    let roots = Roots::Bundle(bundle.clone());
+    HttpsClientParams {
+        dialer: TcpDialer::default(),
+        tls: client_config(Profile::Default, roots, ALPN_HTTP).unwrap(),
+        user_agent: HeaderValue::from_static("some-agent"),
+        max_body: 5 << 20,
+        timeout: None,
+        redirects: Redirects::Return,
+        connections: Connections::Close,
+    }
+}
+
+/// Returns the acceptor of a TLS server on this machine with these protocols, and its certificate.
+pub(crate) fn tls_acceptor(protocols: &[&[u8]]) -> (TlsAcceptor, CaBundle) {
+    pinniped_pki::install_crypto_provider();
+    let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
+    let pair = rcgen::generate_simple_self_signed(names).unwrap();
+    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(pair.signing_key.serialize_der()));
+    let mut tls = rustls::ServerConfig::builder()
+        .with_no_client_auth()
+        .with_single_cert(vec![pair.cert.der().clone()], key)
+        .unwrap();
+    tls.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+    (TlsAcceptor::from(Arc::new(tls)), CaBundle::from_ders(vec![pair.cert.der().clone()]))
 }
 
 async fn accept(

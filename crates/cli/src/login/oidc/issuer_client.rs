@@ -9,7 +9,7 @@ use url::Url;
 use zeroize::Zeroizing;
 
 use pinniped_go_compat::url::{encode_query, first_query_value};
-use pinniped_http_client::https::{FullResponse, HttpsClient, SendError};
+use pinniped_http_client::https::{FullResponse, HttpsClient, Redirects, SendError};
 
 use crate::printer::Printer;
 
@@ -24,9 +24,9 @@ pub(super) struct IssuerClient {
 }
 
 impl IssuerClient {
-    /// Creates a client from one that follows redirects and one that returns them.
-    pub(super) fn new(following: HttpsClient, direct: HttpsClient, printer: Printer) -> Self {
-        Self { following, direct, printer }
+    /// Creates a client from one that follows redirects.
+    pub(super) fn new(following: HttpsClient, printer: Printer) -> Self {
+        Self { direct: following.with_redirects(Redirects::Return), following, printer }
     }
 
     /// Sends a GET request, and follows redirects.

@@ -175,12 +175,9 @@ impl OidcLogin {
     async fn request_revocation(&self, token: &SecretString) -> Result<bool, RevocationError> {
         let options = &self.options;
         https_url("issuer", &options.issuer)?;
-        let connect = |redirects| {
-            let (dialer, roots) = (options.dialer.clone(), options.roots());
-            https::client_with(dialer, Profile::Default, roots, Some(REQUEST_TIMEOUT), redirects)
-                .map_err(ProviderError::from)
-        };
-        let client = connect(Redirects::Follow)?;
+        let (dialer, roots, limit) = (options.dialer.clone(), options.roots(), Some(REQUEST_TIMEOUT));
+        let client = https::client_with(dialer, Profile::Default, roots, limit, Redirects::Follow)
+            .map_err(ProviderError::from)?;
         let failed = |source| ProviderError::Discovery { issuer: options.issuer.clone(), source };
         let found: ProviderMetadata = discover(&client, &options.issuer).await.map_err(failed)?;
         let extension: Extension = found.extension().map_err(failed)?;
@@ -193,7 +190,7 @@ impl OidcLogin {
             .or(extension.token_endpoint_auth_methods_supported)
             .unwrap_or_default();
         let endpoint = TokenEndpoint::new(
-            IssuerClient::new(client, connect(Redirects::Return)?, self.printer),
+            IssuerClient::new(client, self.printer),
             url,
             &options.client_id,
             &options.client_secret,

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use url::Url;
 
 use pinniped_go_compat::json::quote;
-use pinniped_http_client::https::{HttpsClient, Redirects, SendError};
+use pinniped_http_client::https::{Redirects, SendError};
 use pinniped_jose::json::{JsonError, parse_object};
 use pinniped_jose::{Jws, JwsError};
 use pinniped_oidc::{
@@ -141,11 +141,8 @@ impl Provider {
     pub(super) async fn discover(options: &OidcOptions, printer: Printer) -> Result<Self, ProviderError> {
         let issuer = https_url("issuer", &options.issuer)?;
         printer.debug("Pinniped: Performing OIDC discovery", &[("issuer", json!(options.issuer))]);
-        let connect = |redirects| {
-            let (dialer, roots) = (options.dialer.clone(), options.roots());
-            https::client_with(dialer, Profile::Default, roots, Some(REQUEST_TIMEOUT), redirects)
-        };
-        let client: HttpsClient = connect(Redirects::Follow)?;
+        let (dialer, roots, limit) = (options.dialer.clone(), options.roots(), Some(REQUEST_TIMEOUT));
+        let client = https::client_with(dialer, Profile::Default, roots, limit, Redirects::Follow)?;
         let failed = |source| ProviderError::Discovery { issuer: options.issuer.clone(), source };
         let found: ProviderMetadata = discover(&client, &options.issuer).await.map_err(failed)?;
         let extension: Extension = found.extension().map_err(failed)?;
@@ -158,7 +155,7 @@ impl Provider {
             address => https_url(name, address).map(Some),
         };
         let keys = https_url("discovered JWKS URL from issuer", &found.jwks_uri)?;
-        let issuer_client = IssuerClient::new(client.clone(), connect(Redirects::Return)?, printer);
+        let issuer_client = IssuerClient::new(client.clone(), printer);
         Ok(Self {
             identity_providers: upstreams(&issuer, &options.issuer, extension.supervisor, &issuer_client)
                 .await?,

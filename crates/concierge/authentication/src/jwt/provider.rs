@@ -8,7 +8,7 @@ use pinniped_concierge_domain::jwt_authenticator::conditions::{Progress, check_k
 use pinniped_concierge_domain::jwt_authenticator::validation::{self, Source};
 use pinniped_concierge_domain::status_text::StatusText;
 use pinniped_error::chain;
-use pinniped_http_client::https::{HttpsClient, HttpsClientParams, Redirects};
+use pinniped_http_client::https::{Connections, HttpsClient, HttpsClientParams, Redirects};
 use pinniped_http_client::proxy_environment::ProxyEnvironment;
 use pinniped_http_client::tcp_dialer::TcpDialer;
 use pinniped_jose::{Algorithm, MAX_KEY_SET_SIZE};
@@ -95,5 +95,6 @@ fn client(params: ProviderParams<'_>) -> Result<HttpsClient, TlsError> {
         max_body: MAX_RESPONSE,
         timeout: Some(REQUEST_TIMEOUT),
         redirects: Redirects::Follow,
+        connections: Connections::Close,
     }))
 }

@@ -1,0 +1,142 @@
+//! A connection of the HTTPS client: one request at a time.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Incoming;
+use hyper::client::conn::{TrySendError, http1, http2};
+use hyper::rt::{Read, Write};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::time::Instant;
+use tokio_rustls::client::TlsStream;
+use url::Origin;
+
+use super::{AttemptError, FullResponse};
+
+/// Maximum time after a response in which the next request uses the connection. Servers close a
+/// connection after several seconds at the earliest, and may do so while a request is on its way,
+/// which then fails, because not every request may be repeated.
+const MAX_IDLE: Duration = Duration::from_secs(2);
+
+/// An open connection, which closes when it is dropped.
+pub(super) struct Connection {
+    origin: Origin,
+    sender: Sender,
+    /// Moves the bytes; it has to be polled while a request is sent.
+    task: Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>,
+    last_response: Instant,
+}
+
+enum Sender {
+    Http1(http1::SendRequest<Full<Bytes>>),
+    Http2(http2::SendRequest<Full<Bytes>>),
+}
+
+/// There is no response to a request.
+pub(super) enum RequestError {
+    /// No part of the request was sent.
+    NotSent(hyper::Error),
+    /// The server may have received the request.
+    Failed(AttemptError),
+}
+
+impl From<RequestError> for AttemptError {
+    fn from(error: RequestError) -> Self {
+        match error {
+            RequestError::NotSent(error) => Self::Http(error),
+            RequestError::Failed(error) => error,
+        }
+    }
+}
+
+impl<B> From<TrySendError<B>> for RequestError {
+    fn from(mut error: TrySendError<B>) -> Self {
+        let was_sent = error.take_message().is_none();
+        let error = error.into_error();
+        if was_sent { Self::Failed(error.into()) } else { Self::NotSent(error) }
+    }
+}
+
+impl Connection {
+    /// Begins HTTP with the protocol that was negotiated.
+    pub(super) async fn new<S>(tls: TlsStream<S>, origin: Origin) -> hyper::Result<Self>
+    where
+        TokioIo<TlsStream<S>>: Read + Write + Send + Unpin + 'static,
+    {
+        let is_http2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
+        let io = TokioIo::new(tls);
+        let (sender, task): (_, Pin<Box<dyn Future<Output = _> + Send>>) = if is_http2 {
+            let (sender, task) = http2::handshake(TokioExecutor::new(), io).await?;
+            (Sender::Http2(sender), Box::pin(task))
+        } else {
+            let (sender, task) = http1::handshake(io).await?;
+            (Sender::Http1(sender), Box::pin(task))
+        };
+        Ok(Self { origin, sender, task, last_response: Instant::now() })
+    }
+
+    /// Returns the server.
+    pub(super) fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    /// Returns whether the protocol is HTTP/2.
+    pub(super) fn is_http2(&self) -> bool {
+        matches!(self.sender, Sender::Http2(_))
+    }
+
+    /// Returns whether another request can be sent.
+    pub(super) async fn is_ready(&mut self) -> bool {
+        if self.last_response.elapsed() > MAX_IDLE {
+            return false;
+        }
+        // The runtime learns of a connection that the server closed.
+        tokio::task::yield_now().await;
+        let Self { sender, task, .. } = self;
+        let ready = async {
+            match sender {
+                Sender::Http1(sender) => sender.ready().await,
+                Sender::Http2(sender) => sender.ready().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            _ = task => false,
+            ready = ready => ready.is_ok(),
+        }
+    }
+
+    /// Sends a request, and reads the response and its body of at most `limit` bytes.
+    pub(super) async fn send(
+        &mut self,
+        request: Request<Full<Bytes>>,
+        limit: usize,
+    ) -> Result<FullResponse, RequestError> {
+        let Self { sender, task, .. } = self;
+        let exchange = async {
+            let response = match sender {
+                Sender::Http1(sender) => sender.try_send_request(request).await,
+                Sender::Http2(sender) => sender.try_send_request(request).await,
+            };
+            read(response?, limit).await.map_err(RequestError::Failed)
+        };
+        tokio::pin!(exchange);
+        let response = tokio::select! {
+            biased;
+            response = &mut exchange => response,
+            // The end of the connection also ends the exchange, which returns the better error.
+            _ = task => exchange.await,
+        };
+        self.last_response = Instant::now();
+        response
+    }
+}
+
+async fn read(response: http::Response<Incoming>, limit: usize) -> Result<FullResponse, AttemptError> {
+    let (parts, body) = response.into_parts();
+    let body = Limited::new(body, limit).collect().await.map_err(AttemptError::Body)?;
+    Ok(FullResponse { status: parts.status, headers: parts.headers, body: body.to_bytes() })
+}

@@ -27,7 +27,7 @@ esac
 prepared=
 case ${CARGO_PKG_NAME:-}:$1 in
   pinniped-concierge-controllers:*/deps/it-* | pinniped-gateway-controller:*/deps/it-* | \
-    pinniped-local-user-authenticator:*/deps/it-* | pinniped-e2e:*/deps/it-* | pinniped-e2e:*/deps/upstream-*)
+    pinniped-server:*/deps/it-* | pinniped-e2e:*/deps/it-* | pinniped-e2e:*/deps/upstream-*)
     prepared=${PINNIPED_PREPARED_WORLDS:-}
     ;;
 esac

@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex};
 
 use anyhow::Context as _;
 use futures::StreamExt as _;
-use k8s_openapi::api::core::v1::{Binding, ConfigMap, Node, ObjectReference, Pod};
+use k8s_openapi::api::core::v1::{Binding, ConfigMap, Container, Node, ObjectReference, Pod};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::PartialObjectMeta;
 use kube::runtime::{WatchStreamExt as _, watcher};
@@ -123,7 +123,8 @@ impl Pods {
         Ok((Self { shared }, work))
     }
 
-    /// Registers `file` as the program of pods whose container command is `command`.
+    /// Registers `file` as the program of pods whose container command is `command`, which is its
+    /// name in the containers.
     pub fn register(&self, command: &str, file: PathBuf) {
         let mut programs = self.shared.programs.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         programs.insert(command.to_owned(), file);
@@ -257,10 +258,14 @@ async fn run(shared: Arc<Shared>, cancel: CancellationToken) {
 
 /// Returns the registered program that a pod's first container runs, if any.
 fn program_of(shared: &Shared, pod: &Pod) -> Option<PathBuf> {
-    let container = pod.spec.as_ref()?.containers.first()?;
-    let command = container.command.as_ref()?.first()?;
+    let name = program_name(pod.spec.as_ref()?.containers.first()?)?;
     let programs = shared.programs.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    programs.get(command.rsplit('/').next().unwrap_or(command)).cloned()
+    programs.get(name).cloned()
+}
+
+/// Returns the name of a container's program, which is the file name in its command.
+fn program_name(container: &Container) -> Option<&str> {
+    container.command.as_ref()?.first()?.rsplit('/').next()
 }
 
 async fn bind(client: &kube::Client, pod: &Pod) -> anyhow::Result<()> {

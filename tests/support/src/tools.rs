@@ -28,6 +28,16 @@ const PINNED_RELEASE: &str = "1.36";
 const POINTER: &str = "control-plane.path";
 /// The programs that the folder must contain.
 const PROGRAMS: [&str; 4] = ["etcd", "kube-apiserver", "kube-controller-manager", "kubectl"];
+/// The file of the Concierge and of the local-user-authenticator.
+pub const SERVER: &str = "pinniped-server";
+/// The commands of the product's containers, and for each the file of the program that an image has
+/// under this name.
+pub const COMMANDS: [(&str, &str); 4] = [
+    ("pinniped-concierge", SERVER),
+    ("local-user-authenticator", SERVER),
+    ("pinniped-concierge-kube-cert-agent", "pinniped-concierge-kube-cert-agent"),
+    ("pinniped-gateway", "pinniped-gateway"),
+];
 
 /// Returns the folder with etcd, kube-apiserver, kube-controller-manager and kubectl.
 ///
@@ -61,7 +71,7 @@ pub fn kubernetes_release() -> String {
     std::env::var(RELEASE_ENV).unwrap_or_else(|_| PINNED_RELEASE.to_owned())
 }
 
-/// Returns the path of a program of the product, such as `pinniped` or `pinniped-concierge`.
+/// Returns the path of a program of the product, such as `pinniped` or `pinniped-server`.
 ///
 /// # Errors
 /// Returns an error with the command that builds it when it is missing.

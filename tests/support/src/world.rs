@@ -222,16 +222,11 @@ impl Inside {
             Pods::start(Arc::clone(control_plane), Arc::clone(&hosts), control_plane_node, cancel.clone())
                 .await?;
         tokio::spawn(work);
-        for program in [
-            "pinniped-concierge",
-            "local-user-authenticator",
-            "pinniped-concierge-kube-cert-agent",
-            "pinniped-gateway",
-        ] {
+        for (command, program) in tools::COMMANDS {
             // The pods of a program that is not built stay Pending; tests that need it call
             // `tools::binary` first.
             if let Ok(file) = tools::binary(program) {
-                pods.register(program, file);
+                pods.register(command, file);
             }
         }
         Ok(Self { hosts, pods })

@@ -133,10 +133,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn concierge(args: &ConciergeArgs) -> anyhow::Result<ExitCode> {
     let offline = args.comparison.common.offline;
     let tools = control_plane::find_or_build(offline)?;
-    let measured = args.concierge.is_none().then_some("pinniped-concierge");
+    let measured = args.concierge.is_none().then_some(cargo::SERVER);
     let bins = build(offline, measured.into_iter().chain(["pinniped-cli", "pinniped-bench"]))?;
     let mut command = cargo::in_world(&bins.join("pinniped-bench"));
-    let concierge = args.concierge.clone().unwrap_or_else(|| bins.join("pinniped-concierge"));
+    let concierge = args.concierge.clone().unwrap_or_else(|| bins.join(cargo::SERVER));
     command.arg("run").arg("--concierge").arg(std::path::absolute(concierge)?);
     command.arg("--pinniped").arg(bins.join("pinniped"));
     command.env("PINNIPED_CONTROL_PLANE", tools).env("PINNIPED_BIN_DIR", &bins);
@@ -149,10 +149,10 @@ fn concierge(args: &ConciergeArgs) -> anyhow::Result<ExitCode> {
 
 fn login(args: &LoginArgs) -> anyhow::Result<ExitCode> {
     let tools = control_plane::find_or_build(args.common.offline)?;
-    let measured = args.concierge.is_none().then_some("pinniped-concierge");
+    let measured = args.concierge.is_none().then_some(cargo::SERVER);
     let bins = build(args.common.offline, measured.into_iter().chain(["pinniped-bench"]))?;
     let mut command = cargo::in_world(&bins.join("pinniped-bench"));
-    let concierge = args.concierge.clone().unwrap_or_else(|| bins.join("pinniped-concierge"));
+    let concierge = args.concierge.clone().unwrap_or_else(|| bins.join(cargo::SERVER));
     command.arg("login").arg("--concierge").arg(std::path::absolute(concierge)?);
     command.env("PINNIPED_CONTROL_PLANE", tools).env("PINNIPED_BIN_DIR", &bins);
     args.common.pass_on(&mut command);

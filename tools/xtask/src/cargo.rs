@@ -13,12 +13,10 @@ pub(crate) fn root() -> PathBuf {
 }
 
 /// The packages of the programs in an image.
-pub(crate) const IMAGE_PACKAGES: [&str; 4] = [
-    "pinniped-concierge",
-    "pinniped-gateway",
-    "pinniped-local-user-authenticator",
-    "pinniped-kube-cert-agent",
-];
+pub(crate) const IMAGE_PACKAGES: [&str; 3] = [SERVER, "pinniped-gateway", "pinniped-kube-cert-agent"];
+
+/// The program of the Concierge and of the local-user-authenticator, and its package.
+pub(crate) const SERVER: &str = "pinniped-server";
 
 /// Returns cargo's target folder, which contains this program.
 pub(crate) fn target_dir() -> anyhow::Result<PathBuf> {

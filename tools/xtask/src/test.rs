@@ -38,9 +38,9 @@ const CONTROL_PLANE_PACKAGES: [&str; 8] = [
     "pinniped-concierge-controllers",
     "pinniped-e2e",
     "pinniped-gateway-controller",
-    "pinniped-local-user-authenticator",
     "pinniped-node-tests",
     "pinniped-release-tests",
+    "pinniped-server",
     "pinniped-test-support",
 ];
 

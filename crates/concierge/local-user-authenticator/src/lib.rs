@@ -9,6 +9,8 @@
 //! service.rs       the handling of a request; run.rs  the program
 //! ```
 //!
+//! The file of the program is `pinniped-server`, which runs [`run::main`].
+//!
 //! It has no flags and no configuration: names, port and log level are fixed as in upstream, and
 //! must match the manifest. It is not for production: static passwords are sent as tokens, and
 //! every client that may write Secrets in its namespace can create users.

@@ -31,7 +31,7 @@ use super::{
     CERTIFICATE_SECRET, NAMESPACE, certificates::ServingCertificate, service::Authenticator, users::Secrets,
 };
 use pinniped_logging::log::{self, LogLevel, LogTargets};
-use pinniped_program::in_cluster;
+use pinniped_program::{in_cluster, memory};
 
 /// The watcher of `kube` logs a warning for every attempt; the controllers report a failure once.
 const LOG_TARGETS: LogTargets = LogTargets { own: "pinniped", errors_only: &["kube_runtime::watcher"] };
@@ -117,6 +117,7 @@ async fn authenticate_users(
 ) -> Result<(), RunError> {
     let monitor = TaskMonitor::default();
     let mut tasks = TaskGroup::new(&monitor);
+    tasks.spawn("memory", memory::return_unused);
     let holder = CertificateStore::serving(CERTIFICATE_SECRET);
 
     let api: Api<Secret> = Api::namespaced(client, NAMESPACE);

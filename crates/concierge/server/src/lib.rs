@@ -1,5 +1,5 @@
 //! The program `pinniped-concierge`: configuration, the aggregated API, and the composition of the
-//! parts ([`concierge`]).
+//! parts ([`concierge`]). The file of the program is `pinniped-server`, which runs [`main`].
 
 #![forbid(unsafe_code)]
 
@@ -7,6 +7,7 @@ pub mod apiserver;
 pub mod audit;
 mod certificate_metrics;
 pub mod client_cert_issuer;
+mod command_line;
 pub mod concierge;
 pub mod config;
 mod impersonation;
@@ -15,3 +16,5 @@ pub mod token_client;
 pub mod token_issuer;
 #[cfg(test)]
 mod unexpected_ends;
+
+pub use command_line::main;

@@ -4,6 +4,7 @@
 //! Tests that need a running Concierge install one of their own, in another namespace and with
 //! another API group suffix.
 
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
 
@@ -33,7 +34,8 @@ const NAMES: [&str; 11] = [
 
 /// Runs the Concierge as a plain process that fails early.
 async fn concierge(config: &Path, podinfo: &Path) -> CommandOutput {
-    let mut command = Command::new(tools::binary("pinniped-concierge").unwrap());
+    let mut command = Command::new(tools::binary(tools::SERVER).unwrap());
+    command.arg0("pinniped-concierge");
     command.arg(format!("--config={}", config.display()));
     command.arg(format!("--downward-api-path={}", podinfo.display()));
     command.env_remove("KUBERNETES_SERVICE_HOST").env_remove("KUBERNETES_SERVICE_PORT");

@@ -106,9 +106,7 @@ async fn upstreams_objects_are_used_unchanged_after_a_switch_in_place_and_back()
 async fn installed(world: &World) -> anyhow::Result<()> {
     static INSTALLED: OnceCell<Result<(), String>> = OnceCell::const_new();
     let run = async || {
-        for program in ["pinniped-concierge", "local-user-authenticator"] {
-            tools::binary(program).map_err(|error| format!("{error:#}"))?;
-        }
+        tools::binary(tools::SERVER).map_err(|error| format!("{error:#}"))?;
         scenario(world).await.map_err(|error| format!("{error:#}"))
     };
     INSTALLED.get_or_init(run).await.clone().map_err(anyhow::Error::msg)

@@ -7,13 +7,14 @@ use std::process::Command;
 use pinniped_test_support::tools;
 use serde_json::Value;
 
-use crate::support::{VERSION, can_package, path, program, succeed, text, tools_are_built, xtask};
+use crate::support::{
+    ARCHITECTURE, VERSION, can_package, path, program, succeed, text, tools_are_built, xtask,
+};
 
 /// The target and the platform of this machine's programs.
 const TARGET: &str =
     if cfg!(target_arch = "aarch64") { "aarch64-unknown-linux-gnu" } else { "x86_64-unknown-linux-gnu" };
 const PLATFORM: &str = if cfg!(target_arch = "aarch64") { "linux-arm64" } else { "linux-amd64" };
-const ARCHITECTURE: &str = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
 
 /// Writes the files of a release with the programs in a folder.
 fn dist(binaries: &Path, out: &Path) {

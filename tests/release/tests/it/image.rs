@@ -10,15 +10,10 @@ use pinniped_test_support::guardian::{Ending, Guardian, Process};
 use pinniped_test_support::tools;
 use serde_json::Value;
 
-use crate::support::{REGISTRY, path, program, succeed, text, tools_are_built, xtask};
+use crate::support::{ARCHITECTURE, REGISTRY, path, program, succeed, text, tools_are_built, xtask};
 
 const TIME_LIMIT: Duration = Duration::from_secs(60);
-const PROGRAMS: [&str; 4] = [
-    "local-user-authenticator",
-    "pinniped-concierge",
-    "pinniped-concierge-kube-cert-agent",
-    "pinniped-gateway",
-];
+const PROGRAMS: [&str; 3] = ["pinniped-concierge-kube-cert-agent", "pinniped-gateway", "pinniped-server"];
 const NAME: &str = "pinniped-rs/pinniped-server";
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
@@ -168,7 +163,9 @@ fn an_index_is_the_same_in_the_registry_and_containerd_pulls_it() {
     for processor in processors {
         let materials = document(&format!("pinniped-server-{processor}.cdx.json"));
         let components = materials["components"].as_array().unwrap();
-        assert!(components.iter().any(|component| component["name"] == "pinniped-gateway"), "{processor}");
+        for name in ["pinniped-concierge", "pinniped-gateway", "pinniped-local-user-authenticator"] {
+            assert!(components.iter().any(|component| component["name"] == name), "{processor}: {name}");
+        }
     }
     containerd_pulls(folder.path(), &reference, &digest);
 }
@@ -207,6 +204,19 @@ fn containerd_pulls(folder: &Path, reference: &str, digest: &str) {
     let listed = succeed(&mut ctr(&["images", "list"]));
     let line = listed.lines().find(|line| line.starts_with(reference)).unwrap();
     assert!(line.contains(digest) && line.contains("linux/amd64,linux/arm64"), "{listed}");
+}
+
+#[test]
+fn an_image_with_the_programs_of_a_release_is_small_enough() {
+    let Some(programs) = std::env::var_os(tools::IMAGE_BIN_DIR_ENV) else {
+        let why =
+            "the programs of the dev profile are larger: `--image-programs DIR` names those of a release";
+        return tools::permitted_skip("the size of the image", why);
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("image");
+    let binaries = format!("--binaries={ARCHITECTURE}={}", path(Path::new(&programs)));
+    text(&xtask(&["image", "--check-size", "--out", path(&out), &binaries]), "xtask image --check-size");
 }
 
 #[test]

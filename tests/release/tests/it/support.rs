@@ -16,6 +16,9 @@ pub(crate) const REGISTRY: &str = "PINNIPED_REGISTRY";
 /// The version of the workspace.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
+/// The processor of this machine in the names of packages and images.
+pub(crate) const ARCHITECTURE: &str = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
+
 /// Runs `cargo xtask` without network.
 pub(crate) fn xtask(args: &[&str]) -> Output {
     let mut command = Command::new(tools::binary("xtask").unwrap());

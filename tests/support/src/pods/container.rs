@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Container, Pod, Secret};
 use kube::{Api, ResourceExt as _};
 
 use super::volumes::{Source, field_value};
-use super::{NODE_IP, Shared};
+use super::{NODE_IP, Shared, program_name};
 
 /// The pod annotation that names the folder of the cgroup in which the container runs.
 const CGROUP: &str = "stand-in-kubelet/cgroup";
@@ -96,7 +96,7 @@ fn start_script(
         root = quote(root.to_str().context("the root folder's name is not UTF-8")?),
         hosts = quote(&shared.hosts.file().to_string_lossy()),
         program = quote(&params.program.to_string_lossy()),
-        name = quote(&params.program.file_name().unwrap_or_default().to_string_lossy()),
+        name = quote(program_name(container).context("the container has no command")?),
         network = network(params.ip),
     );
     // A container that is placed in a cgroup sees the hierarchies, as a real container does.

@@ -28,7 +28,7 @@ fn without_certificate_authorities_the_error_names_the_package() {
 fn the_error_names_a_missing_program() {
     let folder = tempfile::tempdir().unwrap();
     let error = product(folder.path(), &folder.path().join("image.tar")).unwrap_err();
-    let missing = folder.path().join("local-user-authenticator");
+    let missing = folder.path().join("pinniped-server");
     assert_eq!(error.to_string(), format!("could not read {}", missing.display()));
     assert!(error.source().unwrap().to_string().contains("No such file"));
 }

@@ -10,13 +10,14 @@ use serde_json::{Value, json};
 use crate::installed::{self, Installed, TIME_LIMIT};
 
 /// A script that listens on the port in its first argument, keeps the socket open, and executes the
-/// program in the other arguments.
+/// program in the second argument, whose own arguments, from the name on, are the others.
 const LISTENING_SCRIPT: &str = "#!/usr/bin/perl
 use IO::Socket::INET;
 $^F = 255;
 my $port = shift;
 my $taken = IO::Socket::INET->new(LocalAddr => '0.0.0.0', LocalPort => $port, Listen => 1) or die $!;
-exec @ARGV;
+my $program = shift;
+exec { $program } @ARGV;
 ";
 
 /// Runs a third Concierge besides the installed two, in a pod where `port` is in use, until its log
@@ -43,8 +44,8 @@ async fn log_with_port_taken(installed: &Installed, port: u16, wanted: &str) -> 
     let mounts = container["volumeMounts"].as_array_mut().unwrap();
     mounts.push(json!({"name": "programs", "mountPath": "/programs", "readOnly": true}));
     let command = container["command"].as_array_mut().unwrap();
-    command[0] = json!("/programs/pinniped-concierge");
-    command.splice(0..0, [json!(name), json!(port.to_string())]);
+    let program = format!("/programs/{}", tools::SERVER);
+    command.splice(0..0, [json!(name), json!(port.to_string()), json!(program)]);
     kubectl.apply(&deployment.to_string()).await.unwrap();
 
     let own = || installed.pods().list(CONCIERGE).into_iter().find(|(pod, _)| pod.starts_with(&name));

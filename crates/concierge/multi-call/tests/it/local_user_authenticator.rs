@@ -23,7 +23,9 @@ use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-const PROGRAM: &str = "local-user-authenticator";
+use crate::PROGRAM;
+
+const NAME: &str = "local-user-authenticator";
 const HOST: &str = "local-user-authenticator.local-user-authenticator.svc";
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -103,7 +105,7 @@ async fn assert_review(tls: &Arc<rustls::ClientConfig>, token: &str, expected: &
 async fn two_replicas_share_a_certificate_and_follow_their_secrets() -> anyhow::Result<()> {
     let world = World::shared()?;
     let Some(pods) = world.pods("two replicas of the local-user-authenticator") else { return Ok(()) };
-    pods.register(PROGRAM, tools::binary(PROGRAM)?);
+    pods.register(NAME, PROGRAM.into());
     let manifest =
         std::fs::read_to_string(tools::repository().join("deploy/install-local-user-authenticator.yaml"))?;
     // Both replicas start at the same time and compete for the certificate.

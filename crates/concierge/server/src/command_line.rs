@@ -1,14 +1,9 @@
-//! `pinniped-concierge`: the program that runs in the cluster, with its aggregated API and
-//! impersonation proxy.
+//! The command line of the program.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-
-/// Requests use less CPU time than with the system's allocator.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Provides authentication for Kubernetes clusters through the Concierge APIs.
 #[derive(Parser)]
@@ -26,7 +21,8 @@ struct Flags {
     unexpected: Vec<String>,
 }
 
-fn main() -> ExitCode {
+/// Runs the Concierge as the arguments of the process request, until it is terminated.
+pub fn main() -> ExitCode {
     let flags = match Flags::try_parse() {
         Ok(flags) => flags,
         Err(error) if error.use_stderr() => {
@@ -40,5 +36,5 @@ fn main() -> ExitCode {
         eprintln!("Error: unknown command {word:?} for \"pinniped-concierge\"");
         return ExitCode::FAILURE;
     }
-    pinniped_concierge::concierge::main(&flags.config, &flags.downward_api_path)
+    crate::concierge::main(&flags.config, &flags.downward_api_path)
 }

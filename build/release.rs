@@ -32,7 +32,9 @@ fn main() {
     // Merges functions with the same code. Only lld supports the flag; GNU ld refuses it.
     if links_with_lld(&target) {
         println!("cargo::rustc-link-arg-bins=-Wl,--icf=all");
-        // The unwinder becomes a part of the program: a start need not load the library libgcc_s.
+        // The unwinder becomes a part of the program, so that a start need not load the library
+        // libgcc_s. rustc names this library earlier, and only definitions of a whole archive take
+        // precedence over those of an earlier library.
         if target == var("HOST") && is_static_unwinder_installed() {
             println!("cargo::rustc-link-arg-bins=-Wl,--whole-archive,-l:libgcc_eh.a,--no-whole-archive");
         }
@@ -48,7 +50,8 @@ fn glibc() -> Option<(u32, u32)> {
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
-/// It is a part of GCC, but not of all installations of another C compiler.
+/// Returns whether GCC's static unwinder is installed. Some installations of other C compilers do
+/// not have it.
 fn is_static_unwinder_installed() -> bool {
     let output = Command::new("cc").arg("-print-file-name=libgcc_eh.a").output();
     // Without the file, the output is the name only.

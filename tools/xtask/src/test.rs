@@ -72,8 +72,9 @@ pub(crate) struct Args {
     /// Minor release of Kubernetes for control planes and nodes.
     #[arg(long, value_enum, default_value_t)]
     kube: KubernetesRelease,
-    /// Use the programs in this folder for the images of the tests on a node, for example those of
-    /// a release build. Other tests use the programs of the dev profile.
+    /// Use the programs in this folder, for example those of a release build, for the images of the
+    /// tests on a node, and for the test of the size of the image. Other tests use the programs of
+    /// the dev profile.
     #[arg(long, value_name = "DIR", conflicts_with = "fast")]
     image_programs: Option<PathBuf>,
     /// Number of concurrent test executables. The default is two more than there are processors,

@@ -62,9 +62,9 @@ pub enum Redirects {
 pub enum Connections {
     /// They are closed.
     Close,
-    /// The last one is kept for a request to the same server within two seconds. For clients that
-    /// live as long as a few requests: a connection without such a request stays open until the
-    /// client is dropped.
+    /// The last one is kept, and used by a request to the same server within a second. An unused
+    /// connection stays open until the client is dropped, so this is for clients that live for a
+    /// few requests.
     Keep,
 }
 
@@ -248,8 +248,10 @@ impl HttpsClient {
             && connection.is_ready().await
         {
             match connection.send(request(connection.is_http2())?, limit).await {
-                // The server closed the connection before the request was sent.
+                // The server has closed the connection. It may have received the request, which may
+                // contain a token that can be used once.
                 Err(RequestError::NotSent(_)) => {}
+                Err(RequestError::Failed(AttemptError::Http(_))) if method.is_safe() => {}
                 Err(RequestError::Failed(error)) => return Err(error),
                 Ok(response) => {
                     self.keep(connection);

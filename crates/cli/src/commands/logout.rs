@@ -257,8 +257,8 @@ async fn take_all_from_keyring(
     take_of_each(session_caches, async |path| Keyring::of_cache(path).take_all(unlock).await).await
 }
 
-/// Continues with the other caches after an error of an item, but not after an error of the
-/// keyring, which is the same for all caches.
+/// Continues with the other caches after an error that may concern one item only. Stops after an
+/// error that is the same for all caches, such as a locked keyring or a timeout.
 async fn take_of_each(
     session_caches: &BTreeSet<PathBuf>,
     take_all: impl AsyncFn(&Path) -> (Vec<StoredSession>, Result<(), KeyringError>),

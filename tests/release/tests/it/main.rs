@@ -1,5 +1,6 @@
 //! Runs the commands of a release as a person does, with real tools: dpkg, shells, Helm, a real
-//! registry and containerd. The programs are those of the dev profile.
+//! registry and containerd. The programs are those of the dev profile, except
+//! in the test of the size of the image.
 #![expect(clippy::unwrap_used, reason = "a test that cannot continue should stop")]
 
 mod dist;

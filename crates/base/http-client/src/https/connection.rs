@@ -16,17 +16,20 @@ use url::Origin;
 
 use super::{AttemptError, FullResponse};
 
-/// Maximum time after a response in which the next request uses the connection. Servers close a
-/// connection after several seconds at the earliest, and may do so while a request is on its way,
-/// which then fails, because not every request may be repeated.
-const MAX_IDLE: Duration = Duration::from_secs(2);
+/// Longest pause between two requests on a connection. It is short, because a server may close an
+/// idle connection at any time, and not every request that it may have received can be repeated.
+const MAX_IDLE: Duration = Duration::from_secs(1);
 
-/// An open connection, which closes when it is dropped.
+/// An open connection. It closes after it is dropped: over HTTP/2, when the runtime next runs the
+/// task that hyper spawns.
 pub(super) struct Connection {
     origin: Origin,
     sender: Sender,
-    /// Moves the bytes; it has to be polled while a request is sent.
+    /// For HTTP/1.1, moves the bytes. For HTTP/2, passes requests to the task that hyper spawns,
+    /// which moves the bytes. It has to be polled while a request is sent.
     task: Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>,
+    /// Whether `task` is complete.
+    is_closed: bool,
     last_response: Instant,
 }
 
@@ -75,7 +78,7 @@ impl Connection {
             let (sender, task) = http1::handshake(io).await?;
             (Sender::Http1(sender), Box::pin(task))
         };
-        Ok(Self { origin, sender, task, last_response: Instant::now() })
+        Ok(Self { origin, sender, task, is_closed: false, last_response: Instant::now() })
     }
 
     /// Returns the server.
@@ -90,10 +93,12 @@ impl Connection {
 
     /// Returns whether another request can be sent.
     pub(super) async fn is_ready(&mut self) -> bool {
-        if self.last_response.elapsed() > MAX_IDLE {
+        if self.is_closed || self.last_response.elapsed() > MAX_IDLE {
             return false;
         }
-        // The runtime learns of a connection that the server closed.
+        // If the server has closed the connection: first the runtime reads the state of the socket,
+        // then the task that hyper spawns for HTTP/2 reads the end of the stream.
+        tokio::task::yield_now().await;
         tokio::task::yield_now().await;
         let Self { sender, task, .. } = self;
         let ready = async {
@@ -115,7 +120,7 @@ impl Connection {
         request: Request<Full<Bytes>>,
         limit: usize,
     ) -> Result<FullResponse, RequestError> {
-        let Self { sender, task, .. } = self;
+        let Self { sender, task, is_closed, .. } = self;
         let exchange = async {
             let response = match sender {
                 Sender::Http1(sender) => sender.try_send_request(request).await,
@@ -128,7 +133,10 @@ impl Connection {
             biased;
             response = &mut exchange => response,
             // The end of the connection also ends the exchange, which returns the better error.
-            _ = task => exchange.await,
+            _ = task => {
+                *is_closed = true;
+                exchange.await
+            }
         };
         self.last_response = Instant::now();
         response

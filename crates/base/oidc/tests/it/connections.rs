@@ -1,14 +1,16 @@
 //! Connections to a provider, which the client of `http-client` keeps on request.
 
 use std::convert::Infallible;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
-use http_body_util::Full;
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
+use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
@@ -16,7 +18,7 @@ use pinniped_http_client::https::{Connections, HttpsClient, HttpsClientParams, R
 use pinniped_pki::CaBundle;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -81,22 +83,56 @@ async fn accept(listener: &TcpListener, acceptor: &TlsAcceptor) -> TlsStream<Tcp
     acceptor.accept(stream).await.unwrap()
 }
 
+fn ok() -> Response<Full<Bytes>> {
+    Response::new(Full::new(Bytes::from_static(b"ok")))
+}
+
 /// Serves as long as the client wishes.
 async fn serve(stream: TlsStream<TcpStream>) {
-    let service = service_fn(async |_: Request<Incoming>| {
-        Ok::<_, Infallible>(Response::new(Full::new(Bytes::from_static(b"ok"))))
-    });
+    let service = service_fn(async |_: Request<Incoming>| Ok::<_, Infallible>(ok()));
     let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
 }
 
-/// Responds to one request, and closes the connection without an announcement.
+/// Responds to one request, and closes the connection without an announcement over HTTP/1.1, and
+/// with `GOAWAY` over HTTP/2.
 async fn serve_one(mut stream: TlsStream<TcpStream>) {
+    if stream.get_ref().1.alpn_protocol() == Some(HTTP2) {
+        let served = Arc::new(Notify::new());
+        let serving = Arc::clone(&served);
+        let service = service_fn(move |_: Request<Incoming>| {
+            serving.notify_one();
+            async { Ok::<_, Infallible>(ok()) }
+        });
+        let connection = http2::Builder::new(TokioExecutor::new());
+        let mut connection = pin!(connection.serve_connection(TokioIo::new(stream), service));
+        tokio::select! {
+            _ = connection.as_mut() => return,
+            () = served.notified() => connection.as_mut().graceful_shutdown(),
+        }
+        let _ = connection.await;
+        return;
+    }
     let mut request = Vec::new();
     while !request.ends_with(b"\r\n\r\n") {
         assert_ne!(stream.read_buf(&mut request).await.unwrap(), 0, "an incomplete request");
     }
     stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.unwrap();
     stream.shutdown().await.unwrap();
+}
+
+/// Responds to all requests except the second, which it reads, and gives up.
+async fn serve_without_second(stream: TlsStream<TcpStream>, requests: Arc<AtomicUsize>) {
+    let service = service_fn(move |request: Request<Incoming>| {
+        let requests = Arc::clone(&requests);
+        async move {
+            let body = request.into_body().collect().await;
+            match requests.fetch_add(1, Ordering::Relaxed) {
+                1 => Err(std::io::Error::other("no response")),
+                _ => Ok(body.map(|_| ok()).unwrap()),
+            }
+        }
+    });
+    let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
 }
 
 async fn get(client: &HttpsClient, server: &Server) {
@@ -133,7 +169,7 @@ async fn requests_at_the_same_time_have_connections_of_their_own() {
 }
 
 #[tokio::test]
-async fn a_connection_to_another_server_is_not_used() {
+async fn a_connection_to_another_server_or_name_is_not_used() {
     let (first, second) = (Server::start(HTTP2, serve).await, Server::start(HTTP2, serve).await);
     let both = [&first.bundle, &second.bundle].map(|bundle| bundle.ders().to_vec()).concat();
     let params = client_params(&CaBundle::from_ders(both));
@@ -141,25 +177,49 @@ async fn a_connection_to_another_server_is_not_used() {
     get(&client, &first).await;
     get(&client, &second).await;
     assert_eq!((first.opened(), second.opened()), (1, 1));
+    let mut address = second.url.clone();
+    address.set_host(Some("127.0.0.1")).unwrap();
+    assert_eq!(client.get(&address).await.unwrap().body, "ok");
+    assert_eq!(second.opened(), 2);
 }
 
 #[tokio::test]
 async fn a_connection_that_the_server_closed_is_replaced() {
-    let mut server = Server::start(HTTP1, serve_one).await;
-    let client = server.client(Connections::Keep);
-    for opened in 1..=3 {
-        get(&client, &server).await;
-        assert_eq!(server.opened(), opened);
-        let closed = tokio::time::timeout(Duration::from_secs(60), server.closed.recv()).await;
-        closed.expect("the server closes the connection").unwrap();
+    for protocol in [HTTP2, HTTP1] {
+        let mut server = Server::start(protocol, serve_one).await;
+        let client = server.client(Connections::Keep);
+        for opened in 1..=3 {
+            get(&client, &server).await;
+            assert_eq!(server.opened(), opened, "{}", protocol.escape_ascii());
+            let closed = tokio::time::timeout(Duration::from_secs(60), server.closed.recv()).await;
+            closed.expect("the server closes the connection").unwrap();
+        }
     }
 }
 
 #[tokio::test]
-async fn a_connection_is_not_used_after_a_pause_of_more_than_two_seconds() {
+async fn a_request_that_the_server_may_have_received_is_repeated_only_if_its_method_is_safe() {
+    for protocol in [HTTP2, HTTP1] {
+        for (method, received) in [(Method::POST, 2), (Method::GET, 3)] {
+            let requests = Arc::<AtomicUsize>::default();
+            let count = Arc::clone(&requests);
+            let server =
+                Server::start(protocol, move |stream| serve_without_second(stream, Arc::clone(&count))).await;
+            let client = server.client(Connections::Keep);
+            get(&client, &server).await;
+            let second = client.send(&method, &server.url, &[], Bytes::from_static(b"token")).await;
+            let case = format!("{method} {}", protocol.escape_ascii());
+            assert_eq!(second.is_ok(), method.is_safe(), "{case}");
+            assert_eq!(requests.load(Ordering::Relaxed), received, "{case}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_connection_is_not_used_after_a_pause_of_more_than_a_second() {
     let server = Server::start(HTTP2, serve).await;
     let client = server.client(Connections::Keep);
-    for (pause, opened) in [(0, 1), (1999, 1), (2001, 2)] {
+    for (pause, opened) in [(0, 1), (500, 1), (2000, 2)] {
         tokio::time::pause();
         tokio::time::advance(Duration::from_millis(pause)).await;
         tokio::time::resume();

@@ -1,10 +1,10 @@
-//! `pinniped-server`: the Concierge and the local-user-authenticator in one file, so that an image
-//! has their libraries once.
+//! `pinniped-server`: one executable with the Concierge and the local-user-authenticator, so that
+//! an image contains the code that they share only once.
 //!
-//! The name with which the file is started selects the program, as in upstream: an image has links
-//! to the file with the names of the programs (`tools/image/src/product.rs`). It has no flags of
-//! its own. The gateway is another product with a file of its own, and so is the kube-cert-agent,
-//! which runs beside the control plane and must be small.
+//! The name under which the executable is started selects the program, as in upstream: an image
+//! has links to it with the names of the programs (`tools/image/src/product.rs`). It has no flags
+//! of its own. The gateway is another product with its own executable, and so is the
+//! kube-cert-agent, which runs beside the control plane and must be small.
 
 use std::ffi::OsStr;
 use std::path::Path;

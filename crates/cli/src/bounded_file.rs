@@ -96,8 +96,7 @@ mod tests {
     fn a_pipe_or_a_device_does_not_block() {
         let dir = tempfile::tempdir().unwrap();
         let pipe = dir.path().join("pipe");
-        let mode = rustix::fs::Mode::RUSR;
-        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
         for path in [&pipe, Path::new("/dev/zero")] {
             assert_eq!(read(path).unwrap_err().to_string(), "not a regular file");
         }
@@ -108,8 +107,7 @@ mod tests {
     fn a_pipe_is_read_up_to_the_limit() {
         let dir = tempfile::tempdir().unwrap();
         let pipe = dir.path().join("pipe");
-        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
-        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
         for (size, error) in [(MAX_SIZE, None), (MAX_SIZE + 1, Some("larger than 16 MiB"))] {
             std::thread::scope(|scope| {
                 scope.spawn(|| std::fs::write(&pipe, vec![b' '; usize::try_from(size).unwrap()]));

@@ -330,8 +330,7 @@ mod tests {
     async fn a_plugin_ends_with_the_wait_for_it() {
         let dir = tempfile::tempdir().unwrap();
         let pipe = dir.path().join("pipe");
-        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
-        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
         let exec = plugin(&format!("exec > {}; echo started; exec sleep 600", pipe.display()));
         // A reader sees the end of the pipe when the last writer has ended.
         let mut reader = tokio::net::unix::pipe::OpenOptions::new().open_receiver(&pipe).unwrap();

@@ -1,5 +1,5 @@
-//! Logins with ID tokens: the Concierge's CPU for one TokenCredentialRequest, verification of the
-//! token and signature of the certificate included.
+//! Logins: the Concierge's CPU for one TokenCredentialRequest, verification of an ID token or the
+//! request to a webhook, and signature of the certificate included.
 //!
 //! The requests are sent to the aggregated API itself, and through the impersonation proxy, where
 //! the same process serves each of them twice. The client is anonymous, as in a login.
@@ -21,12 +21,12 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use jiff::Timestamp;
 use pinniped_jose::Algorithm;
 use pinniped_jose::test_util::{Signer, key_set};
-use pinniped_test_support::issuer::ScriptedIssuer;
+use pinniped_test_support::issuer::{Reply, ScriptedIssuer};
 use pinniped_test_support::pods::NODE_IP;
 use pinniped_test_support::wait;
 use pinniped_test_support::wire;
 use pinniped_test_support::world::{World, WorldParams};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
@@ -47,6 +47,11 @@ const API_PORT: u16 = 10250;
 const PROXY_PORT: u16 = 8444;
 
 const PATH: &str = "/apis/login.concierge.pinniped.dev/v1alpha1/tokencredentialrequests";
+/// Path of the webhook at the server of the issuer.
+const WEBHOOK_PATH: &str = "/review";
+/// Kinds of the authenticators.
+const JWT: &str = "JWTAuthenticator";
+const WEBHOOK: &str = "WebhookAuthenticator";
 const CONNECTIONS: usize = 4;
 const CONCURRENCY: usize = 16;
 
@@ -91,49 +96,73 @@ async fn measure(
     let issuer = ScriptedIssuer::start(IpAddr::V4(NODE_IP)).await?;
     let signers = [Signer::generate(Algorithm::Rs256, "rs"), Signer::generate(Algorithm::Es256, "es")];
     issuer.publish(&key_set(&signers));
-    let object = json!({"apiVersion": "authentication.concierge.pinniped.dev/v1alpha1",
-        "kind": "JWTAuthenticator", "metadata": {"name": "bench"},
-        "spec": {"issuer": issuer.url(), "audience": "bench",
-            "tls": {"certificateAuthorityData": STANDARD.encode(&issuer.ca_pem)}}});
-    world.kubectl().apply(&object.to_string()).await?;
+    issuer.reply(
+        &format!("{WEBHOOK_PATH}?timeout=30s"),
+        Reply::json(&json!({"apiVersion": "authentication.k8s.io/v1beta1", "kind": "TokenReview",
+            "status": {"authenticated": true, "user": {"username": "bench", "groups": groups()}}})),
+    );
+    let tls = json!({"certificateAuthorityData": STANDARD.encode(&issuer.ca_pem)});
+    for (kind, spec) in [
+        (JWT, json!({"issuer": issuer.url(), "audience": "bench", "tls": tls})),
+        (WEBHOOK, json!({"endpoint": format!("{}{WEBHOOK_PATH}", issuer.url()), "tls": tls})),
+    ] {
+        let object = json!({"apiVersion": "authentication.concierge.pinniped.dev/v1alpha1", "kind": kind,
+            "metadata": {"name": "bench"}, "spec": spec});
+        world.kubectl().apply(&object.to_string()).await?;
+    }
 
     let mut checks = Checks::new(&REQUIREMENTS);
-    let mut table = Table::new(&["login with an ID token", "path", "logins/s", "CPU µs/login"]);
+    let mut table = Table::new(&["login", "path", "logins/s", "CPU µs/login"]);
     let count = if options.quick { 500 } else { 4_000 };
-    for signer in &signers {
+    let with_webhook = (0..count).map(|n| request(WEBHOOK, &format!("token-{n}"))).collect();
+    let mut logins = vec![("webhook", with_webhook)];
+    logins.extend(signers.iter().map(|signer| (signer.id(), with_id_tokens(&issuer, signer, count))));
+    for (name, bodies) in logins {
         for (path, port, limit) in
             [("aggregated API", API_PORT, DIRECT_LIMIT), ("proxy", PROXY_PORT, PROXY_LIMIT)]
         {
-            let load = Load { ip: concierge.ip, port, bodies: bodies(&issuer, signer, count) };
+            let load = Load { ip: concierge.ip, port, bodies: bodies.clone() };
             // Until the authenticator is ready, logins fail.
             wait::until_ok(Duration::from_secs(60), "the first logins", async || load.send(50).await).await?;
             let result = load.measured(&concierge).await?;
             table.row(vec![
-                signer.id().to_owned(),
+                name.to_owned(),
                 path.to_owned(),
                 format!("{:.0}", result.rate),
                 format!("{:.0}", result.cpu * 1e6),
             ]);
-            let name = if port == API_PORT { REQUIREMENTS[0] } else { REQUIREMENTS[1] };
-            checks.at_most(format!("{name}, {}", signer.id()), Some(result.cpu * 1e3), limit);
+            let requirement = if port == API_PORT { REQUIREMENTS[0] } else { REQUIREMENTS[1] };
+            checks.at_most(format!("{requirement}, {name}"), Some(result.cpu * 1e3), limit);
         }
     }
     println!("\n{table}");
     Ok(checks)
 }
 
-/// Returns requests, each with a token of its own.
-fn bodies(issuer: &ScriptedIssuer, signer: &Signer, count: usize) -> Vec<Bytes> {
+/// Returns requests, each with an ID token of its own.
+fn with_id_tokens(issuer: &ScriptedIssuer, signer: &Signer, count: usize) -> Vec<Bytes> {
     let expiry = Timestamp::now().as_second() + 3600;
-    let groups: Vec<_> = (0..10).map(|n| format!("group-{n}")).collect();
-    let body = |n: usize| -> Value {
+    let groups = groups();
+    let body = |n: usize| {
         let token = signer.sign(&json!({"iss": issuer.url(), "aud": "bench", "exp": expiry,
             "username": format!("user-{n}"), "groups": groups, "jti": format!("id-{n}")}));
-        json!({"apiVersion": "login.concierge.pinniped.dev/v1alpha1", "kind": "TokenCredentialRequest",
-            "spec": {"token": token, "authenticator": {"kind": "JWTAuthenticator", "name": "bench",
-                "apiGroup": "authentication.concierge.pinniped.dev"}}})
+        request(JWT, &token)
     };
-    (0..count).map(|n| Bytes::from(body(n).to_string())).collect()
+    (0..count).map(body).collect()
+}
+
+/// Returns the groups of all users.
+fn groups() -> Vec<String> {
+    (0..10).map(|n| format!("group-{n}")).collect()
+}
+
+/// Returns the request of a login at an authenticator of this kind.
+fn request(kind: &str, token: &str) -> Bytes {
+    let request = json!({"apiVersion": "login.concierge.pinniped.dev/v1alpha1",
+        "kind": "TokenCredentialRequest",
+        "spec": {"token": token, "authenticator": {"kind": kind, "name": "bench",
+            "apiGroup": "authentication.concierge.pinniped.dev"}}});
+    Bytes::from(request.to_string())
 }
 
 struct Load {

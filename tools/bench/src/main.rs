@@ -32,7 +32,7 @@ enum Command {
     Run(run::Options),
     /// Measure the ingress gateway and print the tables.
     Gateway(gateway::Options),
-    /// Measure logins with ID tokens and print the table.
+    /// Measure logins with a webhook and with ID tokens, and print the table.
     Login(login::Options),
     /// Measure the credential plugin and print the table.
     Plugin(plugin::Options),

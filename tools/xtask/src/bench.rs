@@ -20,7 +20,7 @@ pub(crate) struct Args {
 enum Program {
     /// The ingress gateway, against HAProxy and nginx.
     Gateway(GatewayArgs),
-    /// Logins with ID tokens: the Concierge's CPU for each.
+    /// Logins with a webhook and with ID tokens: the CPU of the Concierge for each.
     Login(LoginArgs),
     /// The credential plugin: CPU time and memory of one run.
     Plugin(PluginArgs),

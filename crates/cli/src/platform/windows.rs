@@ -36,6 +36,7 @@ pub(crate) const MORE_DIRECTORIES: [&str; 1] = [r"C:\Windows\System32"];
 const SEPARATE: u32 = 0x0000_0200 | 0x0800_0000;
 
 /// Returns the name under which a variable is found. Names are not case-sensitive.
+#[expect(clippy::needless_pass_by_value, reason = "Unix returns it")]
 pub(crate) fn variable_name(name: Cow<'_, str>) -> Cow<'_, str> {
     name.to_uppercase().into()
 }

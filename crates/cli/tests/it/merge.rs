@@ -355,8 +355,7 @@ fn all_contexts_of_a_pipe_are_merged() {
     let server = usual().start();
     let (home, target, _) = home_with(TARGET, &server);
     let pipe = home.path().join("pipe");
-    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
-    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
     let source = with_one_user(&[("one", &server), ("two", &server)]);
     let writing = std::thread::spawn({
         let pipe = pipe.clone();

@@ -225,8 +225,7 @@ fn a_check_involves_no_user_and_does_not_wait_for_a_plugin_that_does() {
 #[cfg(unix)]
 fn pipe(home: &Home) -> std::path::PathBuf {
     let pipe = home.path().join("pipe");
-    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
-    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
     pipe
 }
 

@@ -348,7 +348,9 @@ fn finish(mut command: Command) -> Run {
 #[cfg(unix)]
 pub(crate) fn pseudo_terminal() -> (std::fs::File, std::fs::File) {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    // macOS has no flag for it.
+    rustix::io::fcntl_setfd(&master, rustix::io::FdFlags::CLOEXEC).unwrap();
     grantpt(&master).unwrap();
     unlockpt(&master).unwrap();
     let path = PathBuf::from(ptsname(&master, Vec::new()).unwrap().into_string().unwrap());

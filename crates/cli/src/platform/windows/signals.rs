@@ -18,7 +18,7 @@ impl ForwardedSignals {
     /// not exit before the child.
     pub(crate) async fn next(&mut self) {
         if tokio::signal::ctrl_c().await.is_err() {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 
@@ -39,7 +39,7 @@ impl StopSignals {
     /// Waits for Ctrl-C.
     pub(crate) async fn requested(&mut self) {
         if tokio::signal::ctrl_c().await.is_err() {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 }

@@ -47,10 +47,12 @@ const API_PORT: u16 = 10250;
 const PROXY_PORT: u16 = 8444;
 
 const PATH: &str = "/apis/login.concierge.pinniped.dev/v1alpha1/tokencredentialrequests";
-/// Path of the webhook at the server of the issuer.
+/// Path of the webhook at the server of the issuer, and the query that the Concierge adds to it.
 const WEBHOOK_PATH: &str = "/review";
-/// Kinds of the authenticators.
+const WEBHOOK_QUERY: &str = "?timeout=30s";
+/// Kind of the authenticator for ID tokens.
 const JWT: &str = "JWTAuthenticator";
+/// Kind of the authenticator for tokens that a webhook reviews.
 const WEBHOOK: &str = "WebhookAuthenticator";
 const CONNECTIONS: usize = 4;
 const CONCURRENCY: usize = 16;
@@ -97,7 +99,7 @@ async fn measure(
     let signers = [Signer::generate(Algorithm::Rs256, "rs"), Signer::generate(Algorithm::Es256, "es")];
     issuer.publish(&key_set(&signers));
     issuer.reply(
-        &format!("{WEBHOOK_PATH}?timeout=30s"),
+        &format!("{WEBHOOK_PATH}{WEBHOOK_QUERY}"),
         Reply::json(&json!({"apiVersion": "authentication.k8s.io/v1beta1", "kind": "TokenReview",
             "status": {"authenticated": true, "user": {"username": "bench", "groups": groups()}}})),
     );
@@ -116,7 +118,9 @@ async fn measure(
     let count = if options.quick { 500 } else { 4_000 };
     let with_webhook = (0..count).map(|n| request(WEBHOOK, &format!("token-{n}"))).collect();
     let mut logins = vec![("webhook", with_webhook)];
-    logins.extend(signers.iter().map(|signer| (signer.id(), with_id_tokens(&issuer, signer, count))));
+    for (name, signer) in ["ID token with RS256", "ID token with ES256"].into_iter().zip(&signers) {
+        logins.push((name, with_id_tokens(&issuer, signer, count)));
+    }
     for (name, bodies) in logins {
         for (path, port, limit) in
             [("aggregated API", API_PORT, DIRECT_LIMIT), ("proxy", PROXY_PORT, PROXY_LIMIT)]

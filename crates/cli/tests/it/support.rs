@@ -348,8 +348,12 @@ fn finish(mut command: Command) -> Run {
 #[cfg(unix)]
 pub(crate) fn pseudo_terminal() -> (std::fs::File, std::fs::File) {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-    // macOS has no flag for it.
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY;
+    #[cfg(target_os = "linux")]
+    let flags = flags | OpenptFlags::CLOEXEC;
+    let master = openpt(flags).unwrap();
+    // macOS has no such flag for openpt.
+    #[cfg(not(target_os = "linux"))]
     rustix::io::fcntl_setfd(&master, rustix::io::FdFlags::CLOEXEC).unwrap();
     grantpt(&master).unwrap();
     unlockpt(&master).unwrap();

@@ -27,6 +27,7 @@ mod control_plane;
 mod demo;
 mod disk;
 mod dist;
+mod fields;
 mod fuzz;
 mod image;
 mod manifests;

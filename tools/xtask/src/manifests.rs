@@ -7,16 +7,16 @@
 //! folder.
 //!
 //! The files about metrics come from the definitions in `crates/*/metrics` and from [`monitoring`],
-//! which has the rules for alerts and the dashboard.
+//! which has the rules for alerts and the dashboard. The tables of the page about custom resources
+//! come from the rendered CustomResourceDefinitions; see [`fields`].
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::Context as _;
 
-use crate::cargo;
 use crate::control_plane::helm;
-use crate::monitoring;
+use crate::{cargo, fields, monitoring};
 
 /// Flags of `manifests`.
 #[derive(clap::Args)]
@@ -113,6 +113,8 @@ const CONCIERGE_TEMPLATES: &[&str] = &[
 ];
 const TOKENS_TEMPLATES: &[&str] = &["concierge/service-account-tokens"];
 const DEFINITIONS: &[&str] = &["crds/concierge"];
+/// The folder with a file for each definition of the Concierge.
+const DEFINITIONS_DIR: &str = "deploy/crds/";
 
 /// Every rendered file.
 const OUTPUTS: [Output; 17] = [
@@ -225,6 +227,9 @@ fn stale(root: &Path, offline: bool) -> anyhow::Result<Vec<(&'static str, String
     for output in &OUTPUTS {
         files.push((output.file, output.text(&objects)?));
     }
+    let definitions: Vec<_> =
+        files.iter().filter(|(file, _)| file.starts_with(DEFINITIONS_DIR)).cloned().collect();
+    files.push((fields::PAGE, fields::page(root, &definitions)?));
     files.extend(monitoring::files()?);
     files
         .retain(|(file, wanted)| !std::fs::read_to_string(root.join(file)).is_ok_and(|text| text == *wanted));

@@ -1,8 +1,11 @@
 //! Texts of the products that pages quote.
 //!
 //! In tables of [`PAGES`], the columns `Message`, `Condition` and `Reasons` have texts of the code
-//! as code spans, in which `...` stands for a variable part. Each text must occur in the code. The
-//! page about log lines must have every warning and every error of the server programs.
+//! as code spans, in which `...` stands for a variable part. Each text must occur in the code.
+//!
+//! The other direction: the page about log lines must have every warning and every error of the
+//! server programs, and each message and key of an audit event. The page about conditions must have
+//! the types and the reasons of all conditions and strategies.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +14,7 @@ use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 use super::{read, sources};
 
 /// The pages that quote texts.
-const PAGES: [&str; 3] = ["docs/howto/troubleshooting.md", "docs/reference/conditions.md", LOGS];
+const PAGES: [&str; 3] = ["docs/howto/troubleshooting.md", CONDITIONS, LOGS];
 
 /// The headings of columns whose code spans are texts of the code.
 const COLUMNS: [&str; 3] = ["Message", "Condition", "Reasons"];
@@ -27,6 +30,39 @@ const LOGS: &str = "docs/reference/logs.md";
 
 /// The macros whose messages that page must have.
 const MACROS: [&str; 2] = ["warn!(", "error!("];
+
+/// The page about conditions.
+const CONDITIONS: &str = "docs/reference/conditions.md";
+
+/// Code that only files have which define conditions, or reasons of strategies.
+const CONDITION_MARKS: [&str; 3] = ["DesiredCondition", "StrategyReason {", "const TYPE_READY"];
+
+/// Names in these files that are neither types nor reasons of a condition or a strategy.
+const NOT_OF_CONDITIONS: [&str; 13] = [
+    "CREATE",
+    "Cluster",
+    "ConfigMap",
+    "CredentialIssuer",
+    "Error",
+    "MutatingAdmissionPolicy",
+    "MutatingAdmissionWebhook",
+    "MutatingWebhookConfiguration",
+    "Secret",
+    "TokenCredentialRequestAPI",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionWebhook",
+    "ValidatingWebhookConfiguration",
+];
+
+/// The folder whose files write audit events.
+const AUDITED: &str = "crates/concierge/server/src/";
+
+/// The beginnings of the calls that add a key to an audit event.
+const AUDIT_KEYS: [&str; 5] =
+    [".text(\"", ".field(\"", ".personal_text(\"", ".personal_list(\"", ".personal_map(\""];
+
+/// The beginnings of the messages of audit events.
+const AUDIT_MESSAGE: &str = "\"TokenCredentialRequest ";
 
 /// Checks the pages, and the completeness of the page about log lines.
 pub(super) fn check(root: &Path, files: &[PathBuf]) -> anyhow::Result<Vec<String>> {
@@ -54,7 +90,41 @@ pub(super) fn check(root: &Path, files: &[PathBuf]) -> anyhow::Result<Vec<String
             }
         }
     }
+    for (file, source) in sources.iter().filter(|(file, _)| file.starts_with(AUDITED)) {
+        for text in audited(source).filter(|text| !logs.contains(&format!("`{text}`"))) {
+            problems.push(format!("{}: {LOGS} does not have {text:?} of an audit event", file.display()));
+        }
+    }
+    let conditions = read(root, Path::new(CONDITIONS))?;
+    for (file, source) in &sources {
+        for name in names_of_conditions(source).filter(|name| !conditions.contains(&format!("`{name}`"))) {
+            problems.push(format!("{}: {CONDITIONS} does not have {name:?}", file.display()));
+        }
+    }
     Ok(problems)
+}
+
+/// Returns the messages and the keys of the audit events in the code of a file.
+fn audited(code: &str) -> impl Iterator<Item = &str> {
+    // A file without messages writes no events.
+    let code = if code.contains(AUDIT_MESSAGE) { code } else { "" };
+    let after =
+        move |start: &'static str| code.match_indices(start).map(move |(at, _)| &code[at + start.len()..]);
+    let keys = AUDIT_KEYS.into_iter().flat_map(after).filter_map(|rest| Some(rest.split_once('"')?.0));
+    let messages = code.match_indices(AUDIT_MESSAGE).map(|(at, _)| &code[at + 1..]);
+    keys.chain(messages.filter_map(|rest| Some(rest.split_once('"')?.0)))
+}
+
+/// Returns the types and reasons of conditions in code that [`literal`] returned: the strings that
+/// consist of letters and begin with an upper-case letter, in files that define conditions.
+fn names_of_conditions(code: &str) -> impl Iterator<Item = &str> {
+    let defines = CONDITION_MARKS.iter().any(|mark| code.contains(mark));
+    let strings = code.split('"').skip(1).step_by(2).filter(move |_| defines);
+    strings.filter(|text| {
+        text.starts_with(|first: char| first.is_ascii_uppercase())
+            && text.chars().all(|c| c.is_ascii_alphabetic())
+            && !NOT_OF_CONDITIONS.contains(text)
+    })
 }
 
 /// Reports whether a file is code of a product, and not a file of tests.
@@ -187,6 +257,22 @@ mod tests {
     }
 
     #[test]
+    fn names_of_conditions_are_words_of_the_files_that_define_them() {
+        let code = r#"const A: &str = "BadThing"; failure("Ready", "not a name", "Secret"); "lower""#;
+        assert_eq!(names_of_conditions(code).count(), 0);
+        let code = format!("use DesiredCondition;\n{code}");
+        assert_eq!(names_of_conditions(&code).collect::<Vec<_>>(), ["BadThing", "Ready"]);
+    }
+
+    #[test]
+    fn audit_events_have_a_message_and_keys() {
+        let code =
+            r#"event("TokenCredentialRequest Failed", id, now).text("reason", x).personal_list("groups", g)"#;
+        let found: Vec<_> = audited(code).collect();
+        assert_eq!(found, ["reason", "groups", "TokenCredentialRequest Failed"]);
+    }
+
+    #[test]
     fn a_text_that_the_code_does_not_have_and_a_message_that_the_page_does_not_have_are_problems() {
         let root = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| {
@@ -198,12 +284,24 @@ mod tests {
         let code = "fn f() { warn!(%error, \"the disk is full\"); error!(\"lost {} files\", n); }";
         let page = "| Message |\n|---|\n| `the disk is full` |\n| `disk ... full` |\n| `disk is empty` |\n";
         let other = write("docs/other.md", page);
-        let files = [write("crates/a/src/lib.rs", code), write(LOGS, page), other];
+        let issuer = "use DesiredCondition; const A: &str = \"Tired\"; const B: &str = \"Awake\";";
+        let audit = "event(\"TokenCredentialRequest Lost\").text(\"finder\", x)";
+        let files = [
+            write("crates/a/src/lib.rs", code),
+            write("crates/b/src/lib.rs", issuer),
+            write("crates/concierge/server/src/a.rs", audit),
+            write(LOGS, page),
+            write(CONDITIONS, "`Awake`\n"),
+            other,
+        ];
         assert_eq!(
             check(root.path(), &files).unwrap(),
             [
                 "docs/reference/logs.md:5: no text of the code has \"disk is empty\"",
                 "crates/a/src/lib.rs: docs/reference/logs.md does not have the message \"lost {} files\"",
+                "crates/concierge/server/src/a.rs: docs/reference/logs.md does not have \"finder\" of an audit event",
+                "crates/concierge/server/src/a.rs: docs/reference/logs.md does not have \"TokenCredentialRequest Lost\" of an audit event",
+                "crates/b/src/lib.rs: docs/reference/conditions.md does not have \"Tired\"",
             ]
         );
     }

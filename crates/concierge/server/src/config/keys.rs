@@ -41,6 +41,14 @@ const fn next_start(path: &'static str, kind: Kind, value: fn(&Config) -> Value)
     Key { path, kind, effect: Effect::NextStart, value }
 }
 
+#[cfg(test)]
+impl Key {
+    /// Reports whether the value is a number.
+    pub(super) fn is_number(&self) -> bool {
+        matches!(self.kind, Kind::Number)
+    }
+}
+
 /// All keys, in the order of the reference page.
 pub(super) const KEYS: [Key; 40] = {
     use Kind::{Flag, Number, Text, TextByKey, Texts};

@@ -244,20 +244,96 @@ discovery: {uri: null}
     assert_eq!(unknown_keys("{{{"), []);
 }
 
+/// Returns the cells of a key's row in the reference page: key, default, effect, description.
+fn row_of(key: &str) -> Vec<&'static str> {
+    let page = include_str!("../../../../../docs/reference/configuration.md");
+    let starts = [format!("| `{key}` |"), format!("| **+** `{key}` |")];
+    let rows: Vec<_> =
+        page.lines().filter(|line| starts.iter().any(|start| line.starts_with(start))).collect();
+    let [row] = rows.as_slice() else { panic!("{key} has {} rows", rows.len()) };
+    row.trim_matches('|').split('|').map(str::trim).collect()
+}
+
 #[test]
 fn the_reference_page_has_every_key_and_when_a_change_takes_effect() {
-    let page = include_str!("../../../../../docs/reference/configuration.md");
     for key in &keys::KEYS {
-        let starts = [format!("| `{}` |", key.path), format!("| **+** `{}` |", key.path)];
-        let rows: Vec<_> =
-            page.lines().filter(|line| starts.iter().any(|start| line.starts_with(start))).collect();
-        let [row] = rows.as_slice() else { panic!("{} has {} rows", key.path, rows.len()) };
         let effect = match key.effect {
             Effect::AtOnce => "at once",
             Effect::NextStart => "at the next start",
         };
-        assert_eq!(row.split('|').nth(3).map(str::trim), Some(effect), "{}", key.path);
+        assert_eq!(row_of(key.path)[2], effect, "{}", key.path);
     }
+}
+
+/// Defaults that are not values of the file, as the reference page describes them.
+const DESCRIBED_DEFAULTS: [(&str, &str); 9] = [
+    (
+        "names.serviceAccountTokensServiceAccount",
+        "`impersonationProxyServiceAccount` with the suffix `-service-account-tokens` instead of \
+         `-impersonation-proxy`",
+    ),
+    ("kubeCertAgent.image", "the image of the Concierge's own container"),
+    ("kubeCertAgent.runAsUser", "0"),
+    ("kubeCertAgent.runAsGroup", "0"),
+    ("log.level", "warnings"),
+    ("tls.onedottwo.allowedCiphers", "all"),
+    ("maxConnectionsPerAddress", "0"),
+    ("impersonationProxyServingCertDays", "a hundred years"),
+    ("kubeCertAgent.imagePullSecrets", "none"),
+];
+
+#[test]
+fn the_reference_page_has_the_default_of_every_key() {
+    let defaults = only_names();
+    for key in &keys::KEYS {
+        let value = (key.value)(&defaults);
+        let name = key.path.strip_prefix("names.").map(|name| format!("{name}:"));
+        let is_required = name.is_some_and(|name| NAMES.contains(&name));
+        let described = DESCRIBED_DEFAULTS.iter().find(|(path, _)| *path == key.path);
+        let wanted = match (described, &value) {
+            _ if is_required => "none, required".to_owned(),
+            (Some((_, text)), _) => (*text).to_owned(),
+            (None, Value::Null) => "none".to_owned(),
+            (None, Value::String(text)) if text.is_empty() => "none".to_owned(),
+            (None, Value::String(text)) => format!("`{text}`"),
+            (None, Value::Bool(enabled)) if key.path != "upstreamHTTP2Only" => {
+                format!("`{}`", if *enabled { "enabled" } else { "disabled" })
+            }
+            (None, Value::Number(number)) => number.to_string(),
+            (None, value) => format!("`{value}`"),
+        };
+        assert_eq!(row_of(key.path)[1], wanted, "{}", key.path);
+    }
+}
+
+/// Returns the range in a description, such as `1 to 3600`.
+fn range(description: &str) -> Option<(i64, i64)> {
+    let words: Vec<_> = description.split([' ', ',', ';', '.']).collect();
+    let ranges = words.windows(3).filter(|words| words[1] == "to");
+    ranges.filter_map(|words| Some((words[0].parse().ok()?, words[2].parse().ok()?))).next()
+}
+
+#[test]
+fn the_ranges_of_the_reference_page_are_those_that_are_accepted() {
+    let mut without_range = Vec::new();
+    for key in keys::KEYS.iter().filter(|key| key.is_number()) {
+        let Some((least, most)) = range(row_of(key.path)[3]) else {
+            without_range.push(key.path);
+            continue;
+        };
+        for (value, accepted) in [(least - 1, false), (least, true), (most, true), (most + 1, false)] {
+            let result = with(&format!("{}: {value}\n", key.path));
+            assert_eq!(result.is_ok(), accepted, "{}: {value}: {result:?}", key.path);
+        }
+    }
+    // Numbers of the pod's user, and lifetimes of which only the order is checked.
+    let wanted = [
+        "api.servingCertificate.durationSeconds",
+        "api.servingCertificate.renewBeforeSeconds",
+        "kubeCertAgent.runAsUser",
+        "kubeCertAgent.runAsGroup",
+    ];
+    assert_eq!(without_range, wanted);
 }
 
 #[test]

@@ -11,6 +11,8 @@ mod login;
 mod plugin;
 mod process;
 mod run;
+#[path = "repeat/runs.rs"]
+mod runs;
 mod server;
 mod table;
 
@@ -36,9 +38,6 @@ enum Command {
     Login(login::Options),
     /// Measure the credential plugin and print the table.
     Plugin(plugin::Options),
-    /// Internal: run the credential plugin several times.
-    #[command(hide = true)]
-    Repeat(plugin::RepeatOptions),
     /// Internal: the gateway's data plane with a fixed table.
     #[command(hide = true)]
     DataPlane(gateway::DataPlaneOptions),
@@ -137,7 +136,6 @@ fn run_command() -> anyhow::Result<ExitCode> {
         Command::Gateway(options) => return gateway::run(&runtime, &options),
         Command::Login(options) => return login::run(&runtime, &options),
         Command::Plugin(options) => return plugin::run(&runtime, &options),
-        Command::Repeat(options) => print_json(&plugin::repeat(&options)?)?,
         Command::DataPlane(options) => runtime.block_on(gateway::data_plane(&options))?,
         Command::Origin(options) => runtime.block_on(server::origin(&options))?,
         Command::Floor(options) => runtime.block_on(server::floor(&options))?,

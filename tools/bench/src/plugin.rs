@@ -3,32 +3,35 @@
 //!
 //! It measures runs that print a cached credential, and runs that refresh the tokens of a session
 //! at the issuer and exchange the ID token at the Concierge. One scripted server is both, because
-//! only the time of the plugin counts. The runs start one after the other, from a process of their
-//! own, whose children are only these runs ([`repeat`]).
+//! only the time of the plugin counts. The runs start one after the other, from a small
+//! program (`repeat/main.rs`), whose children are only these runs.
+//!
+//! It measures a copy of the program, because users have a copy: the system caches a file that was
+//! copied in larger pieces than the linker's output, so that a page fault maps more of it.
 
-use std::fs::{DirBuilder, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Output, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context as _, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::StatusCode;
 use jiff::{SignedDuration, Timestamp};
-use nix::sys::resource::{UsageWho, getrusage};
 use pinniped_jose::Algorithm;
 use pinniped_jose::test_util::{Signer, key_set};
 use pinniped_test_support::certs::Authority;
 use pinniped_test_support::issuer::{DISCOVERY_PATH, KEYS_PATH, Reply, ScriptedIssuer};
-use serde::{Deserialize, Serialize};
 use serde_json::json;
+use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 use crate::process;
 use crate::run::requirements::Checks;
+use crate::runs::{Usage, check_output};
 use crate::table::Table;
 
 /// The requirements, by the prefixes of the names of their results.
@@ -50,6 +53,9 @@ const CREDENTIAL_LIFETIME: SignedDuration = SignedDuration::from_mins(50);
 /// one, so that each run refreshes it.
 const ID_TOKEN_LIFETIME: SignedDuration = SignedDuration::from_mins(9);
 
+/// The program that starts the runs, beside this one.
+const REPEAT: &str = "pinniped-bench-repeat";
+
 /// Flags of the run.
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -70,11 +76,13 @@ pub(crate) fn run(runtime: &Runtime, options: &Options) -> anyhow::Result<ExitCo
     if let Some(load) = process::load_average().filter(|load| *load > 0.5) {
         eprintln!("warning: this machine is busy (load {load:.1}): figures will be noisy");
     }
+    let repeat = std::env::current_exe().context("could not find this program")?.with_file_name(REPEAT);
     let home = tempfile::tempdir().context("could not create a folder")?;
+    let installed = Installed::copy_of(&options.pinniped, &repeat)?;
     // It runs on the threads of the runtime, while this thread waits for the plugin.
     let server = runtime.block_on(Server::start())?;
     let count = if options.quick { 50 } else { 200 };
-    let plugin = Plugin { program: &options.pinniped, home: home.path(), server: &server, count };
+    let plugin = Plugin { program: &installed.program, repeat, home: home.path(), server: &server, count };
 
     let mut checks = Checks::new(&REQUIREMENTS);
     let mut table = Table::new(&["run of the plugin", "CPU ms", "memory MiB, largest"]);
@@ -220,8 +228,29 @@ impl Server {
     }
 }
 
+/// A copy of the program, which is removed when it is dropped.
+struct Installed {
+    program: PathBuf,
+    _folder: TempDir,
+}
+
+impl Installed {
+    /// Copies the program to a new folder beside `neighbor`: a folder for temporary files may be in
+    /// memory, where files are cached differently.
+    fn copy_of(program: &Path, neighbor: &Path) -> anyhow::Result<Self> {
+        let parent = neighbor.parent().context("the program is in no folder")?;
+        let folder = tempfile::tempdir_in(parent).context("could not create a folder")?;
+        let copy = folder.path().join("pinniped");
+        std::fs::copy(program, &copy)
+            .and_then(|_| File::open(&copy)?.sync_all())
+            .with_context(|| format!("could not copy {}", program.display()))?;
+        Ok(Self { program: copy, _folder: folder })
+    }
+}
+
 struct Plugin<'a> {
     program: &'a Path,
+    repeat: PathBuf,
     home: &'a Path,
     server: &'a Server,
     count: u32,
@@ -244,15 +273,12 @@ impl Plugin<'_> {
         check_output(&first.context("could not start the plugin")?).with_context(|| login.to_string())?;
 
         let before = self.server.requests();
-        let mut command = Command::new(std::env::current_exe().context("could not find this program")?);
-        command
-            .arg("repeat")
-            .arg("--count")
-            .arg(self.count.to_string())
-            .arg("--")
-            .arg(self.program)
-            .args(&args);
-        let output = self.environment(&mut command, &home).output().context("could not start the runs")?;
+        let mut command = Command::new(&self.repeat);
+        command.arg(self.count.to_string()).arg(self.program).args(&args);
+        let output = self
+            .environment(&mut command, &home)
+            .output()
+            .with_context(|| format!("could not start {}", self.repeat.display()))?;
         let errors = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "{login}: {errors}");
         let requests = self.server.requests();
@@ -269,66 +295,5 @@ impl Plugin<'_> {
                 "certificate-authority-data": self.server.ca(), "config": null}}});
         command.env_clear().env("HOME", home).env("PATH", "/usr/bin:/bin");
         command.env("KUBERNETES_EXEC_INFO", info.to_string()).stdin(Stdio::null())
-    }
-}
-
-/// Flags of the process that starts the runs.
-#[derive(clap::Args)]
-pub(crate) struct RepeatOptions {
-    /// The number of runs.
-    #[arg(long)]
-    count: u32,
-    /// The program and its arguments.
-    #[arg(last = true, required = true)]
-    command: Vec<String>,
-}
-
-/// CPU time and memory of several runs.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Usage {
-    /// User and system time of all runs.
-    cpu_seconds: f64,
-    /// The largest resident memory of a run. The kernel counts that of the process that started it,
-    /// too: it is smaller, because it has no other work.
-    memory_kib: i64,
-}
-
-/// Runs the plugin several times, and returns the usage of all runs. It must be the only work of
-/// the process.
-pub(crate) fn repeat(options: &RepeatOptions) -> anyhow::Result<Usage> {
-    let (program, args) = options.command.split_first().context("there is no program")?;
-    for _ in 0..options.count {
-        let output = Command::new(program).args(args).stdin(Stdio::null()).output();
-        check_output(&output.with_context(|| format!("could not start {program}"))?)?;
-    }
-    let usage = getrusage(UsageWho::RUSAGE_CHILDREN).context("could not read the usage of the runs")?;
-    let [user, system] = [usage.user_time(), usage.system_time()]
-        .map(|time| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6);
-    Ok(Usage { cpu_seconds: user + system, memory_kib: usage.max_rss() })
-}
-
-/// Requires a credential and no message.
-fn check_output(output: &Output) -> anyhow::Result<()> {
-    let [stdout, stderr] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
-    let is_credential = output.status.success() && stdout.contains("clientCertificateData");
-    ensure!(is_credential && stderr.is_empty(), "the plugin failed: {} {stderr}", output.status);
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_usage_is_that_of_all_runs() {
-        let command = |script: &str| ["/bin/sh", "-c", script].map(str::to_owned).to_vec();
-        let busy = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo clientCertificateData";
-        let usage = repeat(&RepeatOptions { count: 3, command: command(busy) }).unwrap();
-        assert!(usage.cpu_seconds > 0.001 && usage.memory_kib > 100, "{usage:?}");
-        for failing in
-            ["echo clientCertificateData; exit 1", "echo nothing", "echo clientCertificateData >&2"]
-        {
-            assert!(repeat(&RepeatOptions { count: 1, command: command(failing) }).is_err(), "{failing}");
-        }
     }
 }

@@ -1,0 +1,23 @@
+//! What the benchmark and the program that starts the runs of the plugin have in common.
+
+use std::process::Output;
+
+use anyhow::ensure;
+use serde::{Deserialize, Serialize};
+
+/// CPU time and memory of several runs.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Usage {
+    /// User and system time of all runs.
+    pub(crate) cpu_seconds: f64,
+    /// The largest resident memory of a run.
+    pub(crate) memory_kib: i64,
+}
+
+/// Requires a credential and no message.
+pub(crate) fn check_output(output: &Output) -> anyhow::Result<()> {
+    let [stdout, stderr] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+    let is_credential = output.status.success() && stdout.contains("clientCertificateData");
+    ensure!(is_credential && stderr.is_empty(), "the plugin failed: {} {stderr}", output.status);
+    Ok(())
+}

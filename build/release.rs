@@ -2,9 +2,9 @@
 //! this build script.
 //!
 //! Most of the resident memory of an idle Concierge is its own program file, so relocations,
-//! duplicate functions and the order of functions count. They also count for a short command:
-//! `pinniped version` uses 5.5 MiB with these flags, 7.4 without. Programs of other profiles are
-//! linked with the defaults.
+//! duplicate functions and the order of functions count. They also count for a short command: a
+//! login with a cached credential uses 5.7 MiB with the group of its functions, 8.8 without.
+//! Programs of other profiles are linked with the defaults.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -20,7 +20,11 @@ fn main() {
     if var("PROFILE") != "release" || !target.contains("-linux-") {
         return;
     }
-    println!("cargo::rustc-link-arg-bins=-Wl,-T,{}", folder.join("function-groups.ld").display());
+    // Of several scripts, the first that selects a function applies.
+    let login = (var("CARGO_PKG_NAME") == "pinniped-cli").then_some("login-functions.ld");
+    for script in login.into_iter().chain(["function-groups.ld"]) {
+        println!("cargo::rustc-link-arg-bins=-Wl,-T,{}", folder.join(script).display());
+    }
     if !target.ends_with("-gnu") {
         return;
     }

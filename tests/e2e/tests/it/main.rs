@@ -5,6 +5,7 @@
 mod admission;
 mod api_group_suffix;
 mod apis;
+mod audit_policy;
 mod authenticators;
 mod bad_input;
 mod cel;

@@ -44,7 +44,7 @@ mod audit;
 pub(crate) mod presentation;
 mod request_parts;
 mod requests;
-mod wire;
+pub(crate) mod wire;
 
 use audit::{AuditLog, ObjectRef, Seen};
 use requests::SentRequest;
@@ -91,7 +91,7 @@ async fn requests_are_interpreted_as_by_the_api_server() {
     let server: SocketAddr = control_plane.server().trim_start_matches("https://").parse().unwrap();
     let user = control_plane.ca().client(USER, Some("it")).unwrap();
     let mut clients: Vec<Client> =
-        (0..CONNECTIONS).map(|_| Client::new(server, "localhost", &user)).collect();
+        (0..CONNECTIONS).map(|_| Client::new(server, "localhost", Some(&user))).collect();
 
     let mut rng = Rng::new(seed);
     let (mut kinds, mut differences) = (BTreeMap::new(), Vec::new());

@@ -15,30 +15,30 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A complete response.
 #[derive(Debug, Default)]
-pub(super) struct ReceivedResponse {
-    pub(super) status: u16,
-    pub(super) content_type: String,
-    pub(super) audit_id: String,
-    pub(super) body: Vec<u8>,
+pub(crate) struct ReceivedResponse {
+    pub(crate) status: u16,
+    pub(crate) content_type: String,
+    pub(crate) audit_id: String,
+    pub(crate) body: Vec<u8>,
     closes: bool,
 }
 
 /// A client that reconnects whenever the server has closed the connection.
-pub(super) struct Client {
+pub(crate) struct Client {
     server: SocketAddr,
     name: &'static str,
-    credential: Pair,
+    credential: Option<Pair>,
     connection: Option<TlsStream<TcpStream>>,
     buffer: Vec<u8>,
 }
 
 impl Client {
-    pub(super) fn new(server: SocketAddr, name: &'static str, credential: &Pair) -> Self {
-        Self { server, name, credential: credential.clone(), connection: None, buffer: Vec::new() }
+    pub(crate) fn new(server: SocketAddr, name: &'static str, credential: Option<&Pair>) -> Self {
+        Self { server, name, credential: credential.cloned(), connection: None, buffer: Vec::new() }
     }
 
     /// Sends these bytes and reads one response. The response to `HEAD` has no body.
-    pub(super) async fn send(&mut self, request: &[u8], is_head: bool) -> anyhow::Result<ReceivedResponse> {
+    pub(crate) async fn send(&mut self, request: &[u8], is_head: bool) -> anyhow::Result<ReceivedResponse> {
         let exchange = async {
             let mut stream = match self.connection.take() {
                 Some(stream) => stream,
@@ -59,7 +59,7 @@ impl Client {
     async fn connect(&self) -> anyhow::Result<TlsStream<TcpStream>> {
         let tcp = TcpStream::connect(self.server).await.context("could not connect")?;
         tcp.set_nodelay(true).context("no delay")?;
-        wire::connect_unverified(tcp, self.name, &[b"http/1.1"], Some(&self.credential)).await
+        wire::connect_unverified(tcp, self.name, &[b"http/1.1"], self.credential.as_ref()).await
     }
 }
 

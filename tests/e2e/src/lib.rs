@@ -12,6 +12,7 @@ pub mod environment;
 pub mod lists_under_attack;
 pub mod narrator;
 pub mod pages;
+pub mod prometheus;
 pub mod steady_load;
 pub mod third_party;
 pub mod walkthrough;

@@ -8,6 +8,7 @@
 //! oidc.rs          logins at a real identity provider, with a browser
 //! tokens.rs        service account tokens, and the ways in which kubectl uses them
 //! proxy.rs         the post's edit of the CredentialIssuer, and its effects for the user
+//! metrics.rs       a real Prometheus, and the queries of the dashboard
 //! gateway.rs       the post's ingress: our gateway, or a real Contour in its place
 //! existing.rs      an installation in an existing cluster
 //! ```
@@ -33,6 +34,7 @@ mod existing;
 mod gateway;
 mod install;
 mod login;
+mod metrics;
 mod oidc;
 mod proxy;
 mod tokens;

@@ -19,6 +19,9 @@ pub const IMAGE_BIN_DIR_ENV: &str = "PINNIPED_IMAGE_BIN_DIR";
 pub const REQUIRE_ALL_ENV: &str = "PINNIPED_REQUIRE_ALL";
 /// Environment variable with a file to which every skip is written, one line each.
 pub const SKIPS_ENV: &str = "PINNIPED_SKIPS";
+/// Environment variable with the folder of `prometheus` and `promtool`; `cargo xtask test` and
+/// `cargo xtask demo --observe` set it.
+pub const PROMETHEUS_ENV: &str = "PINNIPED_PROMETHEUS";
 /// Environment variable with the minor release of Kubernetes that `cargo xtask test --kube`
 /// selects.
 const RELEASE_ENV: &str = "PINNIPED_KUBERNETES_RELEASE";
@@ -105,6 +108,17 @@ pub fn bin_dir() -> anyhow::Result<PathBuf> {
 /// Returns an error as [`bin_dir`] does.
 pub fn image_bin_dir() -> anyhow::Result<PathBuf> {
     std::env::var_os(IMAGE_BIN_DIR_ENV).map_or_else(bin_dir, |dir| Ok(PathBuf::from(dir)))
+}
+
+/// Returns the path of `promtool` for a test. Returns `None` and records a skip where it is not
+/// built.
+#[must_use]
+pub fn promtool(test: &str) -> Option<PathBuf> {
+    let found = std::env::var_os(PROMETHEUS_ENV).map(|dir| PathBuf::from(dir).join("promtool"));
+    if found.is_none() {
+        skip(test, "no promtool: `cargo xtask test` builds it");
+    }
+    found
 }
 
 /// The root of the source tree, which contains `deploy/` and `testdata/`.

@@ -13,7 +13,7 @@
 //! issued certificates, [`contour`] and [`envoy`] for those with another ingress in place of our
 //! gateway, [`keycloak`] and [`oidc_provider`] for logins at an identity provider, [`helm`] for the
 //! chart, [`crane`] and [`registry`] for pushing images, [`actionlint`] for the workflows,
-//! [`promtool`] for metrics and rules.
+//! [`prometheus`] and [`prometheus_ui`] for metrics and rules.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -39,8 +39,10 @@ pub(crate) mod informer;
 pub(crate) mod keycloak;
 mod module;
 pub(crate) mod node_tools;
+mod nodejs;
 pub(crate) mod oidc_provider;
-pub(crate) mod promtool;
+pub(crate) mod prometheus;
+pub(crate) mod prometheus_ui;
 pub(crate) mod registry;
 pub(crate) mod yq;
 

@@ -12,9 +12,14 @@ use std::thread::JoinHandle;
 use anyhow::Context as _;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
-use crate::control_plane::{KubernetesRelease, contour, envoy, keycloak, oidc_provider};
+use crate::control_plane::{
+    KubernetesRelease, contour, envoy, keycloak, oidc_provider, prometheus, prometheus_ui,
+};
 use crate::test::{CERT_MANAGER_ENV, YQ_ENV};
 use crate::{cargo, control_plane, disk, image, node};
+
+/// The maximum number of listeners for programs outside of the demo.
+const MOST_LISTENERS: usize = 3;
 
 /// Flags of `demo`.
 #[derive(clap::Args)]
@@ -50,6 +55,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PROVIDER", default_value = "keycloak", requires = "with_oidc",
         value_parser = ["keycloak", "oidc-provider"])]
     provider: String,
+    /// Start a real Prometheus that reads the metrics, and print the queries of the dashboard with
+    /// their values. It is built once, which takes minutes; its pages need Node.js 20. Runs
+    /// processes.
+    #[arg(long, conflicts_with = "node")]
+    observe: bool,
     /// Leave everything running at the end, and print how to use it: processes until Ctrl-C, pods
     /// until the next demo.
     #[arg(long)]
@@ -57,7 +67,7 @@ pub(crate) struct Args {
     /// Install into the existing cluster of this administrator's kubeconfig, log in, and print how
     /// to remove everything.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["strategy", "node", "with_cert_manager",
-        "with_gateway", "with_contour", "with_oidc", "keep"])]
+        "with_gateway", "with_contour", "with_oidc", "observe", "keep"])]
     kubeconfig: Option<PathBuf>,
     /// The image for the existing cluster: in a registry, or on its nodes.
     #[arg(long, value_name = "NAME", requires = "kubeconfig")]
@@ -148,11 +158,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         "keycloak" => Some((keycloak::ENV, keycloak::find_or_fetch(args.offline)?)),
         _ => Some((oidc_provider::ENV, oidc_provider::find_or_fetch(args.offline)?)),
     };
+    let prometheus = args.observe.then(|| prometheus::find_or_build(args.offline)).transpose()?;
+    let pages = args.observe.then(|| prometheus_ui::find_or_build(args.offline));
     build.finish()?;
     let bins = cargo::target_dir()?.join("debug");
     let demo = bins.join("pinniped-demo");
     let mut name = args.node.as_deref();
-    if ingress && name.is_none() {
+    if ingress && name.is_none() && !args.observe {
         match node::impossible(&bins.join("pinniped-node")) {
             None => name = Some(node::DEFAULT),
             Some(why) => eprintln!("note: this demo runs processes instead of pods on a node: {why}"),
@@ -183,9 +195,19 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     if let Some((name, dir)) = provider {
         command.args(["--with-oidc", "--provider", &args.provider]).env(name, dir);
-        if args.keep {
-            command.stdin(listeners()?);
-        }
+    }
+    if let Some(dir) = prometheus {
+        command.arg("--observe").env(prometheus::ENV, dir);
+    }
+    match pages {
+        Some(Ok(dir)) => _ = command.env(prometheus_ui::ENV, dir),
+        Some(Err(error)) => eprintln!("note: Prometheus runs without its pages: {error:#}"),
+        None => {}
+    }
+    let for_browser = if args.with_oidc && args.keep { 2 } else { 0 };
+    let listeners = for_browser + usize::from(args.observe);
+    if listeners > 0 {
+        command.stdin(self::listeners(listeners)?);
     }
     command.env("PINNIPED_CONTROL_PLANE", tools).env("PINNIPED_BIN_DIR", &bins);
     command.args(["--strategy", &args.strategy]);
@@ -209,17 +231,20 @@ fn existing_cluster(args: &Args, kubeconfig: &Path) -> anyhow::Result<anyhow::Er
     Ok(cargo::become_program(&mut command))
 }
 
-/// Creates two listeners on the machine's loopback interface, for the provider and for `pinniped`,
-/// and returns the socket from which the demo receives them: the user's own browser is not in the
-/// network namespace that the demo enters.
-fn listeners() -> anyhow::Result<Stdio> {
+/// Creates listeners on the machine's loopback interface: for the provider and for `pinniped`, and
+/// for Prometheus. Returns the socket from which the demo receives them: the user's own browser is
+/// not in the network namespace that the demo enters.
+fn listeners(count: usize) -> anyhow::Result<Stdio> {
     let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("could not listen on loopback");
-    let (provider, callback) = (bind()?, bind()?);
+    let listeners = (0..count).map(|_| bind()).collect::<anyhow::Result<Vec<_>>>()?;
     let (sender, receiver) = UnixStream::pair().context("could not create a socket")?;
-    let descriptors = [provider.as_fd(), callback.as_fd()];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let descriptors: Vec<_> = listeners.iter().map(|listener| listener.as_fd()).collect();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_LISTENERS))];
     let mut buffer = SendAncillaryBuffer::new(&mut space);
-    anyhow::ensure!(buffer.push(SendAncillaryMessage::ScmRights(&descriptors)), "two listeners do not fit");
+    anyhow::ensure!(
+        buffer.push(SendAncillaryMessage::ScmRights(&descriptors)),
+        "{count} listeners do not fit"
+    );
     sendmsg(&sender, &[IoSlice::new(&[0])], &mut buffer, SendFlags::empty())
         .context("could not send the listeners")?;
     Ok(Stdio::from(OwnedFd::from(receiver)))

@@ -1,6 +1,8 @@
 //! Files about metrics, which `cargo xtask manifests` writes: the reference page, the rules of
 //! Prometheus, and the dashboard of Grafana.
 
+use pinniped_metrics::{Definition, Kind};
+
 mod dashboard;
 mod page;
 mod rules;
@@ -14,11 +16,35 @@ pub(crate) fn files() -> anyhow::Result<[(&'static str, String); 3]> {
     ])
 }
 
+/// Returns the definitions of both programs.
+fn all() -> impl Iterator<Item = &'static Definition> {
+    page::SECTIONS.iter().flat_map(|(_, definitions)| *definitions).copied()
+}
+
+/// Returns the names of the samples of a metric.
+fn sample_names(definition: &Definition) -> Vec<String> {
+    match definition.kind {
+        Kind::Counter | Kind::Gauge => vec![definition.full_name()],
+        Kind::Histogram(_) => {
+            ["_bucket", "_sum", "_count"].map(|end| format!("{}{end}", definition.name)).to_vec()
+        }
+    }
+}
+
+/// Returns the names of samples in an expression, each with the text that follows.
+fn used(expression: &str) -> impl Iterator<Item = (&str, &str)> {
+    let is_in_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    expression.match_indices("pinniped_").map(move |(start, _)| {
+        let rest = &expression[start..];
+        rest.split_at(rest.find(|c| !is_in_name(c)).unwrap_or(rest.len()))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
-    use pinniped_metrics::{Definition, Kind, Values};
+    use pinniped_metrics::Values;
 
     use super::*;
 
@@ -44,38 +70,9 @@ mod tests {
     const FORBIDDEN_LABELS: [&str; 9] =
         ["user", "username", "groups", "url", "host", "le", "quantile", "job", "instance"];
 
-    /// Returns the definitions of both programs.
-    fn all() -> impl Iterator<Item = &'static Definition> {
-        page::SECTIONS.iter().flat_map(|(_, definitions)| *definitions).copied()
-    }
-
-    /// Returns the names of all series.
-    fn series() -> BTreeSet<String> {
-        let mut names = BTreeSet::new();
-        for definition in all() {
-            match definition.kind {
-                Kind::Counter | Kind::Gauge => {
-                    names.insert(definition.full_name());
-                }
-                Kind::Histogram(_) => {
-                    names
-                        .extend(["_bucket", "_sum", "_count"].map(|end| format!("{}{end}", definition.name)));
-                }
-            }
-        }
-        names
-    }
-
-    fn is_in_name(c: char) -> bool {
-        c.is_ascii_alphanumeric() || c == '_'
-    }
-
-    /// Returns the names of series in an expression, each with the text that follows.
-    fn used(expression: &str) -> impl Iterator<Item = (&str, &str)> {
-        expression.match_indices("pinniped_").map(|(start, _)| {
-            let rest = &expression[start..];
-            rest.split_at(rest.find(|c| !is_in_name(c)).unwrap_or(rest.len()))
-        })
+    /// Returns the names of all samples.
+    fn names() -> BTreeSet<String> {
+        all().flat_map(sample_names).collect()
     }
 
     fn expressions() -> Vec<&'static str> {
@@ -86,11 +83,11 @@ mod tests {
 
     #[test]
     fn every_metric_in_a_rule_or_a_panel_is_defined() {
-        let series = series();
+        let names = names();
         for expression in expressions() {
             assert!(used(expression).count() > 0, "{expression} uses no metric");
             for (name, _) in used(expression) {
-                assert!(series.contains(name), "{name} in {expression} is not defined");
+                assert!(names.contains(name), "{name} in {expression} is not defined");
             }
         }
     }

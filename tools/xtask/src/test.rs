@@ -11,7 +11,8 @@ use std::time::Instant;
 use anyhow::Context as _;
 
 use crate::control_plane::{
-    self, KubernetesRelease, contour, crane, debian, envoy, helm, keycloak, oidc_provider, promtool, registry,
+    self, KubernetesRelease, contour, crane, debian, envoy, helm, keycloak, oidc_provider, prometheus,
+    prometheus_ui, registry,
 };
 use crate::{cargo, disk, dist, node, suite};
 use run::Job;
@@ -22,7 +23,7 @@ const NODE_PACKAGE: &str = "pinniped-node-tests";
 const THIRD_PARTY_PACKAGES: [&str; 2] = [NODE_PACKAGE, E2E_PACKAGE];
 /// Packages whose tests use real identity providers.
 const PROVIDER_PACKAGES: [&str; 2] = ["pinniped-e2e", "pinniped-test-support"];
-/// Packages whose tests check metrics or rules with the tool of Prometheus.
+/// Packages whose tests use a real Prometheus, or check rules with its tool.
 const PROMETHEUS_PACKAGES: [&str; 2] = ["pinniped-e2e", "pinniped-manifests"];
 /// Packages whose tests use a real Helm.
 const HELM_PACKAGES: [&str; 3] = ["pinniped-e2e", "pinniped-manifests", RELEASE_PACKAGE];
@@ -52,6 +53,8 @@ const VALUE_FLAGS: [&str; 9] =
 pub(crate) const CERT_MANAGER_ENV: &str = "PINNIPED_CERT_MANAGER";
 /// Environment variable with the folder of the programs of images, for tests.
 const IMAGE_PROGRAMS_ENV: &str = "PINNIPED_IMAGE_BIN_DIR";
+/// Environment variable with the reason why this machine has no browser.
+const MISSING_BROWSER_ENV: &str = "PINNIPED_NO_BROWSER";
 /// Environment variable with the folder of `yq`, for tests and demo.
 pub(crate) const YQ_ENV: &str = "PINNIPED_YQ";
 
@@ -169,9 +172,10 @@ fn programs(args: &Args, packages: &[String], target: &Path) -> anyhow::Result<V
     environment.extend(debian_tools.map(|dir| (debian::ENV, dir)));
     if wants(&[E2E_PACKAGE]) {
         environment.push(("PINNIPED_INFORMER", control_plane::informer::find_or_build(args.offline)?));
+        environment.extend(prometheus_ui(args)?.map(|dir| (prometheus_ui::ENV, dir)));
     }
     if wants(&PROMETHEUS_PACKAGES) {
-        environment.push((promtool::ENV, promtool::find_or_build(args.offline)?));
+        environment.push((prometheus::ENV, prometheus::find_or_build(args.offline)?));
     }
     if wants(&HELM_PACKAGES) {
         environment.push((helm::ENV, helm::find_or_build(args.offline)?));
@@ -332,6 +336,15 @@ fn oidc_provider(args: &Args) -> anyhow::Result<Option<PathBuf>> {
         return Ok(None);
     }
     args.available("oidc-provider", oidc_provider::find_or_fetch(args.offline))
+}
+
+/// Returns the pages of Prometheus, if they are available and the environment does not exclude a
+/// browser, which the tests of the pages need.
+fn prometheus_ui(args: &Args) -> anyhow::Result<Option<PathBuf>> {
+    if is_set(MISSING_BROWSER_ENV) {
+        return Ok(None);
+    }
+    args.available("the pages of Prometheus", prometheus_ui::find_or_build(args.offline))
 }
 
 /// Whether an environment variable has a value.

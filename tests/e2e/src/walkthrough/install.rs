@@ -239,6 +239,7 @@ impl Walk<'_> {
         for kinds in [
             "mutatingwebhookconfigurations,validatingwebhookconfigurations",
             "customresourcedefinitions",
+            "clusterrolebindings,clusterroles",
             "namespaces",
         ] {
             let labelled = ["delete", kinds, "--selector", MADE_BY_WALK];

@@ -11,3 +11,9 @@ mod passthrough;
 mod replicas;
 mod shutdown;
 mod termination;
+
+/// Installs the gateway if it is not installed, and returns a namespace for one test. Returns
+/// `None` and records a skip where this machine cannot run it.
+pub(crate) async fn installed(test: &'static str) -> Option<String> {
+    environment::shared(test).await.map(|environment| environment.namespace.clone())
+}

@@ -1,6 +1,8 @@
 //! `/metrics` of the Concierge: the permission that it needs, and a real scrape, which the tool of
 //! Prometheus checks and the definitions describe.
 
+mod panels;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::net::Ipv4Addr;
@@ -17,8 +19,6 @@ use serde_json::json;
 use crate::installed::{self, Credentials, Installed};
 use crate::shutdown;
 
-/// Environment variable with the path of `promtool`; `cargo xtask test` builds it and sets this.
-const PROMTOOL_ENV: &str = "PINNIPED_PROMTOOL";
 /// The port of the aggregated API.
 const PORT: u16 = 10250;
 const SCRAPER: &str = "metrics-scraper";
@@ -97,10 +97,7 @@ fn lint(promtool: &Path, text: &str) -> Result<(), String> {
 
 #[tokio::test]
 async fn metrics_need_a_permission_and_a_real_scrape_passes_the_checks_of_prometheus() {
-    let Some(promtool) = std::env::var_os(PROMTOOL_ENV) else {
-        return tools::skip("metrics", "no promtool: `cargo xtask test` builds it");
-    };
-    let promtool = Path::new(&promtool);
+    let Some(promtool) = tools::promtool("metrics") else { return };
     let Some(installed) = installed::shared("metrics").await else { return };
     // The rules of the ClusterRole in the chart.
     installed.allow(SCRAPER, json!([{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}])).await;
@@ -123,7 +120,7 @@ async fn metrics_need_a_permission_and_a_real_scrape_passes_the_checks_of_promet
         assert_eq!(status, 403, "{body}");
         let (status, text) = scrape(address, "", &scraper).await;
         assert_eq!(status, 200, "{text}");
-        lint(promtool, &text).unwrap();
+        lint(&promtool, &text).unwrap();
         is_bounded(&text);
         let (status, open_metrics) =
             scrape(address, "Accept: application/openmetrics-text; version=1.0.0\r\n", &scraper).await;
@@ -161,9 +158,7 @@ async fn metrics_need_a_permission_and_a_real_scrape_passes_the_checks_of_promet
 
 #[test]
 fn the_tool_of_prometheus_finds_a_counter_without_its_suffix() {
-    let Some(promtool) = std::env::var_os(PROMTOOL_ENV) else {
-        return tools::skip("metrics", "no promtool: `cargo xtask test` builds it");
-    };
-    let found = lint(Path::new(&promtool), "# HELP x Help.\n# TYPE x counter\nx 1\n").unwrap_err();
+    let Some(promtool) = tools::promtool("metrics") else { return };
+    let found = lint(&promtool, "# HELP x Help.\n# TYPE x counter\nx 1\n").unwrap_err();
     assert!(found.contains("x"), "{found}");
 }

@@ -8,20 +8,9 @@ use serde_json::{Value, json};
 
 use crate::documents;
 
-/// Environment variable with the path of `promtool`; `cargo xtask test` builds it and sets this.
-const PROMTOOL: &str = "PINNIPED_PROMTOOL";
 const RULES: &str = "deploy/monitoring/prometheus-rules.yaml";
 const SCENARIOS: &str = "testdata/prometheus/rules-test.yaml";
 const DASHBOARD: &str = "deploy/monitoring/grafana-dashboard.json";
-
-/// Returns the program, or records a skip where it was not built.
-fn promtool(test: &str) -> Option<PathBuf> {
-    let found = std::env::var_os(PROMTOOL).map(PathBuf::from);
-    if found.is_none() {
-        tools::skip(test, "no promtool: `cargo xtask test` builds it");
-    }
-    found
-}
 
 /// Runs the program, and returns its output as an error if it fails.
 fn run(promtool: &PathBuf, args: &[&str]) -> Result<(), String> {
@@ -34,7 +23,7 @@ fn run(promtool: &PathBuf, args: &[&str]) -> Result<(), String> {
 
 #[test]
 fn the_rules_are_valid_and_fire_in_their_scenarios_only() {
-    let Some(promtool) = promtool("rules of Prometheus") else { return };
+    let Some(promtool) = tools::promtool("rules of Prometheus") else { return };
     let (rules, scenarios) = (documents::path(RULES), documents::path(SCENARIOS));
     let strict = ["check", "rules", "--lint=all", "--lint-fatal"];
     run(&promtool, &[&strict[..], &[rules.to_str().unwrap()]].concat()).unwrap();
@@ -43,7 +32,7 @@ fn the_rules_are_valid_and_fire_in_their_scenarios_only() {
 
 #[test]
 fn a_scenario_fails_when_its_rule_does_not_fire() {
-    let Some(promtool) = promtool("rules of Prometheus") else { return };
+    let Some(promtool) = tools::promtool("rules of Prometheus") else { return };
     let read = |file: &str| std::fs::read_to_string(documents::path(file)).unwrap();
     let (rules, scenarios) = (read(RULES), read(SCENARIOS));
     let dir = tempfile::tempdir().unwrap();
@@ -73,7 +62,7 @@ fn a_scenario_fails_when_its_rule_does_not_fire() {
 
 #[test]
 fn every_query_of_the_dashboard_is_valid() {
-    let Some(promtool) = promtool("dashboard") else { return };
+    let Some(promtool) = tools::promtool("dashboard") else { return };
     let text = std::fs::read_to_string(documents::path(DASHBOARD)).unwrap();
     let dashboard: Value = serde_json::from_str(&text).unwrap();
     let panels = dashboard["panels"].as_array().unwrap();

@@ -155,10 +155,13 @@ impl Module {
         })
     }
 
+    /// The Go module of Prometheus.
+    pub(super) const PROMETHEUS: &str = "github.com/prometheus/prometheus";
+
     /// Returns the module of Prometheus, without the discovery of services: its clients of cloud
-    /// providers are most of the packages.
-    pub(super) fn promtool() -> anyhow::Result<Self> {
-        let module = Self::of_program("promtool", "Prometheus", "github.com/prometheus/prometheus")?;
+    /// providers are most of the packages. Lists of targets in files remain.
+    pub(super) fn prometheus() -> anyhow::Result<Self> {
+        let module = Self::of_program("prometheus", "Prometheus", Self::PROMETHEUS)?;
         Ok(Self { tags: "remove_all_sd", ..module })
     }
 

@@ -1,5 +1,8 @@
 //! The dashboard of Grafana.
 
+use std::collections::BTreeSet;
+
+use pinniped_metrics::Definition;
 use serde_json::{Value, json};
 
 /// A row of panels.
@@ -309,8 +312,22 @@ fn graph(panel: &Panel, id: usize, position: &Value) -> Value {
             "legendFormat": legend})
     };
     let targets: Vec<Value> = panel.queries.iter().enumerate().map(target).collect();
-    json!({"id": id, "type": "timeseries", "title": panel.title, "datasource": source, "gridPos": position,
+    json!({"id": id, "type": "timeseries", "title": panel.title, "description": description(panel),
+        "datasource": source, "gridPos": position,
         "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
         "options": {"legend": {"displayMode": "list", "placement": "bottom"}, "tooltip": {"mode": "multi"}},
         "targets": targets})
+}
+
+/// Describes when a panel has values, if it does not always have some.
+fn description(panel: &Panel) -> Option<String> {
+    let is_used = |definition: &&Definition| {
+        let mut names = panel.queries.iter().flat_map(|(expression, _)| super::used(expression));
+        let samples = super::sample_names(definition);
+        names.any(|(name, _)| samples.iter().any(|sample| sample == name))
+    };
+    let conditions: BTreeSet<&str> =
+        super::all().filter(is_used).filter_map(|definition| definition.present).collect();
+    let conditions: Vec<&str> = conditions.into_iter().collect();
+    (!conditions.is_empty()).then(|| format!("Has values while {}.", conditions.join(", and while ")))
 }

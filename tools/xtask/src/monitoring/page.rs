@@ -28,7 +28,8 @@ With `concierge.metrics.serviceMonitor.enabled` and `gateway.podMonitor.enabled`
 a ServiceMonitor and a PodMonitor for the Prometheus Operator.
 
 The rules for alerts are in `deploy/monitoring/prometheus-rules.yaml`, and a dashboard for Grafana
-is in `deploy/monitoring/grafana-dashboard.json`.
+is in `deploy/monitoring/grafana-dashboard.json`. [Monitor the Concierge and the
+gateway](../howto/monitoring.md) describes how to use them.
 
 A program writes one scrape after another. A scrape that waits for 5 seconds gets 503 with
 `Retry-After`.

@@ -14,6 +14,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 mod existing;
 mod node;
+mod observe;
 mod oidc;
 mod relay;
 mod world;
@@ -42,6 +43,11 @@ struct Args {
     /// The identity provider.
     #[arg(long, value_enum, default_value_t, requires = "with_oidc")]
     provider: Provider,
+    /// A real Prometheus reads the metrics, and the demo shows the panels of the dashboard; in
+    /// processes only. Standard input may be a socket with a listener, on which the machine reaches
+    /// Prometheus.
+    #[arg(long, conflicts_with = "node")]
+    observe: bool,
     /// How the user is let in.
     #[arg(long, value_enum, default_value_t)]
     strategy: Strategy,
@@ -120,13 +126,15 @@ async fn demo(args: Args, existing: Option<existing::Params>) -> anyhow::Result<
     if let Some(params) = existing {
         return existing::demo(params, &mut stop).await;
     }
-    let scenario = scenario(&args)?;
+    let mut relays = relay::received()?;
+    let scenario = scenario(&args, &mut relays)?;
+    let observer = args.observe.then(|| observe::Params::new(&mut relays)).transpose()?;
     match (args.node, args.image) {
         (Some(name), Some(image)) => {
             let params = node::Params { name, image, tools: args.node_tools, keep: args.keep, scenario };
             node::demo(params, &mut stop).await
         }
-        _ => world::demo(args.keep, scenario, &mut stop).await,
+        _ => world::demo(args.keep, scenario, observer, &mut stop).await,
     }
 }
 
@@ -142,13 +150,13 @@ enum Scenario {
     Oidc(oidc::Params),
 }
 
-fn scenario(args: &Args) -> anyhow::Result<Scenario> {
+fn scenario(args: &Args, relays: &mut Vec<relay::Relay>) -> anyhow::Result<Scenario> {
     if args.with_oidc {
         let kind = match args.provider {
             Provider::Keycloak => Kind::Keycloak,
             Provider::OidcProvider => Kind::OidcProvider,
         };
-        return oidc::Params::new(kind, args.keep).map(Scenario::Oidc);
+        return oidc::Params::new(kind, args.keep, relays).map(Scenario::Oidc);
     }
     if args.strategy == Strategy::ServiceAccountToken {
         anyhow::ensure!(

@@ -7,7 +7,7 @@ use pinniped_e2e::walkthrough::{OidcLogin, UserBrowser, Walk};
 use pinniped_test_support::browser::{Browser, Programs};
 use pinniped_test_support::identity_provider::{Kind, PINNY};
 
-use crate::relay::{Relay, received};
+use crate::relay::Relay;
 
 /// The provider and the browser.
 pub(crate) struct Params {
@@ -25,13 +25,15 @@ enum Choice {
 }
 
 impl Params {
-    /// Finds the programs of the demo.
-    pub(crate) fn new(kind: Kind, own_browser: bool) -> anyhow::Result<Self> {
+    /// Finds the programs of the demo. For the user's own browser, it takes two of the relays.
+    pub(crate) fn new(kind: Kind, own_browser: bool, relays: &mut Vec<Relay>) -> anyhow::Result<Self> {
         let programs = kind.programs();
         let programs =
             programs.with_context(|| format!("{} is fetched by `cargo xtask demo`", kind.name()))?;
         let browser = if own_browser {
-            let [provider, callback] = received()?;
+            let (Some(provider), Some(callback)) = (relays.pop(), relays.pop()) else {
+                anyhow::bail!("standard input has no listeners: run `cargo xtask demo`");
+            };
             Choice::Own { provider, callback }
         } else {
             Choice::Headless(Programs::find().map_err(|why| {

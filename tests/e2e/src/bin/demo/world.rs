@@ -1,5 +1,6 @@
 //! Runs the walk-through in a process world that the demo starts and terminates.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -9,9 +10,14 @@ use pinniped_e2e::walkthrough::{CONCIERGE, Delivery, GATEWAY, Ingress, LOCAL_USE
 use pinniped_test_support::control_plane::ControlPlaneParams;
 use pinniped_test_support::world::{World, WorldParams, in_namespace, pods_reach_pods};
 
-use crate::{DemoResult, Scenario, StopSignals, interrupted};
+use crate::{DemoResult, Scenario, StopSignals, interrupted, observe};
 
-pub(crate) async fn demo(keep: bool, scenario: Scenario, stop: &mut StopSignals) -> anyhow::Result<ExitCode> {
+pub(crate) async fn demo(
+    keep: bool,
+    scenario: Scenario,
+    observer: Option<observe::Params>,
+    stop: &mut StopSignals,
+) -> anyhow::Result<ExitCode> {
     if let Err(why) = in_namespace() {
         anyhow::bail!(
             "the demo needs a network namespace of its own, which this machine refuses: {why}\n\
@@ -40,21 +46,24 @@ pub(crate) async fn demo(keep: bool, scenario: Scenario, stop: &mut StopSignals)
     };
     println!("   ready ({})", seconds(start.elapsed()));
     let walk = Walk::new(&world, Narrator::Loud, start)?;
-    // The provider and the browser, which run until the demo ends.
+    // The provider and the browser, and Prometheus, which run until the demo ends.
     let login = tokio::sync::Mutex::new(None);
+    let prometheus = tokio::sync::OnceCell::new();
     let walking = async {
         match &scenario {
-            Scenario::Proxy { cert_manager } => walk.everything(cert_manager.as_deref()).await,
+            Scenario::Proxy { cert_manager } => walk.everything(cert_manager.as_deref()).await?,
             // The programs that it starts terminate with the world.
             Scenario::ReleasePost { cert_manager, ingress } => {
-                walk.release_post(cert_manager, ingress, false).await.map(drop)
+                walk.release_post(cert_manager, ingress, false).await.map(drop)?;
             }
-            Scenario::Tokens => walk.everything_with_tokens().await,
-            Scenario::Oidc(params) => {
-                *login.lock().await = Some(params.walk(&walk).await?);
-                Ok(())
-            }
+            Scenario::Tokens => walk.everything_with_tokens().await?,
+            Scenario::Oidc(params) => *login.lock().await = Some(params.walk(&walk).await?),
         }
+        if let Some(observer) = &observer {
+            let prometheus = prometheus.get_or_try_init(|| observer.start(&walk)).await?;
+            observer.report(&walk, prometheus, &kubeconfig(&walk, &scenario)).await?;
+        }
+        anyhow::Ok(())
     };
     let end = tokio::select! {
         result = walking => result.map_or_else(DemoResult::Failed, |()| DemoResult::Done),
@@ -75,6 +84,9 @@ pub(crate) async fn demo(keep: bool, scenario: Scenario, stop: &mut StopSignals)
         println!("{}", how_to_enter(&world, &walk, &scenario));
         if let Scenario::Oidc(params) = &scenario {
             println!("{}", params.hint());
+        }
+        if let (Some(observer), Some(prometheus)) = (&observer, prometheus.get()) {
+            println!("\n{}", observer.address(prometheus));
         }
         println!("Everything stays until Ctrl-C.");
         stop.requested().await;
@@ -123,12 +135,16 @@ fn how_to_enter(world: &World, walk: &Walk<'_>, scenario: &Scenario) -> String {
         home = walk.home().display(),
         admin = world.admin_kubeconfig().display(),
         tools = world.control_plane().tools().display(),
-        kubeconfig = match scenario {
-            Scenario::Proxy { .. } | Scenario::ReleasePost { .. } => walk.user_kubeconfig(),
-            Scenario::Tokens => walk.tokens_kubeconfig(Delivery::Kubeconfig),
-            Scenario::Oidc(params) => walk.oidc_kubeconfig(params.kind()),
-        }
-        .display(),
+        kubeconfig = kubeconfig(walk, scenario).display(),
         logs = world.dir().join("logs").display(),
     )
+}
+
+/// Returns the kubeconfig of the user.
+fn kubeconfig(walk: &Walk<'_>, scenario: &Scenario) -> PathBuf {
+    match scenario {
+        Scenario::Proxy { .. } | Scenario::ReleasePost { .. } => walk.user_kubeconfig(),
+        Scenario::Tokens => walk.tokens_kubeconfig(Delivery::Kubeconfig),
+        Scenario::Oidc(params) => walk.oidc_kubeconfig(params.kind()),
+    }
 }

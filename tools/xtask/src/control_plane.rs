@@ -5,7 +5,8 @@
 //! minor release. It builds missing programs once with the Go toolchain from
 //! `tools/third-party/control-plane/go.mod` into a user's cache, whose key consists of the version,
 //! the module file and the build flags. Concurrent builders wait for each other; an interrupted
-//! build leaves nothing that looks complete.
+//! build leaves nothing that looks complete. With `--download`, the published programs are
+//! downloaded instead ([`download`]), so that no Go is needed.
 //!
 //! A node's programs ([`node_tools`]) are built into the same folder when a node is requested.
 //! Third-party programs are fetched or built only for commands that need them: [`debian`]'s for the
@@ -33,6 +34,7 @@ pub(crate) mod cert_manager;
 pub(crate) mod contour;
 pub(crate) mod crane;
 pub(crate) mod debian;
+mod download;
 pub(crate) mod envoy;
 pub(crate) mod helm;
 pub(crate) mod informer;
@@ -53,8 +55,11 @@ pub(crate) struct Args {
     #[arg(long)]
     offline: bool,
     /// Minor release of Kubernetes.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, value_enum, default_value_t, conflicts_with = "download")]
     kube: KubernetesRelease,
+    /// Download the published programs if they are missing, instead of building them with Go.
+    #[arg(long)]
+    download: bool,
 }
 
 /// A program, its Go package, and the arguments that print its version.
@@ -95,7 +100,12 @@ const TOOLS: [Tool; 4] = [
 ];
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    println!("{}", find_or_build_release(args.kube, args.offline)?.display());
+    let dir = if args.download {
+        find_or_download(args.offline)?
+    } else {
+        find_or_build_release(args.kube, args.offline)?
+    };
+    println!("{}", dir.display());
     Ok(ExitCode::SUCCESS)
 }
 
@@ -113,11 +123,31 @@ pub(crate) fn find_or_build_release(release: KubernetesRelease, offline: bool) -
         None => cached(&module, "control plane", &TOOLS, offline)?,
     };
     if release == KubernetesRelease::default() {
-        let pointer = cargo::target_dir()?.join("control-plane.path");
-        std::fs::write(&pointer, format!("{}\n", dir.display()))
-            .with_context(|| format!("could not write {}", pointer.display()))?;
+        write_pointer(&dir)?;
     }
     Ok(dir)
+}
+
+/// Returns the folder with all programs of the pinned minor release. They are downloaded if they
+/// are neither installed nor built before.
+pub(crate) fn find_or_download(offline: bool) -> anyhow::Result<PathBuf> {
+    let module = Module::kubernetes(KubernetesRelease::default())?;
+    let dir = match found(&TOOLS, &module.version) {
+        Some(dir) => dir,
+        None => match cache::built(&module, &TOOLS)? {
+            Some(dir) => dir,
+            None => download::find_or_download(&module.version, offline)?,
+        },
+    };
+    write_pointer(&dir)?;
+    Ok(dir)
+}
+
+/// Writes the folder of the pinned release to the file that plain `cargo test` reads.
+fn write_pointer(dir: &Path) -> anyhow::Result<()> {
+    let pointer = cargo::target_dir()?.join("control-plane.path");
+    std::fs::write(&pointer, format!("{}\n", dir.display()))
+        .with_context(|| format!("could not write {}", pointer.display()))
 }
 
 /// Returns the folder in which built or installed programs are cached for this user.

@@ -75,6 +75,11 @@ pub(crate) struct Args {
     /// Change the existing cluster without a question.
     #[arg(long, requires = "kubeconfig")]
     yes: bool,
+    /// Download the published programs of etcd and Kubernetes if they are missing, instead of
+    /// building them with Go. The options that build other programs with Go do not go with it.
+    #[arg(long, conflicts_with_all = ["node", "with_cert_manager", "with_gateway", "with_contour",
+        "kubeconfig"])]
+    download: bool,
     /// Do not access the network, and report missing programs.
     #[arg(long)]
     offline: bool,
@@ -140,7 +145,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         build.finish()?;
         return Err(existing_cluster(args, kubeconfig)?);
     }
-    let tools = control_plane::find_or_build(args.offline)?;
+    let tools = if args.download {
+        control_plane::find_or_download(args.offline)?
+    } else {
+        control_plane::find_or_build(args.offline).context(
+            "no control plane (with --download, published programs are downloaded instead of built)",
+        )?
+    };
     let certificates = if args.with_cert_manager || ingress {
         let cert_manager = control_plane::cert_manager::find_or_build(args.offline)?;
         Some((cert_manager, control_plane::yq::find_or_build(args.offline)?))

@@ -15,14 +15,14 @@ use super::{Tool, build};
 /// Returns the folder of the user's cache for this module, which contains at least these tools:
 /// missing ones are built. `what` is their name in messages.
 pub(super) fn cached(module: &Module, what: &str, tools: &[Tool], offline: bool) -> anyhow::Result<PathBuf> {
+    if let Some(dir) = built(module, tools)? {
+        return Ok(dir);
+    }
     let cache = dir()?.join(module.cache);
     let key = module.key()?;
     let dir = cache.join(&key);
     let missing =
         || -> Vec<Tool> { tools.iter().filter(|tool| !dir.join(tool.name).is_file()).copied().collect() };
-    if missing().is_empty() {
-        return Ok(dir);
-    }
     let remedy = || {
         format!(
             "could not use the cache folder {}; name a writable one in XDG_CACHE_HOME{}",
@@ -56,6 +56,12 @@ pub(super) fn cached(module: &Module, what: &str, tools: &[Tool], offline: bool)
     }
     eprintln!("{what} built in {}", elapsed(start.elapsed()));
     Ok(dir)
+}
+
+/// Returns the folder of the user's cache for this module, if it contains all these tools.
+pub(super) fn built(module: &Module, tools: &[Tool]) -> anyhow::Result<Option<PathBuf>> {
+    let dir = dir()?.join(module.cache).join(module.key()?);
+    Ok(tools.iter().all(|tool| dir.join(tool.name).is_file()).then_some(dir))
 }
 
 /// Returns the folder of the user's cache with this name and key. If it does not exist, `fetch`

@@ -7,7 +7,7 @@ use clap::Parser;
 
 /// Provides authentication for Kubernetes clusters through the Concierge APIs.
 #[derive(Parser)]
-#[command(name = "pinniped-concierge", version, disable_help_subcommand = true)]
+#[command(name = "pinniped-concierge", version = pinniped_version::VERSION, disable_help_subcommand = true)]
 struct Flags {
     /// Path to the configuration file
     #[arg(short, long, default_value = "pinniped.yaml", value_name = "FILE")]

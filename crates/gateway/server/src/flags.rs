@@ -22,7 +22,7 @@ const LONGEST_STOP: Duration = Duration::from_secs(3600);
 /// delegated them.
 // The flags as given; `Options` is their meaning.
 #[derive(Clone, Debug, clap::Parser)]
-#[command(name = "pinniped-gateway", version, disable_help_subcommand = true)]
+#[command(name = "pinniped-gateway", version = pinniped_version::VERSION, disable_help_subcommand = true)]
 pub struct Flags {
     /// The classes of the objects to serve; without it, objects without a class and of the class
     /// "contour"
@@ -318,6 +318,12 @@ mod tests {
         let flags = Flags::try_parse_from([&["pinniped-gateway"], words].concat());
         let flags = flags.map_err(|error| pinniped_program::flag_error(&error))?;
         flags.resolve().map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_version_is_that_of_all_programs() {
+        let version = Flags::try_parse_from(["pinniped-gateway", "--version"]).unwrap_err();
+        assert_eq!(version.to_string(), format!("pinniped-gateway {}\n", pinniped_version::VERSION));
     }
 
     #[test]

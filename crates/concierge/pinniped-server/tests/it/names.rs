@@ -19,7 +19,7 @@ fn run(name: &str, flags: &[&str]) -> Output {
 fn a_link_runs_the_program_of_its_name() {
     let concierge = run("pinniped-concierge", &["--version"]);
     let printed = String::from_utf8(concierge.stdout).unwrap();
-    assert_eq!(printed, format!("pinniped-concierge {}\n", env!("CARGO_PKG_VERSION")));
+    assert_eq!(printed, format!("pinniped-concierge {}\n", pinniped_version::VERSION));
     assert!(concierge.status.success());
 
     let authenticator = run("local-user-authenticator", &[]);

@@ -6,6 +6,7 @@
 
 use std::path::Path;
 
+use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy;
 use hyper_util::rt::TokioExecutor;
 use jiff::Timestamp;
@@ -13,6 +14,7 @@ use kube::client::ConfigExt as _;
 use kube::config::{
     AuthInfo, Cluster, InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError, NamedAuthInfo,
 };
+use rustls::pki_types::{CertificateDer, ServerName};
 use secrecy::ExposeSecret;
 use tower::ServiceBuilder;
 
@@ -25,6 +27,8 @@ use pinniped_go_compat::network as go_network;
 use pinniped_http_client::dial::ConnectError;
 use pinniped_http_client::tcp_dialer::TcpDialer;
 use pinniped_kube_types::status::generic_message;
+use pinniped_pki::CaBundle;
+use pinniped_pki::tls::{Roots, TlsError, server_verifier};
 
 use crate::exec_plugin::{ExecPluginError, PluginResult, PluginRun};
 use crate::kubeconfig::identity::NoUsername;
@@ -75,6 +79,9 @@ pub enum AdminError {
     /// The credential of the user cannot be used.
     #[error("getting credentials")]
     Credential(#[source] kube::client::AuthError),
+    /// The CA certificates of the cluster, or the name of its server, cannot be used.
+    #[error("invalid configuration")]
+    Tls(#[from] TlsError),
     /// kube refuses another setting.
     #[error(transparent)]
     Client(Box<kube::Error>),
@@ -193,6 +200,22 @@ impl Admin {
         Ok(Self { expires, ..Self::from_config(config, dialer.with_proxy(proxy.as_deref()))? })
     }
 
+    /// Creates a client for a context that sends requests without a credential.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the cluster entry of the context is invalid.
+    pub(crate) async fn anonymous(
+        mut config: Kubeconfig,
+        context: &str,
+        dialer: TcpDialer,
+    ) -> Result<Self, AdminError> {
+        for user in &mut config.auth_infos {
+            user.auth_info = Some(AuthInfo::default());
+        }
+        Self::new(config, context, dialer).await
+    }
+
     /// Creates the client of the pod in which this program runs.
     ///
     /// # Errors
@@ -209,7 +232,7 @@ impl Admin {
         config.tls_server_name = config.tls_server_name.filter(|name| !name.is_empty());
         let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
         config.headers.push((http::header::USER_AGENT, version::user_agent()));
-        let connector = config.rustls_https_connector_with_connector(dialer)?;
+        let connector = connector(&config, dialer)?;
         let http = legacy::Client::builder(TokioExecutor::new()).build::<_, kube::client::Body>(connector);
         let service = ServiceBuilder::new()
             .layer(config.base_uri_layer())
@@ -255,6 +278,27 @@ impl Admin {
         let method = if subject.verb == "create" { "Post" } else { "Get" };
         format!("{method} \"{}{}\": ", self.server, subject.path)
     }
+}
+
+/// Returns the connector of kube with the verifier of the other clients of this program: as in Go, a
+/// server certificate that is itself in the CA bundle is accepted even if it is a CA certificate.
+fn connector(config: &kube::Config, dialer: TcpDialer) -> Result<HttpsConnector<TcpDialer>, AdminError> {
+    let mut tls = config.rustls_client_config()?;
+    // With a file, which a pod has, kube reads the bundle again when it is replaced.
+    if let Some(roots) = &config.root_cert
+        && config.root_cert_file.is_none()
+        && !config.accept_invalid_certs
+    {
+        let roots = roots.iter().map(|der| CertificateDer::from(der.clone())).collect();
+        let verifier = server_verifier(Roots::Bundle(CaBundle::from_ders(roots)))?;
+        tls.dangerous().set_certificate_verifier(verifier);
+    }
+    let mut builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
+    if let Some(name) = &config.tls_server_name {
+        let name = ServerName::try_from(name.clone()).map_err(|_| TlsError::Name(name.clone()))?;
+        builder = builder.with_server_name_resolver(FixedServerNameResolver::new(name));
+    }
+    Ok(builder.enable_http1().wrap_connector(dialer))
 }
 
 /// Sets the impersonation headers of every request. The kubeconfig takes precedence over its

@@ -10,6 +10,7 @@ use rustls_pki_types::{CertificateDer, SignatureVerificationAlgorithm, UnixTime}
 use webpki::{
     EndEntityCert, ExtendedKeyUsageValidator, KeyPurposeIdIter, KeyUsage, anchor_from_trusted_cert,
 };
+use x509_parser::extensions::ExtendedKeyUsage;
 use x509_parser::prelude::{X509Certificate, X509Version};
 
 use crate::{CaBundle, certificate};
@@ -63,17 +64,32 @@ pub fn verify_client(
     now: Timestamp,
 ) -> Result<(), ChainError> {
     if roots.ders().iter().any(|root| root == leaf) {
-        return verify_trusted_client(leaf, now);
+        return verify_trusted(leaf, now, |usage| usage.client_auth);
     }
     verify(leaf, intermediates, roots, now, KeyUsage::client_auth())
 }
 
-/// Verifies a certificate that is itself trusted: it needs no issuer, and may be a CA certificate.
-fn verify_trusted_client(leaf: &[u8], now: Timestamp) -> Result<(), ChainError> {
+/// Verifies the certificate of a server that is itself one of the certificates that a client
+/// trusts: it needs no issuer, and may be a CA certificate, as the clients of [`crate::tls`] accept
+/// it. Names are not checked.
+///
+/// # Errors
+///
+/// See [`ChainError`].
+pub fn verify_trusted_server(leaf: &CertificateDer<'_>, now: Timestamp) -> Result<(), ChainError> {
+    verify_trusted(leaf, now, |usage| usage.server_auth)
+}
+
+/// Verifies time and purpose of a certificate that is itself trusted.
+fn verify_trusted(
+    leaf: &[u8],
+    now: Timestamp,
+    has_purpose: impl Fn(&ExtendedKeyUsage<'_>) -> bool,
+) -> Result<(), ChainError> {
     let leaf = certificate::parse(leaf).map_err(|_| ChainError::Malformed)?;
     check_time(&leaf, now)?;
     let usage = leaf.extended_key_usage().map_err(|_| ChainError::Malformed)?;
-    if usage.is_none_or(|usage| usage.value.client_auth || usage.value.any) {
+    if usage.is_none_or(|usage| has_purpose(usage.value) || usage.value.any) {
         Ok(())
     } else {
         Err(ChainError::IncompatibleUsage)

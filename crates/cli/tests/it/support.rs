@@ -93,7 +93,20 @@ pub(crate) struct Server {
 impl Server {
     /// Starts a server that calls `script` for every response.
     pub(crate) fn start(script: impl Fn(&Request) -> ReceivedResponse + Send + Sync + 'static) -> Self {
-        let (ca, tls) = tls();
+        Self::start_with(tls(), script)
+    }
+
+    /// Starts a server with a certificate that is its own CA, as `openssl req -x509` creates it.
+    pub(crate) fn start_self_signed(
+        script: impl Fn(&Request) -> ReceivedResponse + Send + Sync + 'static,
+    ) -> Self {
+        Self::start_with(self_signed(), script)
+    }
+
+    fn start_with(
+        (ca, tls): (String, Arc<ServerConfig>),
+        script: impl Fn(&Request) -> ReceivedResponse + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let seen = Arc::new(Mutex::new(Vec::new()));
@@ -178,6 +191,20 @@ fn tls() -> (String, Arc<ServerConfig>) {
         )
         .unwrap();
     (ca.pem(), Arc::new(config))
+}
+
+fn self_signed() -> (String, Arc<ServerConfig>) {
+    pinniped_pki::install_crypto_provider();
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let certificate = params.self_signed(&key).unwrap();
+    let private_key = PrivateKeyDer::from_pem_slice(key.serialize_pem().as_bytes()).unwrap();
+    let config = ServerConfig::builder()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.der().clone()], private_key)
+        .unwrap();
+    (certificate.pem(), Arc::new(config))
 }
 
 fn converse(

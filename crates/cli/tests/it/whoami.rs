@@ -2,22 +2,24 @@
 
 use serde_json::json;
 
-use crate::support::{Home, ReceivedResponse, Server, admin_kubeconfig};
+use crate::support::{Home, ReceivedResponse, Request, Server, admin_kubeconfig, plugin_kubeconfig};
 
 fn pinny() -> Server {
-    Server::start(|_| {
-        ReceivedResponse::json(&json!({
-            "kind": "WhoAmIRequest",
-            "apiVersion": "identity.concierge.pinniped.dev/v1alpha1",
-            "metadata": {},
-            "spec": {},
-            "status": {"kubernetesUserInfo": {"user": {
-                "username": "pinny", "uid": "u1", "groups": ["group-for-mtls", "system:authenticated"],
-                "extra": {"k": ["v"]},
-            }}},
-        }))
-        .with_status(201)
-    })
+    Server::start(respond)
+}
+
+fn respond(_: &Request) -> ReceivedResponse {
+    ReceivedResponse::json(&json!({
+        "kind": "WhoAmIRequest",
+        "apiVersion": "identity.concierge.pinniped.dev/v1alpha1",
+        "metadata": {},
+        "spec": {},
+        "status": {"kubernetesUserInfo": {"user": {
+            "username": "pinny", "uid": "u1", "groups": ["group-for-mtls", "system:authenticated"],
+            "extra": {"k": ["v"]},
+        }}},
+    }))
+    .with_status(201)
 }
 
 fn home_for(server: &Server) -> Home {
@@ -152,4 +154,42 @@ fn requests_are_not_sent_to_an_untrusted_server() {
         server.url()
     ));
     assert_eq!(server.seen().len(), 0);
+}
+
+#[test]
+fn the_end_of_the_plugins_credential_is_printed_for_people() {
+    let server = pinny();
+    let mut home = Home::new();
+    let credential = json!({"kind": "ExecCredential", "apiVersion": "client.authentication.k8s.io/v1beta1",
+        "status": {"token": "t", "expirationTimestamp": "2099-01-02T03:04:05Z"}});
+    let script = format!("echo '{credential}'");
+    let config = plugin_kubeconfig(&server.url(), &server.ca_data(), &["-c".to_owned(), script])
+        .replace(env!("CARGO_BIN_EXE_pinniped"), "/bin/sh");
+    let path = home.write("config", &config);
+    home.set("KUBECONFIG", path.to_str().unwrap());
+    let line = "Credential expires: 2099-01-02T03:04:05Z\n";
+    for args in [&["whoami", "-o", "wide"][..], &["whoami", "--color=always"]] {
+        let run = home.run(args);
+        assert!(run.code == 0 && run.stdout.ends_with(line), "{args:?}: {run:?}");
+    }
+    // Upstream's output has no such line.
+    for args in [&["whoami"][..], &["whoami", "-o", "json"]] {
+        assert!(!home.run(args).stdout.contains("expires"), "{args:?}");
+    }
+}
+
+#[test]
+fn a_self_signed_server_certificate_in_the_kubeconfig_is_trusted_as_by_kubectl() {
+    let server = Server::start_self_signed(respond);
+    let run = home_for(&server).run(&["whoami"]);
+    assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");
+    assert!(run.stdout.contains("\nUsername: pinny\n"), "{run:?}");
+    // Another certificate of the same name is not.
+    let other = Server::start_self_signed(respond);
+    let home = home_for(&server);
+    let config = std::fs::read_to_string(home.path().join("config")).unwrap();
+    let other = home.write("other", &config.replace(&server.url(), &other.url()));
+    let run = home.run(&["whoami", "--kubeconfig", other.to_str().unwrap()]);
+    let error = run.last_error().unwrap_or_default();
+    assert!(run.code == 1 && error.contains("tls: failed to verify certificate: x509: "), "{run:?}");
 }

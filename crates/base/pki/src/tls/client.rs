@@ -64,10 +64,7 @@ pub fn client_config_with(
     alpn: &[&[u8]],
 ) -> Result<Arc<ClientConfig>, TlsError> {
     let provider = provider(ciphers);
-    let verifier: Arc<dyn ServerCertVerifier> = match roots {
-        Roots::System => Arc::new(Verifier::new(Arc::clone(&provider)).map_err(TlsError::SystemRoots)?),
-        Roots::Bundle(bundle) => Arc::new(BundleVerifier::new(bundle, &provider).map_err(TlsError::Bundle)?),
-    };
+    let verifier = verifier(roots, &provider)?;
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(profile.versions())
         .expect("every profile has suites and groups for its versions")
@@ -77,6 +74,22 @@ pub fn client_config_with(
     config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
     config.resumption = Resumption::in_memory_sessions(RESUMABLE_SESSIONS);
     Ok(Arc::new(config))
+}
+
+/// Returns the verifier of these configurations, for a client with a configuration of its own.
+///
+/// # Errors
+///
+/// Returns an error when there are no roots.
+pub fn server_verifier(roots: Roots) -> Result<Arc<dyn ServerCertVerifier>, TlsError> {
+    verifier(roots, &provider(&CipherRestriction::default()))
+}
+
+fn verifier(roots: Roots, provider: &Arc<CryptoProvider>) -> Result<Arc<dyn ServerCertVerifier>, TlsError> {
+    Ok(match roots {
+        Roots::System => Arc::new(Verifier::new(Arc::clone(provider)).map_err(TlsError::SystemRoots)?),
+        Roots::Bundle(bundle) => Arc::new(BundleVerifier::new(bundle, provider).map_err(TlsError::Bundle)?),
+    })
 }
 
 /// The verifier of rustls with one addition: a server certificate that is itself in the bundle is

@@ -50,10 +50,9 @@ use pinniped_go_compat::io::GoIoError;
 
 use crate::commands::CommandError;
 use crate::environment::Environment;
-use crate::flags::parse::ParseResult;
+use crate::flags::parse::{ParseResult, color_of};
 use crate::flags::tree::root_of;
 use crate::flags::{help, parse};
-use crate::printer::style::ColorChoice;
 use crate::printer::{Level, Printer};
 
 /// Runs the program and returns its exit code: 0, or 1 after an error, or the exit code of kubectl
@@ -63,12 +62,12 @@ pub fn run(environment: &Environment) -> u8 {
     let printer = |choice| Printer::for_terminal(Level::Warning, choice, environment);
     let (result, printer) = match parse(root, &environment.args) {
         ParseResult::Help(path) => {
-            let printer = printer(ColorChoice::default());
+            let printer = printer(color_of(&environment.args));
             let written = write(printer, help::help(&path, environment).as_bytes());
             (written.map(|()| 0).map_err(CommandError::from), printer)
         }
         ParseResult::Wrong { message, hint, remedy } => {
-            let printer = printer(ColorChoice::default());
+            let printer = printer(color_of(&environment.args));
             // Upstream prints none.
             let remedy = remedy.filter(|_| printer.messages_are_for_people());
             printer.error(&message, remedy.as_deref());

@@ -35,7 +35,7 @@ use super::{StartError, block_on};
 use crate::OutputError;
 use crate::environment::Environment;
 use crate::flags::{Parsed, Value};
-use crate::kubeconfig::{LoadError, ResolveError};
+use crate::kubeconfig::{LoadError, NoKubeconfig, ResolveError};
 use crate::login::session::{Session, SessionError};
 use crate::platform::StopSignals;
 use crate::printer::Printer;
@@ -74,6 +74,9 @@ pub enum ProxyError {
     /// A kubeconfig cannot be loaded.
     #[error(transparent)]
     Load(#[from] LoadError),
+    /// There is no kubeconfig.
+    #[error(transparent)]
+    NoKubeconfig(#[from] NoKubeconfig),
     /// The context is incomplete.
     #[error("could not use the kubeconfig")]
     Context(#[from] ResolveError),
@@ -144,7 +147,7 @@ pub(crate) fn run(parsed: &Parsed, environment: &Environment, printer: Printer) 
 
 async fn proxy(parsed: &Parsed, environment: &Environment, printer: Printer) -> Result<(), ProxyError> {
     let mut stop = StopSignals::install().map_err(ProxyError::Signals)?;
-    let config = kubeconfigs::load(parsed.given("kubeconfig"), environment)?;
+    let config = kubeconfigs::load_existing::<ProxyError>(parsed.given("kubeconfig"), environment)?;
     let source = kubeconfigs::resolve(&config, &parsed.string("kubeconfig-context"))?;
     let user = config.auth_infos.iter().find(|named| named.name == source.user);
     let user = user.and_then(|named| named.auth_info.clone()).unwrap_or_default();

@@ -12,6 +12,8 @@ use super::interruptible_login::InterruptibleLoginError;
 use super::kubectl::KubectlError;
 use super::login::LoginCommandError;
 use super::logout::LogoutError;
+use super::proxy::ProxyError;
+use super::status::StatusError;
 use super::whoami::{ConnectError, WhoAmIError};
 use crate::admin::AdminError;
 use crate::concierge::ExchangeError;
@@ -47,6 +49,11 @@ impl Remedy {
 }
 
 const CONTEXTS: Remedy = Remedy::upstream(NO_CONTEXT.remedy);
+const OUR_CONTEXTS: Remedy = Remedy::ours(NO_CONTEXT.remedy);
+/// The remedy of a kubeconfig that cannot be loaded.
+const OTHER_FILE: &str = "correct the file, or name another one with --kubeconfig or KUBECONFIG";
+const FILE: Remedy = Remedy::upstream(OTHER_FILE);
+const OUR_FILE: Remedy = Remedy::ours(OTHER_FILE);
 const DOCTOR: Remedy = Remedy::upstream(client_errors::DOCTOR);
 const INSTALL: Remedy = Remedy::upstream(NO_CONCIERGE.remedy);
 const PLUGIN: Remedy = Remedy::upstream(NO_PLUGIN.remedy);
@@ -60,18 +67,22 @@ impl CommandError {
             Self::Login(LoginCommandError::Session(error)) => of_session(error),
             Self::Login(LoginCommandError::Login(error)) => of_login(error),
             Self::WhoAmI(error) => of_whoami(error),
-            Self::Doctor(DoctorError::Timeout) => Some(Remedy::ours(TIMEOUT.remedy)),
+            Self::Doctor(error) => of_doctor(error),
             Self::Kubectl(KubectlError::Login(error)) => of_login(error),
+            Self::Kubectl(KubectlError::Session(error)) => of_session(error),
+            Self::Logout(LogoutError::Load(_)) | Self::Status(StatusError::Load(_)) => Some(OUR_FILE),
+            Self::Logout(LogoutError::Context(_)) | Self::Status(StatusError::Context(_)) => {
+                Some(OUR_CONTEXTS)
+            }
+            Self::Proxy(error) => of_proxy(error),
             Self::Logout(LogoutError::LoadForAll(_)) => Some(Remedy::ours(
                 "--kubeconfig=/dev/null, which removes the sessions of the default caches, and may not revoke them",
             )),
             Self::Login(LoginCommandError::Response(_))
-            | Self::Doctor(_)
             | Self::GenerateMan(_)
             | Self::Explain(_)
             | Self::Logout(_)
             | Self::Status(_)
-            | Self::Proxy(_)
             | Self::Kubectl(_)
             | Self::Version(_)
             | Self::Output(_) => None,
@@ -90,6 +101,7 @@ impl CommandError {
 fn of_get_kubeconfig(error: &GetKubeconfigError) -> Option<Remedy> {
     Some(match error {
         GetKubeconfigError::Context(_) => CONTEXTS,
+        GetKubeconfigError::Load(_) => FILE,
         GetKubeconfigError::Timeout => Remedy::upstream(TIMEOUT.remedy),
         GetKubeconfigError::Client(error) => return of_client(error),
         GetKubeconfigError::Discovery(DiscoveryError::NoCredentialIssuer) => INSTALL,
@@ -108,6 +120,9 @@ fn of_get_kubeconfig(error: &GetKubeconfigError) -> Option<Remedy> {
 
 fn of_session(error: &SessionError) -> Option<Remedy> {
     Some(match error {
+        SessionError::NoToken => Remedy::upstream(
+            "--token-env VARIABLE, with the name of an environment variable that holds the token",
+        ),
         SessionError::TokenVariableNotSet(_) | SessionError::TokenVariableEmpty(_) => {
             Remedy::upstream("set the environment variable to the token")
         }
@@ -130,10 +145,34 @@ fn of_login(error: &InterruptibleLoginError) -> Option<Remedy> {
 fn of_whoami(error: &WhoAmIError) -> Option<Remedy> {
     Some(match error {
         WhoAmIError::Connect(ConnectError::Context(_) | ConnectError::NoConfiguration) => CONTEXTS,
+        WhoAmIError::Connect(ConnectError::Load(_)) => FILE,
         WhoAmIError::Connect(ConnectError::Client(error)) => return of_client(error),
         WhoAmIError::Timeout => Remedy::upstream(TIMEOUT.remedy),
         WhoAmIError::Response(_) | WhoAmIError::NotServed(_) => DOCTOR,
         WhoAmIError::Format(_) => Remedy::upstream("--output text, wide, json or yaml"),
+        _ => return None,
+    })
+}
+
+fn of_doctor(error: &DoctorError) -> Option<Remedy> {
+    Some(match error {
+        DoctorError::Load(_) | DoctorError::Connect(ConnectError::Load(_)) => OUR_FILE,
+        DoctorError::Connect(ConnectError::Context(_) | ConnectError::NoConfiguration) => OUR_CONTEXTS,
+        DoctorError::Connect(ConnectError::Cluster(_) | ConnectError::User(_) | ConnectError::Client(_)) => {
+            Remedy::ours(client_errors::REGENERATE)
+        }
+        DoctorError::Format(_) => Remedy::ours("--output text, json or yaml"),
+        _ => return None,
+    })
+}
+
+fn of_proxy(error: &ProxyError) -> Option<Remedy> {
+    Some(match error {
+        ProxyError::Load(_) => OUR_FILE,
+        ProxyError::Context(_) => OUR_CONTEXTS,
+        ProxyError::Session(_) | ProxyError::Target(_) => Remedy::ours(client_errors::REGENERATE),
+        ProxyError::Login(_) | ProxyError::Upstream { .. } => Remedy::ours(client_errors::DOCTOR),
+        ProxyError::Listen { .. } => Remedy::ours("another --port, or 0 for a free one"),
         _ => return None,
     })
 }
@@ -150,7 +189,13 @@ fn of_client(error: &AdminError) -> Option<Remedy> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kubeconfig::{LoadError, ResolveError};
     use crate::printer::Level;
+
+    fn no_file() -> LoadError {
+        let source = std::io::Error::from(std::io::ErrorKind::NotFound).into();
+        LoadError::Stat { path: "f".to_owned(), source }
+    }
 
     #[test]
     fn errors_of_upstream_have_a_remedy_on_a_terminal_only() {
@@ -161,7 +206,23 @@ mod tests {
                 Some(CONTEXTS.text),
                 false,
             ),
-            (CommandError::from(DoctorError::Timeout), Some("a longer --timeout"), true),
+            (
+                CommandError::from(DoctorError::from(ConnectError::Context("x".into()))),
+                Some(CONTEXTS.text),
+                true,
+            ),
+            (
+                CommandError::from(ProxyError::from(ResolveError::Context("x".into()))),
+                Some(CONTEXTS.text),
+                true,
+            ),
+            (CommandError::from(StatusError::from(no_file())), Some(OTHER_FILE), true),
+            (CommandError::from(WhoAmIError::from(ConnectError::from(no_file()))), Some(OTHER_FILE), false),
+            (
+                CommandError::from(LoginCommandError::from(SessionError::NoToken)),
+                Some("--token-env VARIABLE, with the name of an environment variable that holds the token"),
+                false,
+            ),
             (
                 CommandError::from(GetKubeconfigError::from(DiscoveryError::NoCredentialIssuer)),
                 Some(INSTALL.text),

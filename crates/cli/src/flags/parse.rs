@@ -131,6 +131,27 @@ impl Parsed {
     }
 }
 
+/// Returns the use of colors that arguments request, for the help and for errors of a command line
+/// that cannot be parsed. The last valid value applies.
+pub fn color_of(args: &[String]) -> ColorChoice {
+    let mut choice = ColorChoice::default();
+    let mut args = args.iter().take_while(|arg| *arg != "--");
+    while let Some(arg) = args.next() {
+        let Some(name) = arg.strip_prefix("--") else { continue };
+        let text = match name.split_once('=') {
+            Some((name, text)) if name == COLOR_FLAG.name => Some(text),
+            None if name == COLOR_FLAG.name => args.next().map(String::as_str),
+            _ => None,
+        };
+        if let Some(text) = text
+            && let Ok(Value::Color(found)) = Value::read(Kind::Color, text, None)
+        {
+            choice = found;
+        }
+    }
+    choice
+}
+
 /// Returns the path of a command as users type it: `pinniped get kubeconfig`.
 pub fn command_path(path: &[&'static CommandSpec]) -> String {
     path.iter().map(|command| command.name).collect::<Vec<_>>().join(" ")
@@ -213,7 +234,11 @@ pub fn parse(root: &'static CommandSpec, args: &[String]) -> ParseResult {
         .map(|flag| quote(flag.name))
         .collect();
     if !missing.is_empty() {
-        return ParseResult::wrong(format!("required flag(s) {} not set", missing.join(", ")));
+        return ParseResult::Wrong {
+            message: format!("required flag(s) {} not set", missing.join(", ")),
+            hint: None,
+            remedy: Some(format!("{} --help, which has examples", command_path(&path))),
+        };
     }
     ParseResult::Run(Box::new(Parsed {
         action,

@@ -251,7 +251,10 @@ fn a_server_that_does_not_respond_is_the_cause_of_all_other_problems() {
     let run = home.run(&["doctor", "-o", "xml"]);
     assert_eq!(
         (run.code, run.stderr.as_str()),
-        (2, "Error: could not write output: unknown output format: \"xml\"\n")
+        (
+            2,
+            "Error: could not write output: unknown output format: \"xml\"\ntry: --output text, json or yaml\n"
+        )
     );
 }
 

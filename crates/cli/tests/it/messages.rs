@@ -34,6 +34,42 @@ fn command_line_errors_print_one_line_and_exit_with_one() {
 }
 
 #[test]
+fn the_color_flag_applies_to_errors_of_the_command_line() {
+    let home = Home::new();
+    for args in [
+        &["whoami", "--ouput=json", "--color=always"][..],
+        &["--color", "always", "whoami", "--ouput"],
+        &["whoami", "--color=never", "--ouput", "--color=always"],
+    ] {
+        let run = home.run(args);
+        assert!(run.code == 1 && run.stderr.contains("\x1b["), "{args:?}: {run:?}");
+        assert!(run.stderr.contains("--output"), "{args:?}: {run:?}");
+    }
+    for args in [
+        &["whoami", "--ouput", "--color=never"][..],
+        &["whoami", "--ouput", "--color"],
+        &["whoami", "--ouput", "--color=blue"],
+        &["whoami", "--ouput", "--", "--color=always"],
+    ] {
+        let run = home.run(args);
+        assert_eq!((run.code, run.stderr.as_str()), (1, "Error: unknown flag: --ouput\n"), "{args:?}");
+    }
+}
+
+#[test]
+fn commands_without_a_kubeconfig_say_so() {
+    let home = Home::new();
+    for args in [&["proxy"][..], &["whoami"], &["status"], &["logout"], &["get", "kubeconfig"], &["doctor"]] {
+        let run = home.run(args);
+        assert_eq!(
+            run.last_error(),
+            Some("no kubeconfig found: set KUBECONFIG or pass --kubeconfig"),
+            "{args:?}: {run:?}"
+        );
+    }
+}
+
+#[test]
 fn groups_and_help_succeed() {
     let home = Home::new();
     for args in [&[][..], &["help"], &["get"], &["login"], &["help", "get", "kubeconfig"]] {

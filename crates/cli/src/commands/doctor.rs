@@ -30,13 +30,16 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::config::Kubeconfig;
 use pinniped_error::chain;
+use pinniped_go_compat::duration::GoDuration;
 use pinniped_http_client::tcp_dialer::TcpDialer;
 use pinniped_kube_types::suffix::{GroupSuffix, SuffixError};
+use tokio::time::Instant;
+use tokio::time::error::Elapsed;
 
 use self::finding::{Check, Finding};
 use self::logins::{logins_of, only_token_logins};
 use self::observed::{KubeconfigEntry, Observed, Unreadable};
-use self::observed_client::ObservedClient;
+use self::observed_client::{ObservedClient, Observer};
 use self::read::{IssuerError, Reader};
 use self::report::{Relations, Report};
 use super::output_format::{OutputFormat, UnknownFormat};
@@ -49,8 +52,37 @@ use crate::kubeconfig::{self, LoadError, NoKubeconfig};
 use crate::printer::Printer;
 use crate::{OutputError, write};
 
-/// The timeout of the whole command, as the help of the flag states.
+/// The timeout of each step, as the help of the flag states.
 const LIMIT: Duration = Duration::from_secs(60);
+/// The maximum timeout of each request.
+const REQUEST_LIMIT: Duration = Duration::from_secs(10);
+
+/// The time limits. What one step does not find out in time is reported, and the next step runs.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// The limit of each step that may take long: the login, and all reads together; zero for none.
+    step: GoDuration,
+}
+
+impl Limits {
+    /// Returns the limit of each request.
+    fn request(self) -> Duration {
+        if self.step.is_zero() { REQUEST_LIMIT } else { REQUEST_LIMIT.min(self.step.to_std()) }
+    }
+
+    /// Returns the end of a step that starts now; `None` for no limit.
+    fn deadline(self) -> Option<Instant> {
+        (!self.step.is_zero()).then(|| Instant::now() + self.step.to_std())
+    }
+
+    /// Returns the reason why there is no result of a login.
+    fn no_login(self) -> String {
+        format!("the plugin did not finish within {}", self.step)
+    }
+}
+
+/// The message of an API server that does not accept a credential.
+const UNAUTHORIZED: &str = "Unauthorized";
 
 /// The installation could not be checked, or has problems.
 #[derive(Debug, thiserror::Error)]
@@ -58,9 +90,6 @@ pub enum DoctorError {
     /// The runtime could not be started.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// The time of `--timeout` has elapsed.
-    #[error("context deadline exceeded")]
-    Timeout,
     /// The API group suffix is invalid.
     #[error("invalid API group suffix")]
     Suffix(#[from] SuffixError),
@@ -119,9 +148,8 @@ impl DoctorError {
 pub(crate) fn run(parsed: &Parsed, environment: &Environment, printer: Printer) -> Result<(), DoctorError> {
     let format = OutputFormat::parse(&parsed.string_or("output", "text"))?;
     let observed = block_on(async {
-        let limit = parsed.duration("timeout").unwrap_or(LIMIT.into());
-        let in_time = within(limit, Box::pin(observe(parsed, environment))).await;
-        in_time.unwrap_or(Err(DoctorError::Timeout))
+        let limits = Limits { step: parsed.duration("timeout").unwrap_or(LIMIT.into()) };
+        Box::pin(observe(parsed, environment, limits)).await
     })?;
     let report = decide(&observed, Timestamp::now());
     match format {
@@ -153,8 +181,8 @@ enum Installation {
     Read(Box<Observed>),
     /// There is none, or it is not complete.
     Missing(IssuerError),
-    /// The user may not read it.
-    Hidden(String),
+    /// The cluster does not accept the user's credential.
+    Refused(String),
     /// The kubeconfig for its checks cannot be used.
     Unreachable(String),
 }
@@ -165,6 +193,7 @@ fn decide(observations: &Observations, now: Timestamp) -> Report {
     let mut relations = Relations::default();
     let client = observations.client.as_ref();
     if let Some(client) = client {
+        relations.login_failed = client.login_failed();
         findings.extend(client::check(client, pinniped_version::VERSION, now));
     }
     match &observations.installation {
@@ -172,6 +201,7 @@ fn decide(observations: &Observations, now: Timestamp) -> Report {
             if let Some(client) = client {
                 relations.through_proxy = surroundings::leads_to_proxy(observed, &client.server);
             }
+            relations.pods_explain = strategies::pods_explain(observed);
             let used = client.and_then(|client| client.plugin.as_ref()?.authenticator.as_ref());
             findings.extend(strategies::check_pods(observed));
             findings.extend(strategies::check(observed, used));
@@ -185,7 +215,7 @@ fn decide(observations: &Observations, now: Timestamp) -> Report {
             let finding = Finding::problem(error.to_string(), error.remedy());
             findings.push((Check::Installation, finding));
         }
-        Installation::Hidden(why) => {
+        Installation::Refused(why) => {
             findings.push((Check::Installation, Finding::unseen("the Concierge's objects", why.clone())));
         }
         Installation::Unreachable(why) => {
@@ -195,7 +225,11 @@ fn decide(observations: &Observations, now: Timestamp) -> Report {
     Report::new(&findings, relations)
 }
 
-async fn observe(parsed: &Parsed, environment: &Environment) -> Result<Observations, DoctorError> {
+async fn observe(
+    parsed: &Parsed,
+    environment: &Environment,
+    limits: Limits,
+) -> Result<Observations, DoctorError> {
     let written = parsed.string_or("concierge-api-group-suffix", DEFAULT_SUFFIX);
     let suffix = GroupSuffix::parse(&written)?;
     let used = kubeconfig::load(parsed.given("kubeconfig"), environment)?;
@@ -213,19 +247,21 @@ async fn observe(parsed: &Parsed, environment: &Environment) -> Result<Observati
     // Without a kubeconfig, the client is that of the pod. Otherwise the kubeconfig under test is
     // the one in use, or the one that the user named.
     let context = parsed.string("kubeconfig-context");
+    let observer = Observer { suffix: &written, environment, limits };
+    let in_use = async || {
+        let connected = within(limits.step, whoami::connect(parsed, environment)).await;
+        connected.map(|connected| connected.map(|(admin, _)| admin))
+    };
     let (client, admin) = match checked {
         Some((path, config)) => {
             let resolved = kubeconfig::resolve(&config, "").map_err(ConnectError::from)?;
-            let (client, _) = observed_client::observe(config, &resolved, path, &written, environment).await;
-            (Some(client), whoami::connect(parsed, environment).await.map(|(admin, _)| admin))
+            let (client, _) = observer.observe(config, &resolved, path).await;
+            (Some(client), in_use().await)
         }
-        None if whoami::is_empty(&used) && context.is_empty() => {
-            (None, whoami::connect(parsed, environment).await.map(|(admin, _)| admin))
-        }
+        None if whoami::is_empty(&used) && context.is_empty() => (None, in_use().await),
         None => {
             let resolved = kubeconfig::resolve(&used, &context).map_err(ConnectError::from)?;
-            let (client, admin) =
-                observed_client::observe(used, &resolved, "in use", &written, environment).await;
+            let (client, admin) = observer.observe(used, &resolved, "in use").await;
             let Some(admin) = admin else {
                 let why = "the kubeconfig in use results in no client".to_owned();
                 return Ok(Observations {
@@ -233,28 +269,39 @@ async fn observe(parsed: &Parsed, environment: &Environment) -> Result<Observati
                     installation: Installation::Unreachable(why),
                 });
             };
-            (Some(client), Ok(admin))
+            (Some(client), Ok(Ok(admin)))
         }
     };
     let admin = match admin {
-        Ok(admin) => admin,
+        Ok(Ok(admin)) => admin,
+        Err(Elapsed { .. }) => {
+            let why = format!("the kubeconfig in use: {}", limits.no_login());
+            return Ok(Observations { client, installation: Installation::Unreachable(why) });
+        }
         // The kubeconfig under test was checked nevertheless.
-        Err(error) if client.is_some() => {
+        Ok(Err(error)) if client.is_some() => {
             let why = format!("the kubeconfig in use: {}", chain(&error));
             return Ok(Observations { client, installation: Installation::Unreachable(why) });
         }
-        Err(error) => return Err(error.into()),
+        Ok(Err(error)) => return Err(error.into()),
     };
-    let reader = Reader { admin: &admin, suffix: &suffix, dialer: TcpDialer::new(environment) };
-    let installation = match reader.credential_issuer(&parsed.string("concierge-credential-issuer")).await {
+    let dialer = TcpDialer::new(environment);
+    let reader = Reader { admin: &admin, suffix: &suffix, dialer, limits, deadline: limits.deadline() };
+    let issuer = match reader.credential_issuer(&parsed.string("concierge-credential-issuer")).await {
+        Ok(issuer) => Ok(Ok(issuer)),
+        Err(IssuerError::Hidden(why)) if why == UNAUTHORIZED => Err(Installation::Refused(why)),
+        // The user may have other permissions.
+        Err(IssuerError::Hidden(why)) => Ok(Err(why)),
+        Err(IssuerError::Request(why)) => Err(Installation::Unreachable(why)),
+        Err(error @ IssuerError::Several(_)) => return Err(error.into()),
+        Err(error) => Err(Installation::Missing(error)),
+    };
+    let installation = match issuer {
         Ok(issuer) => {
             let observed = Observed { logins, ..reader.observe(issuer, entries).await };
             Installation::Read(Box::new(observed))
         }
-        Err(IssuerError::Hidden(why)) => Installation::Hidden(why),
-        Err(IssuerError::Request(why)) => Installation::Unreachable(why),
-        Err(error @ IssuerError::Several(_)) => return Err(error.into()),
-        Err(error) => Installation::Missing(error),
+        Err(installation) => installation,
     };
     Ok(Observations { client, installation })
 }

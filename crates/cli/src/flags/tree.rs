@@ -390,13 +390,17 @@ static COMMANDS: [CommandSpec; 16] = [
         name: "completion",
         short: "Generate the autocompletion script for the specified shell",
         long: "Generate the autocompletion script for pinniped for the specified shell.\nSee each sub-command's help for details on how to use the generated script.",
+        examples: &[(
+            "Load the completion of bash in the current shell",
+            "source <(pinniped completion bash)",
+        )],
         children: &SHELLS,
         ..CommandSpec::EMPTY
     },
     CommandSpec {
         name: "doctor",
         short: "Find out why logins fail, and how to solve it",
-        long: "Find out why logins fail, and how to solve it.\n\nLogs in with the kubeconfig in use, or that of --check-kubeconfig, and checks each step: plugin,\nproxies, DNS, connection, certificate, clock, login, and the user that the cluster authenticates.\nThen reads the Concierge's pods, CredentialIssuer, authenticators, Secrets and Services with the\npermissions of the kubeconfig in use. A check that your permissions do not allow is reported and\nskipped. Root causes are printed first, and problems that follow from them are marked.\n\nExits with 0 without problems, 1 with problems, and 2 if the checks could not be made.\nWarnings do not count as problems.",
+        long: "Find out why logins fail, and how to solve it.\n\nLogs in with the kubeconfig in use, or that of --check-kubeconfig, and checks each step: plugin,\nproxies, DNS, connection, certificate, clock, login, and the user that the cluster authenticates.\nThen reads the Concierge's pods, CredentialIssuer, authenticators, Secrets and Services with the\npermissions of the kubeconfig in use. A check that your permissions do not allow is reported and\nskipped. Root causes are printed first, and problems that follow from them are marked.\n\nA step that --timeout ends is reported with the others. Exits with 0 without problems, 1 with\nproblems, and 2 if the checks could not be made. Warnings do not count as problems.",
         examples: &[
             ("Check the cluster and your login", "pinniped doctor"),
             ("Check the kubeconfig of a user", "pinniped doctor --check-kubeconfig team.yaml"),

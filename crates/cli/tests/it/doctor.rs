@@ -1,11 +1,14 @@
 //! `doctor` against a scripted cluster: output, exit status, and missing permissions.
 
+use std::time::{Duration, Instant};
+
+use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use crate::cluster::{home_for, issuer, webhook};
 use crate::oidc::browser::{Desktop, callback, visit};
 use crate::oidc::issuer::{Issuer, Settings, query};
-use crate::support::{ReceivedResponse, Request, Server, plugin_kubeconfig};
+use crate::support::{Home, ReceivedResponse, Request, Server, admin_kubeconfig, plugin_kubeconfig};
 
 const CONFIG: &str = "/apis/config.concierge.pinniped.dev/v1alpha1/credentialissuers";
 const API_SERVICE: &str = "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.login.concierge.pinniped.dev";
@@ -39,8 +42,18 @@ fn unauthorized() -> ReceivedResponse {
 /// Returns a cluster with these strategies of the proxy, for a user with or without all
 /// permissions.
 fn cluster(strategies: Vec<Value>, all_rights: bool) -> Server {
+    Server::start(respond(strategies, all_rights, Vec::new(), SignedDuration::ZERO))
+}
+
+/// Returns the responses of a cluster with these pods and a clock that is ahead by `skew`.
+fn respond(
+    strategies: Vec<Value>,
+    all_rights: bool,
+    pods: Vec<Value>,
+    skew: SignedDuration,
+) -> impl Fn(&Request) -> ReceivedResponse + Send + Sync + 'static {
     let path = |request: &Request| request.path.split('?').next().unwrap_or_default().to_owned();
-    Server::start(move |request| {
+    move |request| {
         let path = path(request);
         if request.headers.get("authorization").is_some_and(|value| value == "Bearer hush") {
             return unauthorized();
@@ -52,7 +65,9 @@ fn cluster(strategies: Vec<Value>, all_rights: bool) -> Server {
                 return ReceivedResponse::list(&[issuer]);
             }
             WHO_AM_I => return pinny(),
-            "/version" => return ReceivedResponse::json(&json!({})).with_date_now(),
+            "/version" => {
+                return ReceivedResponse::json(&json!({})).with_date(skew);
+            }
             _ if !all_rights => return forbidden(path.rsplit('/').next().unwrap_or_default()),
             _ => {}
         }
@@ -62,14 +77,13 @@ fn cluster(strategies: Vec<Value>, all_rights: bool) -> Server {
                 "spec": {"service": {"namespace": "here", "name": "api"}},
                 "status": {"conditions": [{"type": "Available", "status": "True", "message": "fine"}]},
             })),
-            "/api/v1/namespaces/here/services" | "/api/v1/namespaces/here/pods" => {
-                ReceivedResponse::list(&[])
-            }
+            "/api/v1/namespaces/here/services" => ReceivedResponse::list(&[]),
+            "/api/v1/namespaces/here/pods" => ReceivedResponse::list(&pods),
             path if path.ends_with("/webhookauthenticators") => ReceivedResponse::list(&[webhook("w")]),
             path if path.ends_with("/jwtauthenticators") => ReceivedResponse::list(&[]),
             path => panic!("unexpected request for {path}"),
         }
-    })
+    }
 }
 
 /// Removes the parts of a line that differ in each run.
@@ -162,10 +176,18 @@ fn a_missing_concierge_is_a_problem_and_a_missing_permission_is_not() {
     let missing = "problem  this cluster does not serve credentialissuers.config.concierge.pinniped.dev\n         \
                    -> install the Concierge, or name its API groups with --concierge-api-group-suffix\n";
     assert!(run.code == 1 && run.stdout.starts_with(missing), "{run:?}");
-    let server = cluster_with(|| forbidden("credentialissuers"));
+    let server = Server::start(|request| match request.path.split('?').next().unwrap_or_default() {
+        WHO_AM_I => pinny(),
+        path => forbidden(path.rsplit('/').next().unwrap_or_default()),
+    });
     let run = home_for(&server).run(&["doctor"]);
-    let skipped = "skipped  the Concierge's objects: credentialissuers is forbidden: no\n";
-    assert!(run.code == 0 && run.stdout.starts_with(skipped), "{run:?}");
+    assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");
+    for skipped in [
+        "skipped  the CredentialIssuer: credentialissuers is forbidden: no\n",
+        "skipped  the Concierge's pods and their version: pods is forbidden: no\n",
+    ] {
+        assert!(run.stdout.contains(skipped), "{skipped}: {run:?}");
+    }
     let server = cluster_with(|| ReceivedResponse::list(&[issuer("a", &[]), issuer("b", &[])]));
     let run = home_for(&server).run(&["doctor"]);
     assert_eq!(
@@ -179,6 +201,64 @@ fn a_missing_concierge_is_a_problem_and_a_missing_permission_is_not() {
     let server = cluster_with(|| ReceivedResponse::list(&[]));
     let run = home_for(&server).run(&["doctor"]);
     assert!(run.code == 1 && run.stdout.contains("problem  this cluster has no CredentialIssuer"), "{run:?}");
+}
+
+#[test]
+fn without_the_credential_issuer_the_other_objects_are_checked() {
+    let answer = respond(healthy(), true, vec![pod("b", false)], SignedDuration::ZERO);
+    let server = Server::start(move |request| match request.path.split('?').next().unwrap_or_default() {
+        CONFIG => forbidden("credentialissuers"),
+        API_SERVICE => ReceivedResponse::json(&json!({
+            "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {"name": "x"},
+            "spec": {"service": {"namespace": "here", "name": "api"}},
+            "status": {"conditions": [{"type": "Available", "status": "False", "message": "no endpoints"}]},
+        })),
+        _ => answer(request),
+    });
+    let run = home_for(&server).run(&["doctor", "-o", "json"]);
+    let report: Value = serde_json::from_str(&run.stdout).unwrap();
+    let found = problems(&report);
+    let [(pod, false), (api, true)] = found[..] else { panic!("{found:?}") };
+    assert_eq!(pod, "pod b is not ready");
+    assert!(api.ends_with("is not available: no endpoints"), "{api}");
+    let hidden = report["findings"].as_array().unwrap().iter().find(|found| found["result"] == "skipped");
+    assert_eq!(hidden.unwrap()["message"], "the CredentialIssuer", "{report}");
+}
+
+#[test]
+fn a_dead_proxy_is_not_reported_as_a_dead_cluster() {
+    let mut home = Home::new();
+    let path = home.write("config", &admin_kubeconfig("https://cluster.test", ""));
+    home.set("KUBECONFIG", path.to_str().unwrap()).set("HTTPS_PROXY", "http://127.0.0.1:1");
+    let run = home.run(&["doctor"]);
+    assert_eq!((run.code, run.stderr.as_str()), (1, "Error: found 1 problem\n"), "{run:?}");
+    let wanted = "problem  the proxy for https://cluster.test cannot be used: dial tcp 127.0.0.1:1: connect: \
+                  connection refused\n         -> see whether the proxy runs";
+    assert!(run.stdout.starts_with(wanted) && run.stdout.contains("correct HTTPS_PROXY\n"), "{run:?}");
+    assert!(!run.stdout.contains("no server responds at"), "{run:?}");
+}
+
+#[test]
+fn a_dead_issuer_is_no_consequence_of_a_dead_cluster() {
+    let server = cluster(healthy(), true);
+    let args = ["login", "oidc", "--issuer=https://localhost:1", "--credential-cache="].map(str::to_owned);
+    let config = plugin_kubeconfig(&server.url(), &server.ca_data(), &args);
+    drop(server);
+    let mut home = Home::new();
+    let path = home.write("config", &config);
+    home.set("KUBECONFIG", path.to_str().unwrap());
+    let run = home.run(&["doctor", "-o", "json"]);
+    let report: Value = serde_json::from_str(&run.stdout).unwrap();
+    let found = problems(&report);
+    let [(cluster, false), (issuer, false), (login, true)] = found[..] else { panic!("{found:?}") };
+    assert!(cluster.starts_with("no server responds at https://127.0.0.1:"), "{cluster}");
+    assert!(
+        issuer.starts_with("no server responds at the issuer https://localhost:1 from here: "),
+        "{issuer}"
+    );
+    assert!(login.contains("could not perform OIDC discovery"), "{login}");
+    let login = report["findings"].as_array().unwrap().iter().find(|found| found["check"] == "login");
+    assert_eq!(login.unwrap()["consequenceOf"], issuer);
 }
 
 /// Returns the strategies of a healthy installation.
@@ -283,7 +363,8 @@ fn a_user_who_logs_in_at_an_issuer_is_checked_with_one_login() {
     assert_eq!(run.code, 0, "{run:?}");
     assert!(run.stdout.lines().all(|line| line.starts_with("ok ")), "{run:?}");
     let seen = server.seen();
-    let tokens: Vec<&String> = seen.iter().map(|request| &request.headers["authorization"]).collect();
+    let with_login = seen.iter().filter(|request| request.path != "/version");
+    let tokens: Vec<&String> = with_login.map(|request| &request.headers["authorization"]).collect();
     assert!(
         tokens[0].starts_with("Bearer ey") && tokens.iter().all(|token| *token == tokens[0]),
         "{tokens:?}"
@@ -309,5 +390,93 @@ fn a_login_that_is_refused_is_reported_once() {
     assert_eq!((run.code, doctor), (1, "Error: found 1 problem"), "{run:?}");
     let first = run.stdout.lines().next().unwrap();
     assert!(first.ends_with("login failed with code \"access_denied\""), "{run:?}");
-    assert_eq!((server.seen().len(), desktop.opened().len()), (0, 1));
+    // The time of the server is read before the login.
+    assert_eq!((server.seen_lines(), desktop.opened().len()), (vec!["GET /version".to_owned()], 1));
+}
+
+fn pod(name: &str, ready: bool) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": []},
+        "status": {"containerStatuses": [{"name": "c", "ready": ready, "restartCount": 0, "image": "i",
+            "imageID": ""}]}})
+}
+
+/// Returns the problems of a report, and whether each is marked as a consequence.
+fn problems(report: &Value) -> Vec<(&str, bool)> {
+    let findings = report["findings"].as_array().unwrap().iter();
+    let problems = findings.filter(|finding| finding["result"] == "problem");
+    problems
+        .map(|finding| (finding["message"].as_str().unwrap(), !finding["consequenceOf"].is_null()))
+        .collect()
+}
+
+#[test]
+fn one_unready_pod_of_two_does_not_explain_a_refused_token() {
+    let pods = vec![pod("a", true), pod("b", false)];
+    let server = Server::start(respond(healthy(), true, pods, SignedDuration::ZERO));
+    let home = home_for(&server);
+    let config = std::fs::read_to_string(home.path().join("config")).unwrap();
+    let user = home.write("user", &config.replace("admin-token", "hush"));
+    let run = home.run(&["doctor", "-o", "json", "--check-kubeconfig", user.to_str().unwrap()]);
+    let report: Value = serde_json::from_str(&run.stdout).unwrap();
+    let found = problems(&report);
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(found.iter().any(|(text, marked)| text.contains("does not accept requests") && !marked));
+    assert!(found.contains(&("pod b is not ready", false)), "{found:?}");
+    assert_eq!((run.code, &report["problems"]), (1, &json!(2)));
+}
+
+/// Writes a kubeconfig whose plugin is a shell script.
+fn user_with_script(home: &Home, server: &Server, script: &str) -> String {
+    let config = plugin_kubeconfig(&server.url(), &server.ca_data(), &["-c".to_owned(), script.to_owned()]);
+    let config = config.replace(env!("CARGO_BIN_EXE_pinniped"), "/bin/sh");
+    home.write("user", &config).to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_skewed_clock_explains_a_login_that_fails() {
+    for (skew, direction) in [(400, "behind"), (-400, "ahead of")] {
+        let server = Server::start(respond(healthy(), true, Vec::new(), SignedDuration::from_secs(skew)));
+        let home = home_for(&server);
+        let script = "echo 'Error: could not complete Concierge credential exchange: login failed: \
+                      authentication failed' >&2; exit 1";
+        let user = user_with_script(&home, &server, script);
+        let run = home.run(&["doctor", "-o", "json", "--check-kubeconfig", &user]);
+        let report: Value = serde_json::from_str(&run.stdout).unwrap();
+        let found = problems(&report);
+        let [(clock, false), (login, true)] = found[..] else { panic!("{found:?}") };
+        assert!(clock.starts_with("the clock of this machine is ") && clock.contains(direction), "{clock}");
+        assert!(login.contains("authentication failed"), "{login}");
+        // The time was read without a credential.
+        let seen = server.seen();
+        let version = seen.iter().find(|request| request.path == "/version").unwrap();
+        assert!(!version.headers.contains_key("authorization"), "{version:?}");
+    }
+}
+
+#[test]
+fn a_plugin_that_does_not_finish_is_reported_with_the_other_findings() {
+    let server = cluster(healthy(), true);
+    let home = home_for(&server);
+    let user = user_with_script(&home, &server, "sleep 100");
+    let started = Instant::now();
+    let run = home.run(&["doctor", "--timeout", "2s", "-o", "json", "--check-kubeconfig", &user]);
+    assert!(started.elapsed() < Duration::from_secs(90), "it waited for the plugin");
+    let report: Value = serde_json::from_str(&run.stdout).unwrap_or_else(|_| panic!("{run:?}"));
+    let found = problems(&report);
+    let [(login, false)] = found[..] else { panic!("{found:?}") };
+    assert!(login.ends_with("fails: the plugin did not finish within 2s"), "{login}");
+    let messages: Vec<&str> =
+        report["findings"].as_array().unwrap().iter().filter_map(|found| found["message"].as_str()).collect();
+    for part in ["presents a certificate that the kubeconfig trusts", "the API for logins"] {
+        assert!(messages.iter().any(|message| message.contains(part)), "{part}: {messages:?}");
+    }
+    assert_eq!((run.code, run.stderr.as_str()), (1, "Error: found 1 problem\n"));
+}
+
+#[test]
+fn a_self_signed_certificate_in_the_kubeconfig_is_no_problem() {
+    let server = Server::start_self_signed(respond(healthy(), true, Vec::new(), SignedDuration::ZERO));
+    let home = home_for(&server);
+    let run = home.run(&["doctor"]);
+    assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");
 }

@@ -55,8 +55,9 @@ impl ReceivedResponse {
         Self { status, ..self }
     }
 
-    pub(crate) fn with_date_now(self) -> Self {
-        let now = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC);
+    /// Adds the time of a server whose clock is ahead by `skew`.
+    pub(crate) fn with_date(self, skew: jiff::SignedDuration) -> Self {
+        let now = (jiff::Timestamp::now() + skew).to_zoned(jiff::tz::TimeZone::UTC);
         let date = now.strftime("%a, %d %b %Y %H:%M:%S GMT");
         Self { headers: format!("Content-Type: application/json\r\nDate: {date}\r\n").into(), ..self }
     }

@@ -39,6 +39,13 @@ pub fn numbers() -> (&'static str, &'static str) {
     parts(VERSION)
 }
 
+/// Returns the major and the minor number of a version; `None` for a text that is no version.
+pub fn numbers_of(version: &str) -> Option<(&str, &str)> {
+    let numbers = parts(version);
+    let is_number = |text: &str| text.parse::<u32>().is_ok();
+    (is_number(numbers.0) && is_number(numbers.1)).then_some(numbers)
+}
+
 fn parts(version: &str) -> (&str, &str) {
     let mut numbers = version.trim_start_matches('v').split(['.', '-', '+']);
     (numbers.next().unwrap_or("0"), numbers.next().unwrap_or("0"))
@@ -63,6 +70,10 @@ mod tests {
             ("v3", ("3", "0")),
         ] {
             assert_eq!(parts(version), expected, "{version}");
+            assert_eq!(numbers_of(version), Some(expected), "{version}");
+        }
+        for text in ["latest", "", "v", "1.x", "sha-12"] {
+            assert_eq!(numbers_of(text), None, "{text}");
         }
         assert!(numbers().0.parse::<u32>().is_ok(), "{VERSION}");
     }

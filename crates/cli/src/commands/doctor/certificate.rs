@@ -14,6 +14,7 @@ use url::Url;
 
 use super::finding::Finding;
 use super::observed::{EndpointProbe, Observed, ObservedSecret, ReadResult};
+use super::observed_client::is_about_proxy;
 
 /// An expiration within this time is reported.
 const EXPIRY_WARNING: SignedDuration = SignedDuration::from_hours(7 * 24);
@@ -118,6 +119,9 @@ pub(super) fn check_endpoint(observed: &Observed, now: Timestamp) -> Vec<Finding
             format!("the endpoint {url} is no URL that clients can use: {why}"),
             "correct spec.impersonationProxy.externalEndpoint",
         )],
+        EndpointProbe::Unreachable(why) if is_about_proxy(why) => {
+            vec![Finding::unseen(format!("the endpoint {url}"), why.clone())]
+        }
         EndpointProbe::Unreachable(why) => vec![Finding::problem(
             format!("no server responds at {url} from here: {why}"),
             "see that the name resolves to the load balancer, ingress or Service in front of the proxy, and that no \
@@ -246,11 +250,11 @@ pub(super) fn trusted(
         return system.map_or(Ok(()), |why| Err(TrustError::System(why.to_owned())));
     }
     let roots = CaBundle::from_pem(pem).map_err(TrustError::Bundle)?;
-    if roots.ders().contains(&leaf.der) {
-        return Ok(());
-    }
     // The validity period is checked separately.
     let time = now.clamp(leaf.not_before, leaf.not_after.max(leaf.not_before));
+    if roots.ders().contains(&leaf.der) {
+        return Ok(chain::verify_trusted_server(&leaf.der, time)?);
+    }
     let intermediates = shown.chain.get(1..).unwrap_or_default();
     Ok(chain::verify_server(&leaf.der, intermediates, &roots, time)?)
 }

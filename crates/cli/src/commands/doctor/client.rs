@@ -8,13 +8,19 @@ use pinniped_pki::tls::PresentedTls;
 use super::certificate::{TrustError, is_for, names, trusted};
 use super::finding::{Check, Checked, Finding};
 use super::observed::EndpointProbe;
-use super::observed_client::{LoginResult, ObservedClient, ObservedPlugin, RefusedRequest};
+use super::observed_client::{
+    IssuerProblem, LoginResult, ObservedClient, ObservedIssuer, ObservedPlugin, RefusedRequest,
+    is_about_proxy,
+};
 use crate::explanations;
 use crate::explanations::client_errors::{self, NO_CONCIERGE, REGENERATE};
 
 /// A larger difference of two clocks makes credentials invalid that were just issued: the Concierge
 /// and other verifiers of ID tokens accept one minute.
 const MAX_SKEW: SignedDuration = SignedDuration::from_secs(60);
+
+/// The remedy of a name without an address.
+const DNS: &str = "see the DNS settings of this machine, and whether it needs a VPN";
 
 /// The user that API servers report for requests without a credential.
 const ANONYMOUS: &str = "system:anonymous";
@@ -29,6 +35,7 @@ pub(super) fn check(client: &ObservedClient, own_version: &str, now: Timestamp) 
     }
     connection(client, now, &mut findings);
     clock(client, &mut findings);
+    issuer(client, &mut findings);
     login(client, now, &mut findings);
     findings
 }
@@ -36,6 +43,23 @@ pub(super) fn check(client: &ObservedClient, own_version: &str, now: Timestamp) 
 fn proxies(client: &ObservedClient, findings: &mut Vec<Checked>) {
     let ObservedClient { server, proxied, proxy_variables, .. } = client;
     let variables = proxy_variables.join(", ");
+    let dead = match (&client.probe, &client.issuer) {
+        (EndpointProbe::Unreachable(why), _) if is_about_proxy(why) => Some((server, why)),
+        (_, Some(ObservedIssuer { url, problem: Some(IssuerProblem::Proxy(why)) })) => Some((url, why)),
+        _ => None,
+    };
+    if let Some((url, why)) = dead {
+        let what =
+            format!("the proxy for {url} cannot be used: {}", why.trim_start_matches("proxyconnect tcp: "));
+        let remedy = match variables.as_str() {
+            "" => "see whether the proxy runs, or correct proxy-url of the kubeconfig".to_owned(),
+            variables => format!(
+                "see whether the proxy runs, and whether this machine needs a VPN; or correct {variables}"
+            ),
+        };
+        findings.push((Check::ProxyEnvironment, Finding::problem(what, remedy)));
+        return;
+    }
     let finding = match proxied {
         Err(why) => Finding::problem(
             format!("the proxy for {server} cannot be used: {why}"),
@@ -77,6 +101,10 @@ fn check_plugin(
             Some(Ok(version)) if version == own_version => {
                 Finding::Fine(format!("the plugin of {user} is {program}, {version}"))
             }
+            Some(Ok(version)) if differs(version, own_version) => Finding::warning(
+                format!("the plugin of {user} is {program}, {version}, but this program is {own_version}"),
+                "use the same release of both, unless you want another one for logins",
+            ),
             Some(Ok(version)) => Finding::Fine(format!(
                 "the plugin of {user} is {program}, {version}; this program is {own_version}"
             )),
@@ -86,6 +114,12 @@ fn check_plugin(
             ),
         },
     ));
+}
+
+/// Returns whether two versions have other major or minor numbers.
+fn differs(version: &str, own: &str) -> bool {
+    let numbers = pinniped_version::numbers_of;
+    numbers(version).is_some_and(|found| Some(found) != numbers(own))
 }
 
 fn keyring(client: &ObservedClient, plugin: &ObservedPlugin, findings: &mut Vec<Checked>) {
@@ -108,14 +142,13 @@ fn connection(client: &ObservedClient, now: Timestamp, findings: &mut Vec<Checke
             Check::Connection,
             Finding::problem(format!("the server {server} of the kubeconfig is no URL: {why}"), REGENERATE),
         )),
+        // The finding about the proxies has the reason.
+        EndpointProbe::Unreachable(why) if is_about_proxy(why) => {}
         EndpointProbe::Unreachable(why) => {
             if let Some(Err(why)) = &client.addresses {
                 findings.push((
                     Check::Name,
-                    Finding::problem(
-                        format!("the name of {server} has no address: {why}"),
-                        "see the DNS settings of this machine, and whether it needs a VPN",
-                    ),
+                    Finding::problem(format!("the name of {server} has no address: {why}"), DNS),
                 ));
             }
             findings.push((
@@ -222,6 +255,22 @@ fn clock(client: &ObservedClient, findings: &mut Vec<Checked>) {
         Finding::Fine(format!("the clocks of this machine and of {} agree", client.server))
     };
     findings.push((Check::Clock, finding));
+}
+
+fn issuer(client: &ObservedClient, findings: &mut Vec<Checked>) {
+    let Some(ObservedIssuer { url, problem: Some(problem) }) = &client.issuer else { return };
+    let finding = match problem {
+        IssuerProblem::Name(why) => {
+            Finding::problem(format!("the name of the issuer {url} has no address: {why}"), DNS)
+        }
+        IssuerProblem::Connection(why) => Finding::problem(
+            format!("no server responds at the issuer {url} from here: {why}"),
+            "see whether the identity provider runs, and that no firewall, VPN or proxy is in between",
+        ),
+        // The finding about the proxies has the reason.
+        IssuerProblem::Proxy(_) => return,
+    };
+    findings.push((Check::Issuer, finding));
 }
 
 fn login(client: &ObservedClient, now: Timestamp, findings: &mut Vec<Checked>) {

@@ -17,6 +17,8 @@ pub(super) enum Check {
     Name,
     /// The connection to the server.
     Connection,
+    /// The issuer at which the credential plugin logs in.
+    Issuer,
     /// The certificate of the server.
     Certificate,
     /// The clock of this machine.

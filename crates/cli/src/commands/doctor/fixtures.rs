@@ -27,6 +27,7 @@ pub(super) fn observed(proxy: Value, strategies: &[Value]) -> Observed {
         "status": {"strategies": strategies}});
     Observed {
         issuer: serde_json::from_value(issuer).unwrap(),
+        hidden: None,
         issuer_argument: "credentialissuer.config.concierge.pinniped.dev/x".to_owned(),
         namespace: ReadResult::Found("concierge".to_owned()),
         api_trouble: ReadResult::Found(String::new()),

@@ -83,12 +83,21 @@ const START_AGAIN: &str = "remove as, as-uid, as-groups and as-user-extra from t
 
 /// Checks the logins.
 pub(super) fn check(observed: &Observed) -> Vec<Finding> {
-    observed.logins.iter().map(|entry| check_one(observed, entry)).collect()
+    let check = |entry| match &observed.hidden {
+        // The status has the strategies.
+        Some(why) => Finding::unseen(login_name(entry), why.clone()),
+        None => check_one(observed, entry),
+    };
+    observed.logins.iter().map(check).collect()
+}
+
+fn login_name(entry: &LoginEntry) -> String {
+    format!("user {} of kubeconfig {}", entry.user, entry.file)
 }
 
 fn check_one(observed: &Observed, entry: &LoginEntry) -> Finding {
-    let LoginEntry { file, user, delivery, impersonated, expected } = entry;
-    let name = format!("user {user} of kubeconfig {file}");
+    let LoginEntry { delivery, impersonated, expected, .. } = entry;
+    let name = login_name(entry);
     let mut strategies = observed.strategies().iter();
     let issued = strategies.any(|strategy| {
         strategy.type_ == StrategyType::ServiceAccountToken && strategy.status == StrategyStatus::Success

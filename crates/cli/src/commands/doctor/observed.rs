@@ -16,6 +16,8 @@ use super::logins::LoginEntry;
 pub(super) struct Observed {
     /// The `CredentialIssuer`.
     pub(super) issuer: CredentialIssuer,
+    /// The reason why the user may not read the `CredentialIssuer`, which is then empty.
+    pub(super) hidden: Option<String>,
     /// The argument for kubectl: `credentialissuer.config.concierge.SUFFIX/NAME`.
     pub(super) issuer_argument: String,
     /// The namespace of the Concierge.

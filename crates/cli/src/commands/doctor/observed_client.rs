@@ -15,11 +15,12 @@ use pinniped_http_client::proxy_environment::ProxyEnvironment;
 use pinniped_http_client::tcp_dialer::TcpDialer;
 use url::Url;
 
+use super::Limits;
 use super::observed::{EndpointProbe, Unreadable};
 use super::probe::probe_endpoint;
-use super::read::READ_TIMEOUT;
+use super::report::LoginFailed;
 use crate::admin::{Admin, AdminError};
-use crate::commands::whoami;
+use crate::commands::{whoami, within};
 use crate::environment::Environment;
 use crate::exec_plugin::{ExecPluginError, PluginRun};
 use crate::kubeconfig::{self, Resolved};
@@ -54,6 +55,8 @@ pub(super) struct ObservedClient {
     pub(super) proxied: Result<bool, String>,
     /// The plugin of the user, if it has one.
     pub(super) plugin: Option<ObservedPlugin>,
+    /// The issuer, if the login failed.
+    pub(super) issuer: Option<ObservedIssuer>,
     /// The addresses of the server's name, if the connection failed.
     pub(super) addresses: Option<Result<Vec<IpAddr>, String>>,
     /// The result of the probe of the server.
@@ -100,6 +103,26 @@ pub(super) enum LoginResult {
     Invalid(String),
 }
 
+/// The reason why the issuer of a login does not respond.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum IssuerProblem {
+    /// Its name has no address.
+    Name(String),
+    /// No server responds.
+    Connection(String),
+    /// The proxy in front of it does not respond.
+    Proxy(String),
+}
+
+/// The issuer of a login that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ObservedIssuer {
+    /// Its URL.
+    pub(super) url: String,
+    /// The reason why it does not respond; `None` if a server responds.
+    pub(super) problem: Option<IssuerProblem>,
+}
+
 /// The credential plugin of a kubeconfig user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ObservedPlugin {
@@ -111,112 +134,238 @@ pub(super) struct ObservedPlugin {
     pub(super) version: Option<Result<String, String>>,
     /// The authenticator that it logs in with: type and name.
     pub(super) authenticator: Option<(String, String)>,
+    /// The URL of the Concierge that it logs in at.
+    pub(super) concierge: Option<String>,
+    /// The URL of the issuer that it logs in at.
+    pub(super) issuer: Option<String>,
     /// Whether the keyring works, if the plugin stores refresh tokens in it.
     pub(super) keyring: Option<Result<(), KeyringError>>,
 }
 
-/// Observes the client. Runs the plugin of the user, which may involve the user. Returns the client
-/// for the API of the cluster, if the kubeconfig results in one.
-pub(super) async fn observe(
-    config: Kubeconfig,
-    resolved: &Resolved,
-    file: &str,
-    suffix: &str,
-    environment: &Environment,
-) -> (ObservedClient, Option<Admin>) {
-    let no_user = AuthInfo::default();
-    let entry = config.auth_infos.iter().find(|named| named.name == resolved.user);
-    let entry = entry.and_then(|named| named.auth_info.as_ref()).unwrap_or(&no_user).clone();
-    let dialer = TcpDialer::new(environment);
-    let mut observed = of_cluster(&resolved.cluster, resolved, file, environment, &dialer).await;
-    observed.plugin = plugin(&entry, resolved, environment).await;
-    if !has_credential(&entry) {
-        observed.login = LoginResult::NoCredential;
-        return (observed, None);
+impl ObservedClient {
+    /// Returns the place at which the login failed, as far as it is known.
+    pub(super) fn login_failed(&self) -> LoginFailed {
+        let (LoginResult::Failed(why), Some(plugin)) = (&self.login, &self.plugin) else {
+            return LoginFailed::default();
+        };
+        // Another program, whose steps are not known.
+        if plugin.version.is_none() || why.starts_with(NOT_FINISHED) {
+            return LoginFailed::default();
+        }
+        let is_elsewhere = |url: Option<&String>| {
+            let host = |url: &str| Url::parse(url).ok().map(|url| host_of(&url));
+            url.is_some_and(|url| host(url) != host(&self.server))
+        };
+        match why {
+            why if why.starts_with(AT_ISSUER) && is_elsewhere(plugin.issuer.as_ref()) => {
+                LoginFailed::AtIssuer
+            }
+            why if why.starts_with(AT_CONCIERGE) && is_elsewhere(plugin.concierge.as_ref()) => {
+                LoginFailed::AtConcierge
+            }
+            why if why.starts_with(AT_ISSUER) || why.starts_with(AT_CONCIERGE) => LoginFailed::AtCluster,
+            _ => LoginFailed::OnThisMachine,
+        }
     }
-    let mut last_line = String::new();
-    let run = PluginRun::Watched(&mut last_line);
-    let admin = match Admin::with_plugin(config, &resolved.context, dialer, run).await {
-        Ok(admin) => admin,
-        Err(error) => {
-            observed.login = failure(&error, &last_line);
+}
+
+/// The beginning of the error of a login that failed at the issuer.
+const AT_ISSUER: &str = "could not complete Pinniped login";
+/// The beginning of the error of a login that failed at the Concierge.
+const AT_CONCIERGE: &str = "could not complete Concierge credential exchange";
+/// The beginning of the error of a plugin that was ended.
+const NOT_FINISHED: &str = "the plugin did not finish";
+
+/// Returns whether the error of a connection is about the proxy in front of the server.
+pub(super) fn is_about_proxy(why: &str) -> bool {
+    why.starts_with(PROXY_FAILED)
+}
+
+/// The beginning of an error that is about a proxy, as Go writes it.
+const PROXY_FAILED: &str = "proxyconnect tcp: ";
+
+/// Observes clients.
+#[derive(Clone, Copy)]
+pub(super) struct Observer<'a> {
+    /// The API group suffix.
+    pub(super) suffix: &'a str,
+    /// The inputs of this process.
+    pub(super) environment: &'a Environment,
+    /// The time limits.
+    pub(super) limits: Limits,
+}
+
+impl Observer<'_> {
+    /// Observes the client. Runs the plugin of the user, which may involve the user. Returns the
+    /// client for the API of the cluster, if the kubeconfig results in one.
+    pub(super) async fn observe(
+        self,
+        config: Kubeconfig,
+        resolved: &Resolved,
+        file: &str,
+    ) -> (ObservedClient, Option<Admin>) {
+        let no_user = AuthInfo::default();
+        let entry = config.auth_infos.iter().find(|named| named.name == resolved.user);
+        let entry = entry.and_then(|named| named.auth_info.as_ref()).unwrap_or(&no_user).clone();
+        let dialer = TcpDialer::new(self.environment);
+        let mut observed = self.cluster(&resolved.cluster, resolved, file, &dialer).await;
+        // Before the login, which may fail because the clocks differ.
+        if matches!(observed.probe, EndpointProbe::Connected { .. })
+            && let Ok(anonymous) = Admin::anonymous(config.clone(), &resolved.context, dialer.clone()).await
+        {
+            observed.clock_skew = clock_skew(&anonymous, self.limits.request()).await;
+        }
+        observed.plugin = self.plugin(&entry, resolved).await;
+        if !has_credential(&entry) {
+            observed.login = LoginResult::NoCredential;
             return (observed, None);
         }
-    };
-    observed.login = LoginResult::LoggedIn { expires: admin.expires };
-    observed.clock_skew = clock_skew(&admin).await;
-    let request = tokio::time::timeout(READ_TIMEOUT, whoami::request(&admin, suffix));
-    observed.user_info = Some(match request.await {
-        Ok(Ok(response)) => {
-            let user = response.status.kubernetes_user_info.user;
-            Ok(AuthenticatedUser { name: user.username, groups: user.groups.len() })
-        }
-        Ok(Err(error @ whoami::WhoAmIError::NotServed(_))) => {
-            Err(RefusedRequest::NotServed(chain(&error).to_string()))
-        }
-        Ok(Err(error)) => Err(RefusedRequest::Other(chain(&error).to_string())),
-        Err(_) => Err(RefusedRequest::Other("no response in time".to_owned())),
-    });
-    (observed, Some(admin))
-}
-
-async fn of_cluster(
-    cluster: &Cluster,
-    resolved: &Resolved,
-    file: &str,
-    environment: &Environment,
-    dialer: &TcpDialer,
-) -> ObservedClient {
-    let written = cluster.server.clone().unwrap_or_default();
-    let server = kubeconfig::server_url(&resolved.cluster_name, &written, true).unwrap_or(written);
-    let url = Url::parse(&server).ok();
-    let host = url.as_ref().map(host_of).unwrap_or_default();
-    let own_proxy = cluster.proxy_url.as_deref().filter(|proxy| !proxy.is_empty());
-    let proxied = match (own_proxy, &url) {
-        (Some(_), _) => Ok(true),
-        (None, None) => Ok(false),
-        (None, Some(url)) => ProxyEnvironment::from(environment)
-            .proxy_for(url)
-            .map(|proxy| proxy.is_some())
-            .map_err(|error| chain(&error).to_string()),
-    };
-    let ca = kubeconfig::certificate_authority(&resolved.cluster_name, cluster)
-        .map_err(|error| Unreadable(chain(&error).to_string()));
-    let ca = (cluster.insecure_skip_tls_verify != Some(true)).then_some(ca);
-    let system = matches!(&ca, Some(Ok(pem)) if pem.is_empty());
-    let probe = probe_endpoint(&dialer.clone().with_proxy(own_proxy), &server, system).await;
-    let failed = matches!(probe, EndpointProbe::Unreachable(_));
-    let named = !host.is_empty() && host.parse::<IpAddr>().is_err();
-    let addresses = match failed && named && proxied == Ok(false) {
-        true => Some(resolve(&host).await),
-        false => None,
-    };
-    ObservedClient {
-        file: file.to_owned(),
-        context: resolved.context.clone(),
-        user: resolved.user.clone(),
-        server,
-        ca,
-        server_name: cluster.tls_server_name.clone().filter(|name| !name.is_empty()).unwrap_or(host),
-        proxy_variables: PROXY_VARIABLES
-            .into_iter()
-            .filter(|name| environment.non_empty(name).is_some())
-            .collect(),
-        proxied,
-        plugin: None,
-        addresses,
-        probe,
-        login: LoginResult::NoCredential,
-        clock_skew: None,
-        user_info: None,
+        let mut last_line = String::new();
+        let run = PluginRun::Watched(&mut last_line);
+        let login = Admin::with_plugin(config, &resolved.context, dialer.clone(), run);
+        let admin = match within(self.limits.step, login).await {
+            Ok(Ok(admin)) => admin,
+            Ok(Err(error)) => {
+                observed.login = failure(&error, &last_line);
+                observed.issuer = self.issuer(&observed, &dialer).await;
+                return (observed, None);
+            }
+            Err(_) => {
+                observed.login = LoginResult::Failed(self.limits.no_login());
+                observed.issuer = self.issuer(&observed, &dialer).await;
+                return (observed, None);
+            }
+        };
+        observed.login = LoginResult::LoggedIn { expires: admin.expires };
+        let request = tokio::time::timeout(self.limits.request(), whoami::request(&admin, self.suffix));
+        observed.user_info = Some(match request.await {
+            Ok(Ok(response)) => {
+                let user = response.status.kubernetes_user_info.user;
+                Ok(AuthenticatedUser { name: user.username, groups: user.groups.len() })
+            }
+            Ok(Err(error @ whoami::WhoAmIError::NotServed(_))) => {
+                Err(RefusedRequest::NotServed(chain(&error).to_string()))
+            }
+            Ok(Err(error)) => Err(RefusedRequest::Other(chain(&error).to_string())),
+            Err(_) => Err(RefusedRequest::Other("no response in time".to_owned())),
+        });
+        (observed, Some(admin))
     }
-}
 
-async fn resolve(host: &str) -> Result<Vec<IpAddr>, String> {
-    match tokio::time::timeout(READ_TIMEOUT, tokio::net::lookup_host((host, 443))).await {
-        Ok(Ok(addresses)) => Ok(addresses.map(|address| address.ip()).collect()),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err("no response in time".to_owned()),
+    async fn cluster(
+        self,
+        cluster: &Cluster,
+        resolved: &Resolved,
+        file: &str,
+        dialer: &TcpDialer,
+    ) -> ObservedClient {
+        let written = cluster.server.clone().unwrap_or_default();
+        let server = kubeconfig::server_url(&resolved.cluster_name, &written, true).unwrap_or(written);
+        let url = Url::parse(&server).ok();
+        let host = url.as_ref().map(host_of).unwrap_or_default();
+        let own_proxy = cluster.proxy_url.as_deref().filter(|proxy| !proxy.is_empty());
+        let proxied = match (own_proxy, &url) {
+            (Some(_), _) => Ok(true),
+            (None, None) => Ok(false),
+            (None, Some(url)) => self.is_proxied(url),
+        };
+        let ca = kubeconfig::certificate_authority(&resolved.cluster_name, cluster)
+            .map_err(|error| Unreadable(chain(&error).to_string()));
+        let ca = (cluster.insecure_skip_tls_verify != Some(true)).then_some(ca);
+        let system = matches!(&ca, Some(Ok(pem)) if pem.is_empty());
+        let dialer = dialer.clone().with_proxy(own_proxy);
+        let probe = probe_endpoint(&dialer, &server, system, self.limits.request()).await;
+        let failed = matches!(probe, EndpointProbe::Unreachable(_));
+        let addresses = match failed && proxied == Ok(false) {
+            true => self.resolve(&host).await,
+            false => None,
+        };
+        ObservedClient {
+            file: file.to_owned(),
+            context: resolved.context.clone(),
+            user: resolved.user.clone(),
+            server,
+            ca,
+            server_name: cluster.tls_server_name.clone().filter(|name| !name.is_empty()).unwrap_or(host),
+            proxy_variables: PROXY_VARIABLES
+                .into_iter()
+                .filter(|name| self.environment.non_empty(name).is_some())
+                .collect(),
+            proxied,
+            plugin: None,
+            issuer: None,
+            addresses,
+            probe,
+            login: LoginResult::NoCredential,
+            clock_skew: None,
+            user_info: None,
+        }
+    }
+
+    /// Returns whether the environment selects a proxy for requests to a server.
+    fn is_proxied(self, url: &Url) -> Result<bool, String> {
+        let proxy = ProxyEnvironment::from(self.environment).proxy_for(url);
+        proxy.map(|proxy| proxy.is_some()).map_err(|error| chain(&error).to_string())
+    }
+
+    /// Resolves the name of a host; `None` if it is an address.
+    async fn resolve(self, host: &str) -> Option<Result<Vec<IpAddr>, String>> {
+        if host.is_empty() || host.parse::<IpAddr>().is_ok() {
+            return None;
+        }
+        let found = tokio::time::timeout(self.limits.request(), tokio::net::lookup_host((host, 443)));
+        Some(match found.await {
+            Ok(Ok(addresses)) => Ok(addresses.map(|address| address.ip()).collect()),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err("no response in time".to_owned()),
+        })
+    }
+
+    /// Observes the issuer, after a login that failed.
+    async fn issuer(self, observed: &ObservedClient, dialer: &TcpDialer) -> Option<ObservedIssuer> {
+        let url = observed.plugin.as_ref()?.issuer.clone()?;
+        let parsed = Url::parse(&url).ok()?;
+        let problem = match probe_endpoint(dialer, &url, false, self.limits.request()).await {
+            EndpointProbe::Unreachable(why) if is_about_proxy(&why) => Some(IssuerProblem::Proxy(why)),
+            EndpointProbe::Unreachable(why) => {
+                let direct = self.is_proxied(&parsed) == Ok(false);
+                let addresses = if direct { self.resolve(&host_of(&parsed)).await } else { None };
+                Some(match addresses {
+                    Some(Err(why)) => IssuerProblem::Name(why),
+                    _ => IssuerProblem::Connection(why),
+                })
+            }
+            EndpointProbe::Malformed(_)
+            | EndpointProbe::NoCertificate(_)
+            | EndpointProbe::Connected { .. } => None,
+        };
+        Some(ObservedIssuer { url, problem })
+    }
+
+    async fn plugin(self, user: &AuthInfo, resolved: &Resolved) -> Option<ObservedPlugin> {
+        let exec = user.exec.as_ref()?;
+        let command = exec.command.clone().unwrap_or_default();
+        let program = find_program(&command, self.environment);
+        let args = exec.args.clone().unwrap_or_default();
+        let parsed = login_command(&args);
+        let version = match (&program, &parsed) {
+            (Some(program), Some(_)) => Some(version_of(program).await),
+            _ => None,
+        };
+        let flag = |name: &str| {
+            let parsed = parsed.as_ref()?;
+            parsed.given(name).filter(|text| !text.is_empty()).map(str::to_owned)
+        };
+        let with_concierge = parsed.as_ref().is_some_and(|parsed| parsed.bool("enable-concierge"));
+        let authenticator = parsed.as_ref().filter(|_| with_concierge).map(|parsed| {
+            (
+                parsed.string("concierge-authenticator-type").to_lowercase(),
+                parsed.string("concierge-authenticator-name"),
+            )
+        });
+        let (concierge, issuer) = (flag("concierge-endpoint").filter(|_| with_concierge), flag("issuer"));
+        let keyring = check_keyring(user, resolved, self.environment).await;
+        Some(ObservedPlugin { command, program, version, authenticator, concierge, issuer, keyring })
     }
 }
 
@@ -247,26 +396,6 @@ fn failure(error: &AdminError, last_line: &str) -> LoginResult {
         AdminError::Credential(_) => LoginResult::Failed(chain(error).to_string()),
         other => LoginResult::Invalid(chain(other).to_string()),
     }
-}
-
-async fn plugin(user: &AuthInfo, resolved: &Resolved, environment: &Environment) -> Option<ObservedPlugin> {
-    let exec = user.exec.as_ref()?;
-    let command = exec.command.clone().unwrap_or_default();
-    let program = find_program(&command, environment);
-    let args = exec.args.clone().unwrap_or_default();
-    let parsed = login_command(&args);
-    let version = match (&program, &parsed) {
-        (Some(program), Some(_)) => Some(version_of(program).await),
-        _ => None,
-    };
-    let authenticator = parsed.filter(|parsed| parsed.bool("enable-concierge")).map(|parsed| {
-        (
-            parsed.string("concierge-authenticator-type").to_lowercase(),
-            parsed.string("concierge-authenticator-name"),
-        )
-    });
-    let keyring = check_keyring(user, resolved, environment).await;
-    Some(ObservedPlugin { command, program, version, authenticator, keyring })
 }
 
 /// Checks the keyring, if the plugin stores refresh tokens in it.
@@ -312,10 +441,10 @@ async fn version_of(program: &std::path::Path) -> Result<String, String> {
 }
 
 /// Returns the difference of the server's clock and this machine's.
-async fn clock_skew(admin: &Admin) -> Option<SignedDuration> {
+async fn clock_skew(admin: &Admin, limit: Duration) -> Option<SignedDuration> {
     let request = Request::get("/version").body(kube::client::Body::empty()).ok()?;
     let before = Timestamp::now();
-    let response = tokio::time::timeout(READ_TIMEOUT, admin.client.send(request)).await.ok()?.ok()?;
+    let response = tokio::time::timeout(limit, admin.client.send(request)).await.ok()?.ok()?;
     let after = Timestamp::now();
     let date = response.headers().get(header::DATE)?.to_str().ok()?;
     let date = rfc2822::DateTimeParser::new().parse_timestamp(date).ok()?;

@@ -16,17 +16,15 @@ use pinniped_delegation::grants::SecretReference;
 use pinniped_http_client::tcp_dialer::TcpDialer;
 use pinniped_kube_types::suffix::GroupSuffix;
 use serde::de::DeserializeOwned;
+use tokio::time::Instant;
 
 use super::observed::{
     Authenticators, DEFAULT_NAMESPACE, EndpointProbe, KubeconfigEntry, Observed, ObservedPod, ObservedSecret,
     ObservedService, ReadResult, UnreadyAuthenticator,
 };
-use super::probe;
+use super::{Limits, probe};
 use crate::admin::{Admin, Subject};
 use crate::explanations::client_errors::NO_CONCIERGE;
-
-/// The timeout of each read.
-pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// There is no CredentialIssuer to check.
 #[derive(Debug, thiserror::Error)]
@@ -76,6 +74,10 @@ pub(super) struct Reader<'a> {
     pub(super) admin: &'a Admin,
     pub(super) suffix: &'a GroupSuffix,
     pub(super) dialer: TcpDialer,
+    /// The time limits.
+    pub(super) limits: Limits,
+    /// The end of the time for all reads together; `None` for no limit.
+    pub(super) deadline: Option<Instant>,
 }
 
 impl Reader<'_> {
@@ -106,8 +108,17 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads everything related to the `CredentialIssuer`.
-    pub(super) async fn observe(&self, issuer: CredentialIssuer, entries: Vec<KubeconfigEntry>) -> Observed {
+    /// Reads everything related to the `CredentialIssuer`; without it, because the user may not read
+    /// it for the given reason, everything else.
+    pub(super) async fn observe(
+        &self,
+        issuer: Result<CredentialIssuer, String>,
+        entries: Vec<KubeconfigEntry>,
+    ) -> Observed {
+        let (issuer, hidden) = match issuer {
+            Ok(issuer) => (issuer, None),
+            Err(why) => (CredentialIssuer::default(), Some(why)),
+        };
         let (namespace, api_trouble) = self.api_service().await;
         let own = namespace.found().map_or(DEFAULT_NAMESPACE, String::as_str).to_owned();
         let group = self.suffix.replace(CredentialIssuer::GROUP);
@@ -124,6 +135,7 @@ impl Reader<'_> {
             namespace,
             api_trouble,
             issuer,
+            hidden,
         }
     }
 
@@ -267,7 +279,7 @@ impl Reader<'_> {
         let proxy = strategies.iter().find(|strategy| strategy.type_ == StrategyType::ImpersonationProxy)?;
         let info = proxy.frontend.as_ref()?.impersonation_proxy_info.as_ref()?;
         let system = info.certificate_authority_data.is_empty();
-        Some(probe::probe_endpoint(&self.dialer, &info.endpoint, system).await)
+        Some(probe::probe_endpoint(&self.dialer, &info.endpoint, system, self.time_left()).await)
     }
 
     async fn get<K>(&self, api: &Api<K>, resource: &str, name: &str) -> ReadResult<K>
@@ -288,12 +300,18 @@ impl Reader<'_> {
         self.within_limit(api.list(&parameters), subject).await.map(|list| list.items)
     }
 
+    /// Returns the time limit of the next request.
+    fn time_left(&self) -> Duration {
+        let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        left.map_or(self.limits.request(), |left| left.min(self.limits.request()))
+    }
+
     async fn within_limit<T>(
         &self,
         call: impl Future<Output = Result<T, kube::Error>>,
         subject: Subject<'_>,
     ) -> ReadResult<T> {
-        let error = match tokio::time::timeout(READ_TIMEOUT, call).await {
+        let error = match tokio::time::timeout(self.time_left(), call).await {
             Ok(Ok(found)) => return ReadResult::Found(found),
             Ok(Err(error)) => error,
             Err(_) => return ReadResult::Failed("context deadline exceeded".to_owned()),

@@ -55,16 +55,49 @@ pub(super) struct Relations {
     /// Whether the kubeconfig leads to the impersonation proxy, which then needs a Concierge that
     /// works.
     pub(super) through_proxy: bool,
+    /// Whether the pods of the Concierge that are not ready explain other problems: no pod is ready,
+    /// or the API is not available. Otherwise the other pods do the work.
+    pub(super) pods_explain: bool,
+    /// The place at which the login failed, if it did.
+    pub(super) login_failed: LoginFailed,
+}
+
+/// The place at which a login failed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum LoginFailed {
+    /// At the host of the cluster, or at an unknown one.
+    #[default]
+    AtCluster,
+    /// At the Concierge, which has another host than the cluster.
+    AtConcierge,
+    /// At the issuer, which has another host than the cluster.
+    AtIssuer,
+    /// On this machine, before any request.
+    OnThisMachine,
 }
 
 impl Relations {
     /// Returns the checks that explain a failure of `check`, most specific first.
     fn causes(self, check: Check) -> &'static [Check] {
         use Check::{
-            AnyStrategy, Api, Authenticator, Certificate, Clock, Connection, Endpoint, Installation,
-            Kubeconfig, Login, Name, Plugin, Pods, ProxyEnvironment, Secret, Services, Strategies, WhoAmI,
+            AnyStrategy, Api, Authenticator, Certificate, Clock, Connection, Endpoint, Installation, Issuer,
+            Keyring, Kubeconfig, Login, Name, Plugin, Pods, ProxyEnvironment, Secret, Services, Strategies,
+            WhoAmI,
         };
         match check {
+            Login if self.login_failed == LoginFailed::OnThisMachine => &[Plugin, Keyring],
+            Login if self.login_failed == LoginFailed::AtIssuer => &[Plugin, Issuer, ProxyEnvironment, Clock],
+            Login if self.login_failed == LoginFailed::AtConcierge => &[
+                Plugin,
+                ProxyEnvironment,
+                Clock,
+                Installation,
+                Pods,
+                Api,
+                Authenticator,
+                AnyStrategy,
+                Endpoint,
+            ],
             Connection if self.through_proxy => &[Name, ProxyEnvironment, Pods, Services, Strategies],
             // The kubeconfig may lead to another address than that of the proxy.
             Connection => &[Name, ProxyEnvironment, Kubeconfig],
@@ -76,6 +109,7 @@ impl Relations {
             Endpoint => &[Pods, Services, Secret, Strategies],
             Login => &[
                 Plugin,
+                Issuer,
                 Name,
                 ProxyEnvironment,
                 Connection,
@@ -112,7 +146,7 @@ impl Relations {
         // No check is a cause of itself, directly or through others (a test checks this), so this
         // ends; the limit makes it certain.
         for _ in 0..problems.len() {
-            let causes = self.causes(here).iter();
+            let causes = self.causes(here).iter().filter(|cause| self.pods_explain || **cause != Check::Pods);
             let found = causes.filter_map(|cause| problems.iter().find(|(failed, _)| failed == cause)).next();
             let Some((cause, text)) = found else { break };
             (here, root) = (*cause, Some((*text).to_owned()));
@@ -247,22 +281,44 @@ mod tests {
     #[test]
     fn a_consequence_names_its_root_cause_and_is_not_counted() {
         use Check::{
-            AnyStrategy, Api, Authenticator, Connection, Kubeconfig, Login, Name, OtherAuthenticators, Pods,
-            WhoAmI,
+            AnyStrategy, Api, Authenticator, Clock, Connection, Issuer, Keyring, Kubeconfig, Login, Name,
+            OtherAuthenticators, Plugin, Pods, ProxyEnvironment, WhoAmI,
         };
-        for (checks, through_proxy, roots) in [
-            (&[Login, Authenticator, Pods, Api][..], false, &[Pods][..]),
-            (&[WhoAmI, Login, Connection, Name], false, &[Name]),
-            (&[Login, OtherAuthenticators], false, &[Login, OtherAuthenticators]),
-            (&[WhoAmI, AnyStrategy, Login], false, &[AnyStrategy]),
-            (&[Connection, Pods], false, &[Connection, Pods]),
-            (&[Connection, Pods], true, &[Pods]),
-            (&[WhoAmI, Connection, Kubeconfig], false, &[Kubeconfig]),
-            (&[WhoAmI], false, &[WhoAmI]),
+        let direct = Relations { pods_explain: true, ..Relations::default() };
+        let proxy = Relations { through_proxy: true, ..direct };
+        let some_pods = Relations::default();
+        let at = |login_failed| Relations { login_failed, ..direct };
+        for (checks, relations, roots) in [
+            (&[Login, Authenticator, Pods, Api][..], direct, &[Pods][..]),
+            (&[WhoAmI, Login, Connection, Name], direct, &[Name]),
+            (&[Login, OtherAuthenticators], direct, &[Login, OtherAuthenticators]),
+            (&[WhoAmI, AnyStrategy, Login], direct, &[AnyStrategy]),
+            (&[Connection, Pods], direct, &[Connection, Pods]),
+            (&[Connection, Pods], proxy, &[Pods]),
+            (&[WhoAmI, Connection, Kubeconfig], direct, &[Kubeconfig]),
+            (&[WhoAmI], direct, &[WhoAmI]),
+            // Another pod does the work.
+            (&[WhoAmI, Pods], some_pods, &[WhoAmI, Pods]),
+            (&[Login, Pods], some_pods, &[Login, Pods]),
+            (&[Connection, Pods], Relations { pods_explain: false, ..proxy }, &[Connection, Pods]),
+            // The name of the cluster does not explain what another host does.
+            (&[Login, Connection, Name], at(LoginFailed::AtIssuer), &[Login, Name]),
+            (&[Login, Issuer, Connection, Name], at(LoginFailed::AtIssuer), &[Issuer, Name]),
+            (&[Login, Issuer], direct, &[Issuer]),
+            (&[Login, Clock], at(LoginFailed::AtIssuer), &[Clock]),
+            (&[Login, Connection], at(LoginFailed::AtConcierge), &[Login, Connection]),
+            (&[Login, Api, Pods], at(LoginFailed::AtConcierge), &[Pods]),
+            (
+                &[Login, ProxyEnvironment, Clock],
+                at(LoginFailed::OnThisMachine),
+                &[Login, ProxyEnvironment, Clock],
+            ),
+            (&[Login, Keyring], at(LoginFailed::OnThisMachine), &[Keyring]),
+            (&[Login, Plugin], at(LoginFailed::OnThisMachine), &[Plugin]),
         ] {
             let findings: Vec<Checked> =
                 checks.iter().map(|check| (*check, Finding::problem(format!("{check:?}"), "r"))).collect();
-            let report = Report::new(&findings, Relations { through_proxy });
+            let report = Report::new(&findings, relations);
             let (found, rest) = report.findings.split_at(report.problems());
             assert_eq!(found.iter().map(|entry| entry.check).collect::<Vec<_>>(), roots, "{checks:?}");
             for entry in rest {
@@ -292,8 +348,11 @@ mod tests {
 
     #[test]
     fn no_check_explains_itself_through_others() {
-        for through_proxy in [false, true] {
-            let relations = Relations { through_proxy };
+        use LoginFailed::{AtCluster, AtConcierge, AtIssuer, OnThisMachine};
+        let places = [AtCluster, AtConcierge, AtIssuer, OnThisMachine];
+        let both = places.into_iter().flat_map(|place| [(place, false), (place, true)]);
+        for (login_failed, through_proxy) in both {
+            let relations = Relations { through_proxy, pods_explain: true, login_failed };
             let mut pending = vec![(Check::WhoAmI, vec![Check::WhoAmI])];
             while let Some((check, path)) = pending.pop() {
                 for cause in relations.causes(check) {

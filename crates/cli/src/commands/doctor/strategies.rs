@@ -13,6 +13,14 @@ use super::observed::{Observed, ObservedPod, ReadResult, UnreadyAuthenticator};
 use crate::explanations::client_errors::NO_AUTHENTICATOR;
 use crate::explanations::{self, Explanation, status, strategy_messages};
 
+/// Returns whether pods that are not ready explain that something else does not work: no pod is
+/// ready, or the API is not available.
+pub(super) fn pods_explain(observed: &Observed) -> bool {
+    let any_ready = observed.pods.found().is_some_and(|all| all.iter().any(|pod| pod.ready));
+    let available = observed.api_trouble.found().is_some_and(String::is_empty);
+    !any_ready || !available
+}
+
 /// Checks the pods. An installation that works may run elsewhere.
 pub(super) fn check_pods(observed: &Observed) -> Vec<Checked> {
     let what = "the Concierge's pods";
@@ -20,6 +28,7 @@ pub(super) fn check_pods(observed: &Observed) -> Vec<Checked> {
         ReadResult::Found(all) => all,
         ReadResult::Missing => return Vec::new(),
         ReadResult::Hidden(why) | ReadResult::Failed(why) => {
+            let what = format!("{what} and their version");
             return vec![(Check::Pods, Finding::unseen(what, why.clone()))];
         }
     };
@@ -55,12 +64,30 @@ pub(super) fn check_pods(observed: &Observed) -> Vec<Checked> {
     let mut images: Vec<&str> = all.iter().flat_map(|pod| &pod.images).map(String::as_str).collect();
     images.sort_unstable();
     images.dedup();
-    if !images.is_empty() {
-        let own = pinniped_version::VERSION;
-        let text = format!("the Concierge's image is {}; this program is {own}", images.join(", "));
-        findings.push((Check::Versions, Finding::Fine(text)));
-    }
+    findings.extend(images.into_iter().map(|image| (Check::Versions, version(image))));
     findings
+}
+
+/// Compares the version in the tag of an image with that of this program.
+fn version(image: &str) -> Finding {
+    let own = pinniped_version::VERSION;
+    match tag(image).and_then(pinniped_version::numbers_of) {
+        None => Finding::unseen("the version of the Concierge", format!("its image {image} names none")),
+        Some(numbers) if numbers == pinniped_version::numbers() => {
+            Finding::Fine(format!("the Concierge's image is {image}; this program is {own}"))
+        }
+        Some(_) => Finding::warning(
+            format!("the Concierge's image is {image}, but this program is {own}"),
+            "use the same release of both: they may not know each other's settings",
+        ),
+    }
+}
+
+/// Returns the tag of an image, which may also have a registry with a port and a digest.
+fn tag(image: &str) -> Option<&str> {
+    let name = image.split('@').next().unwrap_or_default();
+    let last = name.rsplit('/').next().unwrap_or_default();
+    last.split_once(':').map(|(_, tag)| tag)
 }
 
 /// Checks the strategies, the API and the authenticators. `used` is the type and the name of the
@@ -68,6 +95,10 @@ pub(super) fn check_pods(observed: &Observed) -> Vec<Checked> {
 pub(super) fn check(observed: &Observed, used: Option<&(String, String)>) -> Vec<Checked> {
     let mut findings = vec![(Check::Api, aggregated_api(observed))];
     authenticators(observed, used, &mut findings);
+    if let Some(why) = &observed.hidden {
+        findings.push((Check::Installation, Finding::unseen("the CredentialIssuer", why.clone())));
+        return findings;
+    }
     let strategies = observed.strategies();
     if strategies.is_empty() {
         findings.push((

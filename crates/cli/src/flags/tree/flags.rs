@@ -211,7 +211,8 @@ pub(super) static DOCTOR: [FlagSpec; 7] = [
         .letter('o')
         .or_text("text")
         .values(&["text", "json", "yaml"]),
-    FlagSpec::new("timeout", Kind::Duration, "Time limit for the whole command; 0 for none").or_text("1m0s"),
+    FlagSpec::new("timeout", Kind::Duration, "Time limit for each step, such as the login; 0 for none")
+        .or_text("1m0s"),
 ];
 
 pub(super) static LOGOUT: [FlagSpec; 4] = [

@@ -274,8 +274,9 @@ fn pods_that_are_not_ready_are_reported_with_the_reason() {
     assert!(
         problems(check_pods(&all))[0].0.starts_with("no pod of the Concierge exists in namespace concierge")
     );
+    let image = format!("i:{}", pinniped_version::VERSION);
     let ready =
-        ObservedPod { name: "a".into(), ready: true, images: vec!["i:v1".into()], ..ObservedPod::default() };
+        ObservedPod { name: "a".into(), ready: true, images: vec![image.clone()], ..ObservedPod::default() };
     let waiting = ObservedPod {
         name: "b".into(),
         waiting: Some("ImagePullBackOff: no such image".into()),
@@ -290,7 +291,8 @@ fn pods_that_are_not_ready_are_reported_with_the_reason() {
     all.pods = ReadResult::Found(vec![ready]);
     let findings = check_pods(&all);
     assert_eq!(findings[0].1, Finding::Fine("the Concierge's pods: 1, all of them ready".into()));
-    assert!(matches!(&findings[1].1, Finding::Fine(text) if text.contains("image is i:v1")), "{findings:?}");
+    let fine = matches!(&findings[1].1, Finding::Fine(text) if text.contains(&format!("image is {image}")));
+    assert!(fine, "{findings:?}");
 }
 
 #[test]
@@ -303,4 +305,59 @@ fn the_page_about_troubleshooting_has_all_remedies_in_this_order() {
         .flat_map(|row| row.texts.iter().map(move |text| format!("| `{text}` | {} |", row.remedy)));
     let wanted: Vec<String> = rows.collect();
     assert_eq!(table.lines().collect::<Vec<_>>(), wanted);
+}
+
+#[test]
+fn the_version_of_the_concierge_is_that_of_the_tag_of_its_image() {
+    let own = pinniped_version::VERSION;
+    let (major, minor) = pinniped_version::numbers();
+    let same = format!("localhost:5000/a/server:{major}.{minor}.99");
+    assert_eq!(
+        version(&same),
+        Finding::Fine(format!("the Concierge's image is {same}; this program is {own}"))
+    );
+    let same = format!("server:v{major}.{minor}.0@sha256:ab");
+    assert!(matches!(version(&same), Finding::Fine(_)));
+    for other in ["ghcr.io/a/server:999.1.0", "server:v999.1.0@sha256:ab"] {
+        let finding = version(other);
+        assert!(matches!(&finding, Finding::Warning { what, .. } if what.contains(other)), "{finding:?}");
+    }
+    for unknown in ["server", "localhost:5000/server", "server:latest", "server@sha256:ab"] {
+        assert_eq!(
+            version(unknown),
+            Finding::unseen("the version of the Concierge", format!("its image {unknown} names none"))
+        );
+    }
+}
+
+#[test]
+fn unready_pods_explain_problems_only_if_none_is_ready_or_the_api_is_not_available() {
+    let pod = |ready| ObservedPod { ready, ..ObservedPod::default() };
+    for (pods, trouble, expected) in [
+        (vec![pod(true), pod(false)], "", false),
+        (vec![pod(true), pod(false)], "down", true),
+        (vec![pod(false), pod(false)], "", true),
+        (vec![], "", true),
+    ] {
+        let observed = Observed {
+            pods: ReadResult::Found(pods.clone()),
+            api_trouble: ReadResult::Found(trouble.to_owned()),
+            ..observed(json!(null), &[])
+        };
+        assert_eq!(pods_explain(&observed), expected, "{pods:?} {trouble:?}");
+    }
+}
+
+#[test]
+fn a_hidden_credential_issuer_is_skipped_and_the_rest_is_checked() {
+    let observed = Observed {
+        hidden: Some("forbidden".into()),
+        api_trouble: ReadResult::Found("down".into()),
+        ..observed(json!(null), &[])
+    };
+    let findings = check(&observed);
+    let skipped = (Check::Installation, Finding::unseen("the CredentialIssuer", "forbidden"));
+    assert!(findings.contains(&skipped), "{findings:?}");
+    let found = problems(findings);
+    assert!(found.len() == 1 && found[0].0.ends_with("is not available: down"), "{found:?}");
 }

@@ -2,10 +2,11 @@
 //! their remedies.
 //!
 //! `pinniped explain` prints it. `pinniped doctor` and the remedies after errors take their texts
-//! from it. To add one, add a row to [`status`], [`strategy_messages`] or [`client_errors`]. A test
+//! from it. To add one, add a row to [`status`], [`strategy_messages`], [`concierge_messages`] or [`client_errors`]. A test
 //! compares the table with the types and reasons that the Concierge writes.
 
 pub mod client_errors;
+pub mod concierge_messages;
 pub mod status;
 pub mod strategy_messages;
 
@@ -22,18 +23,24 @@ pub enum Kind {
     ConditionReason,
     /// The message of a strategy.
     StrategyMessage,
+    /// The message of a condition.
+    ConditionMessage,
+    /// A message of the Concierge's log.
+    LogMessage,
     /// An error of this program.
     Error,
 }
 
 impl Kind {
     /// All kinds, in the order of the list.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 8] = [
         Self::Strategy,
         Self::StrategyReason,
         Self::Condition,
         Self::ConditionReason,
         Self::StrategyMessage,
+        Self::ConditionMessage,
+        Self::LogMessage,
         Self::Error,
     ];
 
@@ -45,6 +52,8 @@ impl Kind {
             Self::Condition => "Conditions of the CredentialIssuer and of authenticators",
             Self::ConditionReason => "Reasons of conditions",
             Self::StrategyMessage => "Messages of strategies",
+            Self::ConditionMessage => "Messages of conditions",
+            Self::LogMessage => "Messages of the Concierge's log",
             Self::Error => "Errors of this program",
         }
     }
@@ -57,6 +66,8 @@ impl Kind {
             Self::Condition => "condition",
             Self::ConditionReason => "reason of a condition",
             Self::StrategyMessage => "message of a strategy",
+            Self::ConditionMessage => "message of a condition",
+            Self::LogMessage => "message of the Concierge's log",
             Self::Error => "error of this program",
         }
     }
@@ -86,9 +97,17 @@ impl Explanation {
 
 /// Returns all explanations.
 pub fn all() -> impl Iterator<Item = &'static Explanation> {
-    let tables = [status::ALL, strategy_messages::ALL, client_errors::OF_LOGINS, client_errors::OTHERS];
-    tables.into_iter().flatten()
+    TABLES.into_iter().flatten()
 }
+
+/// The tables, in the order in which texts are searched.
+const TABLES: [&[Explanation]; 5] = [
+    status::ALL,
+    strategy_messages::ALL,
+    concierge_messages::ALL,
+    client_errors::OF_LOGINS,
+    client_errors::OTHERS,
+];
 
 /// Returns the first of these explanations that has a text which is part of `message`.
 pub fn of_message(table: &'static [Explanation], message: &str) -> Option<&'static Explanation> {
@@ -119,8 +138,8 @@ mod tests {
             assert!(row.meaning.ends_with('.') && !row.meaning.contains("  "), "{row:?}");
             assert!(!row.remedy.ends_with('.') && !row.remedy.contains("  "), "{row:?}");
             assert!(row.summary().len() <= 120, "{row:?}");
-            let has_texts = matches!(row.kind, Kind::StrategyMessage | Kind::Error);
-            assert!(!has_texts || !row.texts.is_empty(), "{row:?}");
+            let has_texts = [Kind::StrategyMessage, Kind::ConditionMessage, Kind::LogMessage, Kind::Error];
+            assert!(!has_texts.contains(&row.kind) || !row.texts.is_empty(), "{row:?}");
         }
     }
 
@@ -143,6 +162,26 @@ mod tests {
                 "failed to list CredentialIssuer objects for autodiscovery: credentialissuers is forbidden",
                 None,
             ),
+            ("getting credentials: exec: executable pinniped not found", Some("plugin-not-found")),
+            ("dial tcp: lookup nowhere.test: no such host", Some("no-such-host")),
+            ("dial tcp 127.0.0.1:1: connect: connection refused", Some("connection-refused")),
+            ("proxyconnect tcp: dial tcp 127.0.0.1:1: connect: connection refused", Some("proxy-connection")),
+            (
+                "tls: failed to verify certificate: x509: certificate has expired or is not yet valid: current time",
+                Some("certificate-expired"),
+            ),
+            ("x509: certificate is valid for a.test, not b.test", Some("certificate-for-another-name")),
+            ("the keyring is locked", Some("keyring-locked")),
+            (
+                "identity recorded in /home/a/.kube/config; please re-run the command",
+                Some("identity-recorded"),
+            ),
+            ("no kubeconfig found: set KUBECONFIG or pass --kubeconfig", Some("no-kubeconfig")),
+            (
+                "there are several CredentialIssuers: choose one of a, b with --concierge-credential-issuer",
+                Some("several-credential-issuers"),
+            ),
+            ("multiple authenticators were found, so the", Some("several-authenticators")),
             ("ServingCertificate", None),
             ("", None),
         ] {
@@ -152,7 +191,7 @@ mod tests {
 
     #[test]
     fn each_text_finds_its_own_topic() {
-        for table in [strategy_messages::ALL, client_errors::OF_LOGINS, client_errors::OTHERS] {
+        for table in TABLES {
             for row in table {
                 for text in row.texts {
                     assert_eq!(of_message(table, text).map(|row| row.topic), Some(row.topic), "{text}");

@@ -46,7 +46,7 @@ pub const NO_CONTEXT: Explanation = error(
 /// The plugin does not exist.
 pub const NO_PLUGIN: Explanation = error(
     "plugin-not-found",
-    &["credential plugin that is not installed", "there is no program"],
+    &["credential plugin that is not installed", "executable pinniped not found", "there is no program"],
     "The program that the user entry of the kubeconfig runs does not exist on this machine.",
     "install the program, or correct `command` of the user in the kubeconfig",
 );
@@ -67,6 +67,94 @@ pub const LOGIN_FAILED: Explanation = error(
 
 /// The rows for failed logins, more specific texts first.
 pub const OF_LOGINS: &[Explanation] = &[
+    error(
+        "identity-recorded",
+        &["identity recorded in"],
+        "The first login with a service account token wrote your identity into the kubeconfig.",
+        "run the command again",
+    ),
+    error(
+        "identity-changed",
+        &["your identity or group membership changed"],
+        "Your user or its groups are not those of the last login, so the kubeconfig was written again.",
+        "run the command again",
+    ),
+    error(
+        "impersonation-headers",
+        &["this cluster requires impersonation headers"],
+        "The login returns a service account token. The program that sends it does not send the headers with your \
+         identity.",
+        "run the command that the message names: pinniped kubectl, or pinniped proxy",
+    ),
+    error(
+        "token-callback",
+        &["timed out waiting for token callback"],
+        "The browser did not return to this program in time. The browser may be on another machine.",
+        "log in again; without a browser on this machine, use --flow device (--oidc-flow device of `pinniped get \
+         kubeconfig`)",
+    ),
+    error(
+        "no-display",
+        &["this is an SSH session without a display"],
+        "There is no browser on this machine.",
+        "use --flow device (--oidc-flow device of `pinniped get kubeconfig`), or copy the URL into a browser here",
+    ),
+    error(
+        "plugin-timeout",
+        &["the plugin did not finish within"],
+        "The credential plugin of the kubeconfig waits for something. This may be a login in a browser, or a server that \
+         does not respond.",
+        "run the plugin of the user alone to see for what it waits, or use a longer --timeout",
+    ),
+    error(
+        "nonce",
+        &["received ID token with invalid nonce"],
+        "The response of the issuer belongs to another login.",
+        "log in again",
+    ),
+    error(
+        "keyring-locked",
+        &["the keyring is locked", "the keyring was not unlocked"],
+        "The keyring of the operating system, which holds the refresh token, is locked.",
+        "unlock the keyring, or set PINNIPED_REFRESH_TOKEN_STORE=file to store refresh tokens in the session cache",
+    ),
+    error(
+        "proxy-connection",
+        &["proxyconnect tcp"],
+        "The proxy between this machine and the server does not respond.",
+        "see whether the proxy runs, or correct HTTPS_PROXY and NO_PROXY",
+    ),
+    error(
+        "no-such-host",
+        &["no such host", "server misbehaving"],
+        "The name of a server has no address.",
+        "see the DNS settings of this machine, and whether it needs a VPN",
+    ),
+    error(
+        "connection-refused",
+        &["connection refused"],
+        "No program listens at the address. The server does not run, or the port is wrong.",
+        "see whether the server runs, and whether the address is right",
+    ),
+    error(
+        "certificate-expired",
+        &["certificate has expired or is not yet valid"],
+        "The certificate of a server is not valid at this time. It was not renewed, or the clock of this machine is \
+         wrong.",
+        "compare the clock of this machine with the time; otherwise, the administrator of the server has to renew \
+         the certificate",
+    ),
+    error(
+        "certificate-for-another-name",
+        &[
+            "x509: certificate is valid for",
+            "x509: certificate is not valid for any names",
+            "because it doesn't contain any IP SANs",
+        ],
+        "The certificate of a server is for another name than that of the address. The address may be wrong, or \
+         another server responds.",
+        "use one of the names of the certificate, or let the administrator issue it for this name",
+    ),
     error(
         "authentication-failed",
         &["authentication failed"],
@@ -111,12 +199,26 @@ pub const OF_LOGINS: &[Explanation] = &[
         "The identity provider refused the login, or the user cancelled it.",
         "log in again; the identity provider refused this login",
     ),
+    error(
+        "login-failed-with-code",
+        &["login failed with code"],
+        "The identity provider refused the request of the login. The code is the provider's (RFC 6749, section \
+         4.1.2.1).",
+        "see the code; for invalid_scope, use --scopes (--oidc-scopes of `pinniped get kubeconfig`) with scopes that \
+         the provider allows",
+    ),
     error("interrupted", &["interrupted"], "The user interrupted the login.", "log in again"),
     error(
         "session-ended",
         &["the session has ended"],
         "The session cannot be refreshed any more, and a new login needs the user.",
         "log in again",
+    ),
+    error(
+        "workload-token",
+        &["could not log in with the token of this workload"],
+        "The token of the CI job or the pod cannot be read, or was not accepted.",
+        "compare `aud` and `iss` of the token with the JWTAuthenticator",
     ),
 ];
 
@@ -147,10 +249,72 @@ pub const OTHERS: &[Explanation] = &[
          for a moment only.",
         "if no other program runs, remove the file that ends in .lock",
     ),
+    error(
+        "no-kubeconfig",
+        &["no kubeconfig found"],
+        "The command needs a kubeconfig, and there is none.",
+        "set KUBECONFIG, or pass --kubeconfig",
+    ),
+    error(
+        "several-credential-issuers",
+        &["multiple CredentialIssuers were found", "there are several CredentialIssuers"],
+        "The cluster has several installations of the Concierge.",
+        "name the CredentialIssuer with --concierge-credential-issuer",
+    ),
+    error(
+        "several-authenticators",
+        &["multiple authenticators were found"],
+        "The cluster has several authenticators.",
+        "name one with --concierge-authenticator-type and --concierge-authenticator-name",
+    ),
+    error(
+        "kubeconfig-without-ca",
+        &["invalid kubeconfig (no certificateAuthorityData)"],
+        "The cluster entry of the kubeconfig has no CA bundle, which the new kubeconfig needs.",
+        "use a kubeconfig with certificate-authority-data",
+    ),
+    error(
+        "issuer-ca",
+        &["tried to autodiscover --oidc-ca-bundle"],
+        "The CA bundle of the JWTAuthenticator's issuer cannot be read.",
+        "correct spec.tls of the JWTAuthenticator, or pass --oidc-ca-bundle",
+    ),
+    error(
+        "proxy-login",
+        &["pinniped proxy could not log in"],
+        "The login of the running `pinniped proxy` does not work any more; the rest of the text has the cause.",
+        DOCTOR,
+    ),
+    error(
+        "clocks",
+        &["the clock of this machine is"],
+        "The clocks of this machine and of the cluster differ. Credentials are valid for minutes, so they may be \
+         invalid.",
+        "synchronize the clocks, for example with NTP",
+    ),
+    error(
+        "untrusted-certificate",
+        &["does not trust the certificate of"],
+        "The kubeconfig has another CA than that of the server. The cluster has a new CA, or another server responds.",
+        REGENERATE,
+    ),
+    error(
+        "tls-terminated",
+        &["does not request a client certificate"],
+        "A server in front of the impersonation proxy terminates TLS. Requests arrive without the client certificate, \
+         as those of system:anonymous.",
+        "let the ingress pass TLS through, as virtualhost.tls.passthrough of an HTTPProxy does",
+    ),
     NO_CONCIERGE,
     NO_AUTHENTICATOR,
     NO_CONTEXT,
     NO_PLUGIN,
     TIMEOUT,
     LOGIN_FAILED,
+    error(
+        "login-refused",
+        &["login failed: "],
+        "The Concierge did not issue a credential; the rest of the text has the cause.",
+        DOCTOR,
+    ),
 ];

@@ -48,6 +48,33 @@ pub const ALL: &[Explanation] = &[
         "follow the message; the Concierge reads the new address without a restart, within about two minutes",
     ),
     message(
+        "no-pod-with-the-key",
+        &["could not find a healthy"],
+        "The Concierge found no pod from which it can read the cluster's signing key. On a managed control plane, no \
+         pod of it is visible; elsewhere, the pod of the kube-cert-agent does not run.",
+        "use the impersonation proxy (spec.impersonationProxy.mode: enabled) if the control plane is not accessible; \
+         otherwise see the pods of the kube-cert-agent in the Concierge's namespace",
+    ),
+    message(
+        "exec-into-the-agent",
+        &["could not exec into"],
+        "The Concierge could not run a program in the pod that reads the cluster's signing key.",
+        "let the Concierge's service account create pods/exec: apply the resources of the installation again",
+    ),
+    message(
+        "cluster-info",
+        &["configmap \"cluster-info\" not found"],
+        "The cluster does not publish its address in the ConfigMap cluster-info of the namespace kube-public. Only \
+         kubeadm creates it.",
+        "set discovery.url in the Concierge's configuration",
+    ),
+    message(
+        "signing-key-pair",
+        &["failed to set signing cert/key content"],
+        "The certificate and the key of the cluster's signer do not belong together.",
+        "correct --cluster-signing-cert-file and --cluster-signing-key-file of kube-controller-manager",
+    ),
+    message(
         "certificate-delegation",
         &["certificate delegation not permitted"],
         "The Secret of another namespace is not delegated to the Concierge.",

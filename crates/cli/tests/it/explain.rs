@@ -33,6 +33,29 @@ fn a_topic_is_explained_and_an_unknown_one_is_an_error_with_a_suggestion() {
     }
 }
 
+/// Returns the messages in the tables of a page: the first code span of each row whose first column
+/// is `Message`.
+fn messages(page: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for table in page.split("\n\n").filter(|part| part.starts_with("| Message |")) {
+        for row in table.lines().skip(2) {
+            let cell = row.split(" | ").next().unwrap();
+            found.push(cell.split('`').nth(1).unwrap_or_else(|| panic!("{row}")).replace("...", "some text"));
+        }
+    }
+    found
+}
+
+#[test]
+fn every_message_of_the_page_about_troubleshooting_is_explained() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/howto/troubleshooting.md");
+    let messages = messages(&std::fs::read_to_string(page).unwrap());
+    assert!(messages.len() > 60, "{messages:?}");
+    let missing: Vec<&String> =
+        messages.iter().filter(|message| explanations::find(message).is_none()).collect();
+    assert_eq!(missing, [""; 0], "explain them in crates/cli/src/explanations");
+}
+
 /// Texts in the same files that are neither types nor reasons of conditions.
 const OTHERS: [&str; 14] = [
     "CREATE",

@@ -129,7 +129,10 @@ fn names_of_conditions(code: &str) -> impl Iterator<Item = &str> {
 
 /// Reports whether a file is code of a product, and not a file of tests.
 fn is_product(file: &Path) -> bool {
-    file.starts_with("crates") && file.extension().is_some_and(|end| end == "rs") && !sources::is_test(file)
+    // The explanations of `pinniped explain` quote texts, too.
+    let quotes = file.starts_with("crates/cli/src/explanations");
+    let is_code = file.extension().is_some_and(|end| end == "rs") && !sources::is_test(file);
+    file.starts_with("crates") && is_code && !quotes
 }
 
 /// Returns code without comments, in which string literals have their value: without continued

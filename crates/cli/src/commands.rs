@@ -109,16 +109,14 @@ pub fn run(parsed: &Parsed, environment: &Environment, printer: Printer) -> Resu
         Action::Proxy => proxy::run(parsed, environment, printer)?,
         Action::Version => version::run(parsed, printer)?,
         Action::Completion(shell) => {
-            write(printer, &completion::script(shell, !parsed.bool("no-descriptions")))?;
+            write(printer, completion::script(shell, !parsed.bool("no-descriptions")).as_bytes())?;
         }
         Action::Complete { descriptions } => {
-            let mut text = completion::candidates(&parsed.words, descriptions, environment).join("\n");
-            if !text.is_empty() {
-                text.push('\n');
-            }
-            text.push_str(":4\n");
-            write(printer, text.as_bytes())?;
-            printer.line("Completion ended with directive: ShellCompDirectiveNoFileComp");
+            let candidates = completion::candidates(&parsed.words, descriptions, environment);
+            let (directive, its_name) = candidates.directive();
+            let lines = candidates.lines.iter().map(String::as_str).chain([directive]);
+            write(printer, lines.map(|line| format!("{line}\n")).collect::<String>().as_bytes())?;
+            printer.line(its_name);
         }
         Action::Man => generate_man::run(&parsed.words)?,
         Action::MarkdownHelp => write(printer, markdown::reference().as_bytes())?,
@@ -126,9 +124,16 @@ pub fn run(parsed: &Parsed, environment: &Environment, printer: Printer) -> Resu
             Ok((path, rest)) if rest.is_empty() || path.len() > 1 => {
                 write(printer, help::help(&path, environment).as_bytes())?;
             }
-            Ok(_) | Err(ParseResult::Wrong { .. } | ParseResult::Help(_) | ParseResult::Run(_)) => {
-                printer.line(&format!("Unknown help topic [`{}`]", parsed.words.join("` `")));
-                printer.line(help::usage(&[root], environment).trim_end());
+            Err(ParseResult::Wrong { message, hint, .. }) => {
+                printer.error(&message, None);
+                if let Some(hint) = hint {
+                    printer.line(&hint);
+                }
+                return Ok(1);
+            }
+            // `find` returns no other error, and only the program itself has no words.
+            Ok(_) | Err(ParseResult::Help(_) | ParseResult::Run(_)) => {
+                write(printer, help::help(&[root], environment).as_bytes())?;
             }
         },
     }

@@ -3,7 +3,7 @@
 //!
 //! Users, scripts and kubeconfigs depend on the behaviour of cobra and pflag: the accepted forms of
 //! flags, the error texts, and the layout of the help. clap differs in nearly all of these, so this
-//! crate has its own parser and uses clap only to generate completion scripts.
+//! crate has its own parser.
 
 pub mod completion;
 pub mod help;

@@ -1,7 +1,5 @@
-//! Shell completion: scripts, which clap_complete generates from the table, and candidates for the
-//! scripts of earlier, cobra-based releases of `pinniped`, which call `__complete`.
-
-use clap_complete::Shell;
+//! Shell completion: the scripts, and the candidates that they request with `__complete`, as the
+//! scripts of cobra-based releases of `pinniped` do.
 
 use super::parse::find;
 use super::tree::{Action, COLOR_FLAG, CommandSpec, FlagSpec, HELP_FLAG, ROOT, Values};
@@ -9,51 +7,31 @@ use super::value::Kind;
 use crate::commands::explain;
 use crate::environment::Environment;
 use crate::kubeconfig;
+use crate::login::session::login_command;
 
-/// Returns the completion script for `shell`.
-pub fn script(shell: Shell, descriptions: bool) -> Vec<u8> {
-    let mut out = Vec::new();
-    let mut command = describe(&ROOT, descriptions);
-    clap_complete::generate(shell, &mut command, ROOT.name, &mut out);
-    out
+/// A shell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shell {
+    /// GNU bash, also version 3.2 of macOS.
+    Bash,
+    /// fish.
+    Fish,
+    /// PowerShell.
+    PowerShell,
+    /// zsh.
+    Zsh,
 }
 
-fn describe(spec: &'static CommandSpec, descriptions: bool) -> clap::Command {
-    let mut command = clap::Command::new(spec.name).disable_help_subcommand(true).disable_version_flag(true);
-    if descriptions {
-        command = command.about(spec.short);
+/// Returns the completion script for `shell`.
+pub fn script(shell: Shell, descriptions: bool) -> String {
+    let command = if descriptions { "__complete" } else { "__completeNoDesc" };
+    match shell {
+        // bash shows no descriptions.
+        Shell::Bash => include_str!("completion/bash.sh").to_owned(),
+        Shell::Fish => include_str!("completion/fish.fish").replace("COMMAND", command),
+        Shell::PowerShell => include_str!("completion/powershell.ps1").replace("COMMAND", command),
+        Shell::Zsh => include_str!("completion/zsh.zsh").replace("COMMAND", command),
     }
-    for flag in spec.flags.iter().filter(|flag| !flag.hidden).chain([&COLOR_FLAG]) {
-        let mut arg = clap::Arg::new(flag.name).long(flag.name);
-        arg = if flag.kind == Kind::Bool {
-            arg.action(clap::ArgAction::SetTrue)
-        } else {
-            arg.action(clap::ArgAction::Append).value_name(flag.kind.type_name())
-        };
-        if flag.kind == Kind::CaBundle || flag.values == Values::Files {
-            arg = arg.value_hint(clap::ValueHint::FilePath);
-        }
-        let values = fixed_values(flag);
-        if !values.is_empty() {
-            arg = arg.value_parser(clap::builder::PossibleValuesParser::new(values));
-        }
-        if let Some(short) = flag.short {
-            arg = arg.short(short);
-        }
-        if descriptions {
-            arg = arg.help(flag.usage);
-        }
-        command = command.arg(arg);
-    }
-    let words = words_of(spec);
-    if !words.is_empty() {
-        let values = clap::builder::PossibleValuesParser::new(words);
-        command = command.arg(clap::Arg::new("word").value_parser(values));
-    }
-    for child in spec.children.iter().filter(|child| !child.hidden) {
-        command = command.subcommand(describe(child, descriptions));
-    }
-    command
 }
 
 /// Returns the arguments of a command that has a fixed number of them.
@@ -65,55 +43,109 @@ fn words_of(spec: &CommandSpec) -> Vec<&'static str> {
 fn fixed_values(flag: &FlagSpec) -> Vec<&'static str> {
     match flag.values {
         Values::Listed(values) => values.to_vec(),
-        Values::OfKind | Values::Files | Values::Contexts => flag.kind.values(),
+        Values::OfKind | Values::Files | Values::Contexts | Values::Authenticators => flag.kind.values(),
     }
 }
 
-/// Returns the values of a flag, including those that depend on the user's files.
-fn values(flag: &FlagSpec, environment: &Environment) -> Vec<String> {
-    if flag.values != Values::Contexts {
-        return fixed_values(flag).into_iter().map(str::to_owned).collect();
+/// Returns the values of a flag, including those that depend on the user's files; `before` are the
+/// arguments before it.
+fn values(flag: &FlagSpec, before: &[String], environment: &Environment) -> Vec<String> {
+    let config = || kubeconfig::load(given_kubeconfig(before), environment).unwrap_or_default();
+    match flag.values {
+        Values::Contexts => config().contexts.into_iter().map(|named| named.name).collect(),
+        Values::Authenticators => {
+            let config = config();
+            let plugins = config.auth_infos.iter().filter_map(|user| user.auth_info.as_ref()?.exec.as_ref());
+            let logins = plugins.filter_map(|plugin| login_command(plugin.args.as_deref()?));
+            let mut names: Vec<String> =
+                logins.map(|login| login.string("concierge-authenticator-name")).collect();
+            names.retain(|name| !name.is_empty());
+            names.sort_unstable();
+            names.dedup();
+            names
+        }
+        Values::OfKind | Values::Files | Values::Listed(_) => {
+            fixed_values(flag).into_iter().map(str::to_owned).collect()
+        }
     }
-    let config = kubeconfig::load(None, environment).unwrap_or_default();
-    config.contexts.into_iter().map(|named| named.name).collect()
 }
 
-/// Returns candidates for the last of `words` (the arguments after the program name), one per line.
-pub fn candidates(words: &[String], descriptions: bool, environment: &Environment) -> Vec<String> {
-    let Some((incomplete, before)) = words.split_last() else { return Vec::new() };
-    let Ok((path, _)) = find(&ROOT, before) else { return Vec::new() };
-    let Some(command) = path.last() else { return Vec::new() };
-    let line = |text: String, note: &str| {
-        if descriptions && !note.is_empty() { format!("{text}\t{note}") } else { text }
-    };
+/// Returns the value of `--kubeconfig`, if it is among the arguments.
+fn given_kubeconfig(args: &[String]) -> Option<&str> {
+    let mut found = None;
+    for (at, arg) in args.iter().enumerate() {
+        match arg.strip_prefix("--kubeconfig") {
+            Some("") => found = args.get(at + 1).map(String::as_str),
+            Some(rest) => found = rest.strip_prefix('=').or(found),
+            None => {}
+        }
+    }
+    found
+}
+
+/// What a shell offers for a word.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Candidates {
+    /// The candidates, with or without a description after a tab.
+    pub lines: Vec<String>,
+    /// Whether the shell completes paths of files instead.
+    pub files: bool,
+}
+
+impl Candidates {
+    /// Returns the last line for scripts, in cobra's form, and its name on stderr.
+    pub fn directive(&self) -> (&'static str, &'static str) {
+        match self.files {
+            true => (":0", "Completion ended with directive: ShellCompDirectiveDefault"),
+            false => (":4", "Completion ended with directive: ShellCompDirectiveNoFileComp"),
+        }
+    }
+}
+
+/// Returns candidates for the last of `words` (the arguments after the program name).
+pub fn candidates(words: &[String], descriptions: bool, environment: &Environment) -> Candidates {
+    let lines = |lines| Candidates { lines, files: false };
+    let none = || lines(Vec::new());
+    let Some((incomplete, before)) = words.split_last() else { return none() };
+    let Ok((path, _)) = find(&ROOT, before) else { return none() };
+    let Some(command) = path.last() else { return none() };
     // The value of a flag, in the same word or in the next one.
     let (flag, given, prefix) = match incomplete.strip_prefix("--").and_then(|word| word.split_once('=')) {
         Some((name, given)) => (Some(name), given, format!("--{name}=")),
         None => (before.last().and_then(|word| word.strip_prefix("--")), incomplete.as_str(), String::new()),
     };
-    if let Some(flag) = flag.and_then(|name| command.flag(name)).filter(|flag| flag.kind != Kind::Bool) {
-        let values = values(flag, environment).into_iter().filter(|value| value.starts_with(given));
-        return values.map(|value| format!("{prefix}{value}")).collect();
+    let letter = before.last().and_then(|word| word.strip_prefix('-')?.parse().ok());
+    let flag = flag.and_then(|name| command.flag(name));
+    let flag = flag.or_else(|| command.flag_by_letter(letter.filter(|_| prefix.is_empty())?));
+    if let Some(flag) = flag.filter(|flag| flag.kind != Kind::Bool) {
+        let values = values(flag, before, environment).into_iter().filter(|value| value.starts_with(given));
+        let files = flag.kind == Kind::CaBundle || flag.values == Values::Files;
+        return Candidates { lines: values.map(|value| format!("{prefix}{value}")).collect(), files };
     }
-    let mut lines = Vec::new();
+    let line = |text: String, note: &str| {
+        if descriptions && !note.is_empty() { format!("{text}\t{note}") } else { text }
+    };
     if incomplete.starts_with('-') {
-        let help_note = format!("help for {}", command.name);
-        for flag in command.flags.iter().filter(|flag| !flag.hidden).chain([&HELP_FLAG]) {
-            let note = if flag.name == HELP_FLAG.name { help_note.as_str() } else { flag.usage };
-            for form in [Some(format!("--{}", flag.name)), flag.short.map(|short| format!("-{short}"))] {
-                lines.extend(
-                    form.filter(|form| form.starts_with(incomplete.as_str())).map(|form| line(form, note)),
-                );
-            }
+        return lines(flags(command, incomplete, line));
+    }
+    let children = command.children.iter().filter(|child| !child.hidden);
+    let children = children.map(|child| (child.name, child.short));
+    let words = words_of(command).into_iter().map(|word| (word, ""));
+    let matching = children.chain(words).filter(|(word, _)| word.starts_with(incomplete.as_str()));
+    lines(matching.map(|(word, note)| line(word.to_owned(), note)).collect())
+}
+
+/// Returns the flags that begin with `incomplete`.
+fn flags(command: &CommandSpec, incomplete: &str, line: impl Fn(String, &str) -> String) -> Vec<String> {
+    let help_note = format!("help for {}", command.name);
+    let mut lines = Vec::new();
+    let visible = command.flags.iter().filter(|flag| !flag.hidden);
+    for flag in visible.chain([&COLOR_FLAG, &HELP_FLAG]) {
+        let note = if flag.name == HELP_FLAG.name { help_note.as_str() } else { flag.usage };
+        for form in [Some(format!("--{}", flag.name)), flag.short.map(|short| format!("-{short}"))] {
+            let form = form.filter(|form| form.starts_with(incomplete));
+            lines.extend(form.map(|form| line(form, note)));
         }
-    } else {
-        for child in command.children.iter().filter(|child| !child.hidden) {
-            if child.name.starts_with(incomplete.as_str()) {
-                lines.push(line(child.name.to_owned(), child.short));
-            }
-        }
-        let words = words_of(command).into_iter().filter(|word| word.starts_with(incomplete.as_str()));
-        lines.extend(words.map(str::to_owned));
     }
     lines
 }
@@ -127,19 +159,14 @@ mod tests {
     }
 
     #[test]
-    fn the_script_of_every_shell_contains_the_flags() {
+    fn the_script_of_every_shell_asks_the_program() {
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish, Shell::PowerShell] {
-            let text = String::from_utf8(script(shell, true)).unwrap();
-            assert!(text.contains("static-token-env"), "{shell}");
-            assert!(!text.contains("concierge-namespace"), "{shell}");
+            let (text, short) = (script(shell, true), script(shell, false));
+            assert!(!text.contains("COMMAND") && text.contains(ROOT.name), "{shell:?}");
+            assert!(text.contains("__complete") && short.contains("__completeNoDesc"), "{shell:?}");
+            // Nothing of the table is in the script.
+            assert!(!text.contains("kubeconfig"), "{shell:?}");
         }
-    }
-
-    #[test]
-    fn descriptions_can_be_left_out() {
-        let with = script(Shell::Fish, true);
-        let without = script(Shell::Fish, false);
-        assert!(without.len() < with.len());
     }
 
     #[test]
@@ -148,9 +175,23 @@ mod tests {
         let path = dir.path().join("config");
         std::fs::write(
             &path,
-            "contexts: [{name: blue, context: {cluster: c}}, {name: green, context: {cluster: c}}]",
+            "contexts: [{name: blue, context: {cluster: c}}, {name: green, context: {cluster: c}}]
+users:
+- name: a
+  user: {exec: {command: pinniped, args: [login, static, --concierge-authenticator-name=web, --token=t]}}
+- name: b
+  user: {exec: {command: pinniped, args: [login, oidc, --concierge-authenticator-name=corp, --issuer=i]}}
+- name: c
+  user: {exec: {command: other, args: [--concierge-authenticator-name=no]}}
+- name: d
+  user: {token: t}
+",
         )
         .unwrap();
+        let other = dir.path().join("other");
+        std::fs::write(&other, "contexts: [{name: red, context: {cluster: c}}]").unwrap();
+        let other = other.to_str().unwrap();
+        let other_flag = format!("--kubeconfig={other}");
         let path = path.to_str().unwrap().to_owned();
         let environment = Environment::new(Vec::new(), [("KUBECONFIG".to_owned(), path)].into());
         for (line, expected) in [
@@ -162,7 +203,16 @@ mod tests {
             (&["whoami", "--output=y"], &["--output=yaml"]),
             (&["whoami", "--kubeconfig-context", ""], &["blue", "green"]),
             (&["whoami", "--kubeconfig-context=g"], &["--kubeconfig-context=green"]),
+            (&["whoami", "--kubeconfig", other, "--kubeconfig-context", ""], &["red"]),
+            (&["whoami", &other_flag, "--kubeconfig-context=r"], &["--kubeconfig-context=red"]),
+            (&["whoami", "-o", "j"], &["json"]),
             (&["get", "kubeconfig", "--concierge-authenticator-type", ""], &["webhook", "jwt"]),
+            (&["get", "kubeconfig", "--concierge-authenticator-name", ""], &["corp", "web"]),
+            (
+                &["login", "oidc", "--concierge-authenticator-name=c"],
+                &["--concierge-authenticator-name=corp"],
+            ),
+            (&["whoami", "--c"], &["--color"]),
             (&["whoami", "--color", "n"], &["never"]),
             (&["explain", "JWKSF"], &["JWKSFetchValid"]),
             (
@@ -174,16 +224,26 @@ mod tests {
                     "--output",
                     "-o",
                     "--timeout",
+                    "--color",
                     "--help",
                     "-h",
                 ],
             ),
         ] {
-            assert_eq!(candidates(&words(line), false, &environment), expected, "{line:?}");
+            let found = candidates(&words(line), false, &environment);
+            assert_eq!((found.lines, found.files), (words(expected), false), "{line:?}");
         }
         assert_eq!(
-            candidates(&words(&["get", "ku"]), true, &environment),
+            candidates(&words(&["get", "ku"]), true, &environment).lines,
             ["kubeconfig\tGenerate a Pinniped-based kubeconfig for a cluster"]
         );
+        for line in [
+            &["whoami", "--kubeconfig", ""][..],
+            &["get", "kubeconfig", "--concierge-ca-bundle=x"],
+            &["get", "kubeconfig", "-o", ""],
+        ] {
+            let found = candidates(&words(line), true, &environment);
+            assert_eq!(found, Candidates { lines: Vec::new(), files: true }, "{line:?}");
+        }
     }
 }

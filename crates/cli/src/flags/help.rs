@@ -189,7 +189,10 @@ mod tests {
     #[test]
     fn the_help_of_the_program_lists_its_commands() {
         let text = help(&[&ROOT], &Environment::default());
-        assert!(text.contains("\nUsage:\n  pinniped [command]\n\nAvailable Commands:\n"), "{text}");
+        assert!(
+            text.contains("\nUsage:\n  pinniped [command]\n\nExamples:\n  # Create a kubeconfig"),
+            "{text}"
+        );
         assert!(
             text.contains("  whoami                 Print information about the current user\n"),
             "{text}"
@@ -241,15 +244,10 @@ mod tests {
         let command = *path.last().unwrap();
         let text = help(path, &Environment::default());
         for line in text.lines().filter(|line| line.chars().count() > WIDTH) {
-            // An example is one line, so that it can be copied. A long word cannot be wrapped.
-            let one_word = !line.trim().contains(' ');
-            assert!(
-                one_word || command.examples.iter().any(|(_, example)| line.trim() == *example),
-                "{line}"
-            );
+            // An example is one line, so that it can be copied.
+            assert!(command.examples.iter().any(|(_, example)| line.trim() == *example), "{line}");
         }
-        let visible = !command.hidden && command.action.is_some() && path.len() > 1;
-        assert!(!visible || !command.examples.is_empty(), "{} has no example", command.name);
+        assert!(!command.examples.is_empty(), "{} has no example", command.name);
         for (_, example) in command.examples {
             let own = example.split(" | ").next().unwrap().split(" > ").next().unwrap();
             let own = own.trim_start_matches("source <(").trim_end_matches(')');

@@ -1,5 +1,6 @@
 //! The table of all commands and flags.
 
+use super::completion::Shell;
 use super::value::Kind;
 use crate::commands::get_kubeconfig::options;
 use crate::environment::Environment;
@@ -38,7 +39,7 @@ pub enum Action {
     /// Prints the version.
     Version,
     /// Prints a completion script for this shell.
-    Completion(clap_complete::Shell),
+    Completion(Shell),
     /// Prints candidates for completion scripts, with or without descriptions.
     Complete {
         /// Whether a tab and a description follow each candidate.
@@ -143,6 +144,8 @@ pub enum Values {
     Files,
     /// The contexts of the kubeconfig.
     Contexts,
+    /// The names of the authenticators that the users of the kubeconfig log in with.
+    Authenticators,
 }
 
 /// A flag.
@@ -220,6 +223,11 @@ impl FlagSpec {
         self
     }
 
+    pub(crate) const fn authenticators(mut self) -> Self {
+        self.values = Values::Authenticators;
+        self
+    }
+
     pub(crate) const fn hidden(mut self) -> Self {
         self.hidden = true;
         self
@@ -264,7 +272,7 @@ const fn shell(
     name: &'static str,
     short: &'static str,
     long: &'static str,
-    shell: clap_complete::Shell,
+    shell: Shell,
     examples: &'static [(&'static str, &'static str)],
 ) -> CommandSpec {
     let action = Some(Action::Completion(shell));
@@ -278,7 +286,7 @@ static SHELLS: [CommandSpec; 4] = [
         "Generate the autocompletion script for bash.\n\nTo load it in the current shell:\n\n\
          \tsource <(pinniped completion bash)\n\nTo load it in every new shell:\n\n\
          \tpinniped completion bash > /etc/bash_completion.d/pinniped",
-        clap_complete::Shell::Bash,
+        Shell::Bash,
         &[("Load it in the current shell", "source <(pinniped completion bash)")],
     ),
     shell(
@@ -287,7 +295,7 @@ static SHELLS: [CommandSpec; 4] = [
         "Generate the autocompletion script for fish.\n\nTo load it in the current shell:\n\n\
          \tpinniped completion fish | source\n\nTo load it in every new shell:\n\n\
          \tpinniped completion fish > ~/.config/fish/completions/pinniped.fish",
-        clap_complete::Shell::Fish,
+        Shell::Fish,
         &[("Load it in the current shell", "pinniped completion fish | source")],
     ),
     shell(
@@ -295,8 +303,8 @@ static SHELLS: [CommandSpec; 4] = [
         "Generate the autocompletion script for powershell",
         "Generate the autocompletion script for PowerShell.\n\nTo load it in the current shell:\n\n\
          \tpinniped completion powershell | Out-String | Invoke-Expression\n\n\
-         To load it in every new shell, add this line to your profile.",
-        clap_complete::Shell::PowerShell,
+         To load it in every new shell, add this line to your profile. The script was written for PowerShell\n5.1 and newer; it is not tested.",
+        Shell::PowerShell,
         &[(
             "Load it in the current shell",
             "pinniped completion powershell | Out-String | Invoke-Expression",
@@ -308,7 +316,7 @@ static SHELLS: [CommandSpec; 4] = [
         "Generate the autocompletion script for zsh.\n\nTo load it in the current shell, once compinit has run:\n\n\
          \tsource <(pinniped completion zsh)\n\nTo load it in every new shell:\n\n\
          \tpinniped completion zsh > \"${fpath[1]}/_pinniped\"",
-        clap_complete::Shell::Zsh,
+        Shell::Zsh,
         &[("Load it in the current shell", "source <(pinniped completion zsh)")],
     ),
 ];
@@ -441,6 +449,10 @@ static COMMANDS: [CommandSpec; 16] = [
     CommandSpec {
         name: "get",
         short: "Get things for use with a Pinniped cluster: kubeconfig",
+        examples: &[(
+            "Create a kubeconfig for the users of a cluster",
+            "pinniped get kubeconfig --output team.yaml",
+        )],
         children: &GET,
         ..CommandSpec::EMPTY
     },
@@ -465,6 +477,14 @@ static COMMANDS: [CommandSpec; 16] = [
     CommandSpec {
         name: "login",
         short: "Log in to a cluster as kubectl's exec plugin: oidc, static, token",
+        examples: &[
+            (
+                "Log in at an OpenID Connect provider",
+                "pinniped login oidc --issuer https://issuer.example.com",
+            ),
+            ("Use the token in an environment variable", "pinniped login static --token-env TOKEN"),
+            ("Use the token of the pod", "pinniped login token --from kubernetes"),
+        ],
         children: &LOGIN,
         ..CommandSpec::EMPTY
     },
@@ -535,6 +555,11 @@ const fn root(name: &'static str) -> CommandSpec {
         name,
         short: "Log in to Kubernetes clusters with one identity",
         long: "The Pinniped CLI is a kubectl exec plugin and a helper for it: it writes kubeconfigs that\nlog in to Kubernetes clusters through the Pinniped Concierge.",
+        examples: &[
+            ("Create a kubeconfig for the users of a cluster", "pinniped get kubeconfig --output team.yaml"),
+            ("Print the user that the cluster authenticates", "pinniped whoami"),
+            ("Find out why a login fails", "pinniped doctor"),
+        ],
         flags: &ROOT_FLAGS,
         children: &COMMANDS,
         ..CommandSpec::EMPTY

@@ -35,6 +35,17 @@ fn home(shell: &str) -> (Home, PathBuf) {
     let script = home.run(&["completion", shell]);
     assert_eq!((script.code, script.stderr.as_str()), (0, ""), "{script:?}");
     let path = home.write("script", &script.stdout);
+    let config = home.write(
+        "config",
+        "contexts: [{name: blue-east, context: {cluster: c}}, {name: blue-west, context: {cluster: c}}]
+users:
+- name: a
+  user: {exec: {command: pinniped, args: [login, static, --concierge-authenticator-name=company, --token=t]}}
+- name: b
+  user: {exec: {command: pinniped, args: [login, static, --concierge-authenticator-name=webhook, --token=t]}}
+",
+    );
+    home.set("KUBECONFIG", config.to_str().unwrap());
     (home, path)
 }
 
@@ -108,10 +119,14 @@ impl Drop for Shell {
 }
 
 /// Command lines, and the candidates for their last word.
-const LINES: [(&str, &[&str]); 3] = [
+const LINES: [(&str, &[&str]); 7] = [
     ("pinniped login ", &["oidc", "static", "token"]),
     ("pinniped whoami --output ", &["json", "yaml", "wide", "text"]),
     ("pinniped get kubeconfig --concierge-m", &["ode"]),
+    ("pinniped whoami --kubeconfig-context blue-", &["blue-east", "blue-west"]),
+    ("pinniped whoami --kubeconfig-context=blue-", &["blue-east", "blue-west"]),
+    ("pinniped get kubeconfig --concierge-authenticator-name ", &["company", "webhook"]),
+    ("pinniped whoami --kubeconfig con", &["fig"]),
 ];
 
 #[test]
@@ -143,6 +158,8 @@ fn fish_completes_commands_flags_and_values() {
         let list = format!("source {}; complete --do-complete '{line}'", script.display());
         let mut command = Command::new(&fish);
         command.args(["--no-config", "--command", &list]).env_clear().env("HOME", home.path());
+        command.current_dir(home.path()).env("KUBECONFIG", home.path().join("config"));
+        command.env("PATH", format!("{}:/usr/bin:/bin", home.path().join("bin").display()));
         let output = command.stdin(Stdio::null()).output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

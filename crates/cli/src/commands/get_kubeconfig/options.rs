@@ -22,7 +22,8 @@ const DEFAULT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(600)
 pub(crate) static FLAGS: [FlagSpec; 48] = [
     FlagSpec::switch("all-contexts", "With --merge: do so for each context of the kubeconfig whose cluster has a Concierge"),
     suffix("concierge-api-group-suffix"),
-    FlagSpec::text("concierge-authenticator-name", "Name of the authenticator (default: discovered)"),
+    FlagSpec::text("concierge-authenticator-name", "Name of the authenticator (default: discovered)")
+        .authenticators(),
     FlagSpec::text(
         "concierge-authenticator-type",
         "Type of the authenticator, either 'webhook' or 'jwt' (default: discovered)",
@@ -79,7 +80,7 @@ pub(crate) static FLAGS: [FlagSpec; 48] = [
     FlagSpec::text("oidc-session-cache", "Path of the file that caches OIDC sessions").files(),
     FlagSpec::switch("oidc-skip-browser", "Do not open a browser, only print the URL"),
     FlagSpec::switch("oidc-skip-listen", "Do not listen on localhost").hidden(),
-    FlagSpec::text("output", "File to write to (default: stdout)").letter('o'),
+    FlagSpec::text("output", "File to write to (default: stdout)").letter('o').files(),
     FlagSpec::switch("overwrite", "With --merge: replace entries of the same name, whatever they are"),
     FlagSpec::text("pinniped-cli-path", "Command that kubectl runs (default: this program's own path)").files(),
     FlagSpec::switch("portable", "Let kubectl find the command 'pinniped' in PATH, for a kubeconfig that is used on other machines"),

@@ -5,7 +5,8 @@ pub(crate) const WIDTH: usize = 80;
 /// The indentation of lines that are not prose.
 const INDENT: &str = "    ";
 
-/// Returns the lines of a text with at most `width` columns. A longer word has a line of its own.
+/// Returns the lines of a text with at most `width` columns. A longer word, such as a list or a
+/// path, is broken after a comma or a slash, where it has one.
 pub(crate) fn words(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
@@ -14,10 +15,29 @@ pub(crate) fn words(text: &str, width: usize) -> Vec<String> {
                 line.push(' ');
                 line.push_str(word);
             }
-            _ => lines.push(word.to_owned()),
+            _ => lines.extend(broken(word, width).into_iter().map(str::to_owned)),
         }
     }
     lines
+}
+
+/// The characters after which a long word is broken.
+const BREAKS: [char; 2] = [',', '/'];
+
+/// Returns the parts of a word that is longer than `width`.
+fn broken(mut word: &str, width: usize) -> Vec<&str> {
+    let mut parts = Vec::new();
+    while let Some((end, _)) = word.char_indices().nth(width) {
+        let Some(at) = word[..end].rfind(BREAKS).or_else(|| word.find(BREAKS)) else { break };
+        let (part, rest) = word.split_at(at + 1);
+        if rest.is_empty() {
+            break;
+        }
+        parts.push(part);
+        word = rest;
+    }
+    parts.push(word);
+    parts
 }
 
 /// A part of a description.
@@ -106,6 +126,15 @@ mod tests {
         assert_eq!(wrapped.matches('a').count(), 100);
         assert!(wrapped.ends_with("\n\nend"), "{wrapped}");
         assert_eq!(description("a\n\n\tsource <(pinniped x)\n\nb"), "a\n\n    source <(pinniped x)\n\nb");
+    }
+
+    #[test]
+    fn a_long_word_is_broken_after_commas_and_slashes() {
+        assert_eq!(words("(default [aa,bb,cc])", 8), ["(default", "[aa,bb,", "cc])"]);
+        assert_eq!(words("x /home/someone/file", 7), ["x", "/home/", "someone/", "file"]);
+        assert_eq!(words("abcdefghij k", 4), ["abcdefghij", "k"]);
+        assert_eq!(words("abcdefghij/ k", 4), ["abcdefghij/", "k"]);
+        assert_eq!(words("ä,ö,ü,ß", 4), ["ä,ö,", "ü,ß"]);
     }
 
     #[test]

@@ -69,7 +69,7 @@ const fn expected_identity() -> FlagSpec {
 
 pub(super) static LOGIN_STATIC: [FlagSpec; 13] = [
     suffix("concierge-api-group-suffix"),
-    FlagSpec::text("concierge-authenticator-name", "Name of the authenticator"),
+    FlagSpec::text("concierge-authenticator-name", "Name of the authenticator").authenticators(),
     FlagSpec::text("concierge-authenticator-type", "Type of the authenticator, either 'webhook' or 'jwt'")
         .values(AUTHENTICATOR_TYPES),
     FlagSpec::text("concierge-ca-bundle-data", "CA certificates for the Concierge: base64 of PEM"),
@@ -89,7 +89,7 @@ pub(super) static LOGIN_STATIC: [FlagSpec; 13] = [
 pub(super) static LOGIN_TOKEN: [FlagSpec; 14] = [
     FlagSpec::text("audience", "Audience of the token, for --from github-actions"),
     suffix("concierge-api-group-suffix"),
-    FlagSpec::text("concierge-authenticator-name", "Name of the authenticator"),
+    FlagSpec::text("concierge-authenticator-name", "Name of the authenticator").authenticators(),
     FlagSpec::text("concierge-authenticator-type", "Type of the authenticator, either 'webhook' or 'jwt'")
         .values(AUTHENTICATOR_TYPES),
     FlagSpec::text("concierge-ca-bundle-data", "CA certificates for the Concierge: base64 of PEM"),
@@ -124,7 +124,7 @@ pub(super) static LOGIN_OIDC: [FlagSpec; 28] = [
     FlagSpec::text("client-id", "OIDC client ID").or_text(DEFAULT_CLIENT_ID),
     FlagSpec::text("client-secret", "OIDC client secret, for providers that require one of command line programs"),
     suffix("concierge-api-group-suffix"),
-    FlagSpec::text("concierge-authenticator-name", "Name of the authenticator"),
+    FlagSpec::text("concierge-authenticator-name", "Name of the authenticator").authenticators(),
     FlagSpec::text("concierge-authenticator-type", "Type of the authenticator, either 'webhook' or 'jwt'").values(AUTHENTICATOR_TYPES),
     FlagSpec::text("concierge-ca-bundle-data", "CA certificates for the Concierge: base64 of PEM"),
     credential_type(),
@@ -192,7 +192,7 @@ pub(super) static PROXY: [FlagSpec; 4] = [
     kubeconfig(),
     FlagSpec::text("kubeconfig-context", "Context of the kubeconfig to use (default: the current one)").contexts(),
     FlagSpec::text("output", "File for the kubeconfig of clients, readable by its owner only and removed on exit (default: stdout)")
-        .letter('o'),
+        .letter('o').files(),
     FlagSpec::new("port", Kind::Uint16, "Port on 127.0.0.1; 0 selects a free one"),
 ];
 

@@ -17,6 +17,11 @@ use crate::installed::{self, Installed, TIME_LIMIT};
 const DEPLOYMENT: &str = "deployment/pinniped-concierge";
 const WEBHOOK: &str = "webhookauthenticators.authentication.concierge.pinniped.dev/local-user-authenticator";
 
+const ISSUER: &str = "credentialissuers.config.concierge.pinniped.dev/pinniped-concierge-config";
+/// A pod with the label of the Concierge's, whose program does not exist.
+const STUCK_POD: &str = "stuck";
+const EXPIRED_SECRET: &str = "expired";
+
 /// The parts of the test: the cluster, and the kubeconfig of a user who can log in.
 struct Clinic<'a> {
     installed: &'a Installed,
@@ -153,6 +158,47 @@ async fn doctor_names_the_cause_of_each_broken_login() {
     let kind = format!("jwtauthenticators.authentication.concierge.pinniped.dev/{name}");
     clinic.kubectl(&["delete", &kind]).await;
 
+    // A wrong password, and one pod of three that is not ready: neither explains the other.
+    let user = clinic.kubeconfig("patient:password123", "patient:wrong");
+    let pod = json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": STUCK_POD, "namespace": CONCIERGE,
+            "labels": {"deployment.pinniped.dev": "concierge"}},
+        "spec": {"containers": [{"name": "c", "image": "none:v0.0.0", "command": ["no-such-program"]}]}});
+    installed.world().kubectl().apply(&pod.to_string()).await.unwrap();
+    wait::until_ok(3 * TIME_LIMIT, "doctor to find both problems", async || {
+        let output = clinic.doctor(&user).await;
+        let problems: Vec<&str> =
+            output.stdout.lines().filter_map(|line| line.strip_prefix("problem  ")).collect();
+        let [refused_login, pod] = problems[..] else { anyhow::bail!("{output:?}") };
+        anyhow::ensure!(refused_login.starts_with(&format!("{login} {refused}")), "{output:?}");
+        anyhow::ensure!(pod.starts_with(&format!("pod {STUCK_POD} is not ready")), "{output:?}");
+        anyhow::ensure!(!output.stdout.contains("(a consequence of: "), "{output:?}");
+        anyhow::ensure!(output.stderr.ends_with("Error: found 2 problems\n"), "{output:?}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+    clinic.kubectl(&["delete", "pod", STUCK_POD, "-n", CONCIERGE, "--grace-period=0", "--force"]).await;
+    clinic.is_healthy().await;
+
+    // A serving certificate of the proxy that has expired.
+    let (pair, authority) = expired_certificate();
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
+        "metadata": {"name": EXPIRED_SECRET, "namespace": CONCIERGE},
+        "stringData": {"tls.crt": pair.0, "tls.key": pair.1}});
+    installed.world().kubectl().apply(&secret.to_string()).await.unwrap();
+    let authority = STANDARD.encode(authority);
+    let tls = json!({"secretName": EXPIRED_SECRET, "certificateAuthorityData": authority});
+    configure_tls(&clinic, &tls).await;
+    let user = clinic.kubeconfig(&STANDARD.encode(&installed.ca_pem), &authority);
+    let output = clinic.finds(&user, "ServingCertificateValid is False: ").await;
+    assert!(output.stdout.lines().next().unwrap().contains(" expired at "), "{output:?}");
+    is_consequence(&output, &format!("the certificate of https://{EXTERNAL_NAME} expired at "));
+    is_consequence(&output, &login);
+    configure_tls(&clinic, &Value::Null).await;
+    clinic.kubectl(&["delete", "secret", EXPIRED_SECRET, "-n", CONCIERGE]).await;
+    clinic.is_healthy().await;
+
     // A Concierge without pods.
     let user = clinic.kubeconfig("kind: Config", "kind: Config");
     let replicas =
@@ -164,6 +210,27 @@ async fn doctor_names_the_cause_of_each_broken_login() {
     scale(&clinic, replicas.trim()).await;
     clinic.kubectl(&["rollout", "status", DEPLOYMENT, "-n", CONCIERGE, "--timeout=120s"]).await;
     clinic.is_healthy().await;
+}
+
+/// Returns a certificate and its key for the proxy's name that has expired, and its CA, all as PEM.
+fn expired_certificate() -> ((String, String), String) {
+    let ca_key = rcgen::KeyPair::generate().unwrap();
+    let mut ca = rcgen::CertificateParams::default();
+    ca.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let ca_pem = ca.self_signed(&ca_key).unwrap().pem();
+    let issuer = rcgen::Issuer::new(ca, ca_key);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut leaf = rcgen::CertificateParams::new([EXTERNAL_NAME.to_owned()]).unwrap();
+    leaf.not_before = rcgen::date_time_ymd(2020, 1, 1);
+    leaf.not_after = rcgen::date_time_ymd(2020, 1, 2);
+    let leaf = leaf.signed_by(&key, &issuer).unwrap();
+    ((leaf.pem(), key.serialize_pem()), ca_pem)
+}
+
+/// Sets `spec.impersonationProxy.tls`.
+async fn configure_tls(clinic: &Clinic<'_>, tls: &Value) {
+    let patch = json!({"spec": {"impersonationProxy": {"tls": tls}}}).to_string();
+    clinic.kubectl(&["patch", ISSUER, "--type=merge", "-p", &patch]).await;
 }
 
 /// Returns the only context of a kubeconfig.

@@ -37,9 +37,11 @@ pub(super) const RULES: &[Rule] = &[
         severity: "warning",
         expression: "sum by (authenticator_kind) (rate(pinniped_logins_total{result=\"authenticator_failed\"}[5m])) \
                      / sum by (authenticator_kind) \
-                     (rate(pinniped_logins_total{result=~\"issued|issuer_failed|authenticator_failed\"}[5m])) > 0.1",
+                     (rate(pinniped_logins_total{result=~\"issued|issuer_failed|authenticator_failed\"}[5m])) > 0.1 \
+                     and sum by (authenticator_kind) \
+                     (increase(pinniped_logins_total{result=\"authenticator_failed\"}[5m])) > 2",
         lasts: "5m",
-        summary: "More than a tenth of the logins fail because of an error of the webhook or the issuer; rejected logins do not count.",
+        summary: "More than a tenth of the logins, and more than two in 5 minutes, fail because of an error of the webhook or the issuer; rejected logins do not count.",
         description: "A webhook or an issuer does not respond, or returns an error; the audit log has the error \
                       of each login.",
     },
@@ -47,9 +49,10 @@ pub(super) const RULES: &[Rule] = &[
         alert: "PinnipedLoginsNotIssued",
         severity: "critical",
         expression: "sum(rate(pinniped_logins_total{result=\"issuer_failed\"}[5m])) \
-                     / sum(rate(pinniped_logins_total{result=~\"issued|issuer_failed\"}[5m])) > 0.1",
+                     / sum(rate(pinniped_logins_total{result=~\"issued|issuer_failed\"}[5m])) > 0.1 \
+                     and sum(increase(pinniped_logins_total{result=\"issuer_failed\"}[5m])) > 2",
         lasts: "5m",
-        summary: "More than a tenth of the logins whose token is accepted get no credential.",
+        summary: "More than a tenth of the logins whose token is accepted, and more than two in 5 minutes, get no credential.",
         description: "Read the strategies of the CredentialIssuer.",
     },
     Rule {
@@ -141,9 +144,10 @@ pub(super) const RULES: &[Rule] = &[
         alert: "PinnipedGatewayBackendsFail",
         severity: "warning",
         expression: "sum(rate(pinniped_gateway_requests_unanswered_total{reason=\"backend\"}[5m])) \
-                     / sum(rate(pinniped_gateway_requests_total[5m])) > 0.05",
+                     / sum(rate(pinniped_gateway_requests_total[5m])) > 0.05 \
+                     and sum(increase(pinniped_gateway_requests_unanswered_total{reason=\"backend\"}[5m])) > 10",
         lasts: "5m",
-        summary: "More than one in twenty requests to the gateway get no response from a backend.",
+        summary: "More than one in twenty requests to the gateway, and more than ten in 5 minutes, get no response from a backend.",
         description: "The Service has no endpoint, or its pods do not respond.",
     },
 ];

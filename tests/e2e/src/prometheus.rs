@@ -311,7 +311,8 @@ fn configuration(dir: &Path) -> Value {
     };
     let concierge = json!({"scheme": "https", "authorization": {"credentials_file": dir.join("token")},
         "tls_config": {"ca_file": dir.join("ca.pem"), "server_name": SERVER_NAME}});
-    json!({"global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+    json!({"global": {"scrape_interval": "1s", "evaluation_interval": "1s",
+            "scrape_native_histograms": true, "always_scrape_classic_histograms": true},
         "rule_files": [tools::repository().join(RULES)],
         "scrape_configs": [job(CONCIERGE, concierge), job(GATEWAY, json!({}))]})
 }

@@ -175,6 +175,24 @@ mod tests {
     }
 
     #[test]
+    fn every_constant_is_in_the_list_of_its_module() {
+        let listed: BTreeSet<_> = all().map(|definition| definition.name).collect();
+        let mut constants = 0;
+        for folder in ["concierge", "gateway", "kubernetes"] {
+            let folder = crate::cargo::root().join("crates").join(folder).join("metrics/src");
+            for file in std::fs::read_dir(folder).unwrap() {
+                let source = std::fs::read_to_string(file.unwrap().path()).unwrap();
+                for definition in source.split(": Definition =").skip(1) {
+                    let name = definition.split('"').nth(1).unwrap();
+                    assert!(listed.contains(name), "{name} is in no list");
+                    constants += 1;
+                }
+            }
+        }
+        assert_eq!(constants, listed.len());
+    }
+
+    #[test]
     fn every_name_is_defined_once() {
         let names: Vec<_> = all().map(Definition::full_name).collect();
         let unique: BTreeSet<_> = names.iter().collect();

@@ -1,10 +1,5 @@
 //! The description of a metric.
 
-use std::fmt;
-
-use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder};
-use prometheus_client::metrics::MetricType;
-
 /// A metric family.
 #[derive(Debug, PartialEq)]
 pub struct Definition {
@@ -27,7 +22,8 @@ pub enum Kind {
     Counter,
     /// A number that increases and decreases.
     Gauge,
-    /// A distribution with these upper bounds of buckets, in seconds.
+    /// A distribution with these upper bounds of classic buckets, in seconds. Formats that have
+    /// native histograms have those, too.
     Histogram(&'static [f64]),
 }
 
@@ -64,14 +60,6 @@ impl Kind {
             Self::Counter => "counter",
             Self::Gauge => "gauge",
             Self::Histogram(_) => "histogram",
-        }
-    }
-
-    fn metric_type(self) -> MetricType {
-        match self {
-            Self::Counter => MetricType::Counter,
-            Self::Gauge => MetricType::Gauge,
-            Self::Histogram(_) => MetricType::Histogram,
         }
     }
 }
@@ -140,13 +128,5 @@ impl Definition {
             Values::Bounded { most, .. } => most,
         });
         values.product::<usize>() * of_one_combination
-    }
-
-    /// Writes the description, and returns the encoder of its values.
-    pub(crate) fn describe<'a>(
-        &self,
-        encoder: &'a mut DescriptorEncoder<'_>,
-    ) -> Result<MetricEncoder<'a>, fmt::Error> {
-        encoder.encode_descriptor(self.name, self.help, None, self.kind.metric_type())
     }
 }

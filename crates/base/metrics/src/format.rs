@@ -1,21 +1,49 @@
-//! The text formats of a scrape.
+//! The format of a scrape.
 
-/// A text format.
+/// A format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// The text format of Prometheus, for clients that request no other one.
     Text,
     /// OpenMetrics.
     OpenMetrics,
+    /// Messages of Protocol Buffers, the only format with native histograms.
+    Protobuf,
 }
 
+const PROTOBUF: &str = "application/vnd.google.protobuf";
+/// The type of the messages. Others are not supported.
+const MESSAGE: &str = "io.prometheus.client.MetricFamily";
+
 impl Format {
-    /// Selects the format for the `Accept` header of a request.
+    /// Selects the format for the `Accept` header of a request: the first one with the largest
+    /// weight.
     pub fn of(accept: Option<&str>) -> Self {
-        match accept {
-            Some(accept) if accept.contains("application/openmetrics-text") => Self::OpenMetrics,
-            _ => Self::Text,
+        let mut best = (Self::Text, 0.0);
+        for range in accept.unwrap_or_default().split(',') {
+            let mut parts = range.split(';').map(str::trim);
+            let media_type = parts.next().unwrap_or_default();
+            let mut weight = 1.0;
+            let (mut is_known, mut is_delimited) = (true, true);
+            for (name, value) in parts.filter_map(|part| part.split_once('=')) {
+                match name {
+                    "q" => weight = value.parse().unwrap_or(0.0),
+                    "proto" => is_known = value == MESSAGE,
+                    "encoding" => is_delimited = value == "delimited",
+                    _ => {}
+                }
+            }
+            let format = match media_type {
+                PROTOBUF if is_known && is_delimited => Self::Protobuf,
+                "application/openmetrics-text" => Self::OpenMetrics,
+                "text/plain" => Self::Text,
+                _ => continue,
+            };
+            if weight > best.1 {
+                best = (format, weight);
+            }
         }
+        best.0
     }
 
     /// Returns the content type.
@@ -23,33 +51,11 @@ impl Format {
         match self {
             Self::Text => "text/plain; version=0.0.4; charset=utf-8",
             Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
-        }
-    }
-}
-
-/// Converts OpenMetrics, the only text format that `prometheus_client` writes, to the text format
-/// of Prometheus: there the name of a counter has its suffix in the descriptions, too, and comments
-/// for units and the end do not exist.
-pub(crate) fn to_text(open_metrics: &str) -> String {
-    let mut text = String::with_capacity(open_metrics.len() + 4096);
-    let mut help = None;
-    for line in open_metrics.lines() {
-        if let Some(described) = line.strip_prefix("# HELP ") {
-            help = described.split_once(' ');
-        } else if let Some((name, kind)) =
-            line.strip_prefix("# TYPE ").and_then(|described| described.split_once(' '))
-        {
-            let suffix = if kind == "counter" { "_total" } else { "" };
-            if let Some((_, help)) = help.take() {
-                text.push_str(&format!("# HELP {name}{suffix} {help}\n"));
+            Self::Protobuf => {
+                "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"
             }
-            text.push_str(&format!("# TYPE {name}{suffix} {kind}\n"));
-        } else if !line.starts_with('#') {
-            text.push_str(line);
-            text.push('\n');
         }
     }
-    text
 }
 
 #[cfg(test)]
@@ -57,19 +63,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn open_metrics_is_for_clients_that_accept_it() {
-        let prometheus = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3";
-        assert_eq!(Format::of(Some(prometheus)), Format::OpenMetrics);
-        assert_eq!(Format::of(Some("application/json, */*")), Format::Text);
+    fn the_accepted_format_with_the_largest_weight_is_selected() {
+        const FOR_NATIVE: &str = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;\
+            encoding=delimited;q=0.6,application/openmetrics-text;version=1.0.0;q=0.5,*/*;q=0.1";
+        for (accept, expected) in [
+            (FOR_NATIVE, Format::Protobuf),
+            (
+                "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3",
+                Format::OpenMetrics,
+            ),
+            ("text/plain, application/openmetrics-text;q=0.5", Format::Text),
+            ("application/vnd.google.protobuf;proto=other;encoding=delimited", Format::Text),
+            ("application/vnd.google.protobuf;encoding=text, text/plain;q=0.1", Format::Text),
+            ("application/openmetrics-text;q=0, */*", Format::Text),
+            ("application/json, */*", Format::Text),
+            ("", Format::Text),
+        ] {
+            assert_eq!(Format::of(Some(accept)), expected, "{accept}");
+        }
         assert_eq!(Format::of(None), Format::Text);
-    }
-
-    #[test]
-    fn counters_have_their_suffix_and_open_metrics_comments_are_removed() {
-        let open_metrics = "# HELP a Some a.\n# TYPE a counter\n# UNIT a bytes\na_total{x=\"# y\"} 1\n\
-                            # HELP b Some b.\n# TYPE b gauge\nb 2\n# EOF\n";
-        let expected = "# HELP a_total Some a.\n# TYPE a_total counter\na_total{x=\"# y\"} 1\n\
-                        # HELP b Some b.\n# TYPE b gauge\nb 2\n";
-        assert_eq!(to_text(open_metrics), expected);
     }
 }

@@ -15,8 +15,12 @@
 //! read when they are scraped ([`Metrics::collect`]), several families together if they have one
 //! source.
 //!
+//! A scrape reads all values as [`Samples`] and writes them in a [`Format`]. Only the format of
+//! messages has native histograms, whose buckets cover all durations with a precision of 9 %; text
+//! has the classic buckets of the definition.
+//!
 //! ```
-//! use pinniped_metrics::{CounterTable, Definition, Format, Label, Metrics};
+//! use pinniped_metrics::{CounterTable, Definition, Label, Metrics};
 //!
 //! static REFUSED: Definition = Definition::counter("refused", "Connections refused")
 //!     .by(&[Label::of("reason", &[("full", "All are in use"), ("address", "Too many of one client")])]);
@@ -25,7 +29,7 @@
 //! let refused = CounterTable::new(&REFUSED);
 //! metrics.add(&refused);
 //! refused.add([1], 3);
-//! let text = metrics.encode(Format::Text).unwrap();
+//! let text = metrics.text().unwrap();
 //! assert!(text.contains("refused_total{reason=\"address\"} 3\n"));
 //! ```
 
@@ -34,10 +38,15 @@
 mod cells;
 mod definition;
 mod format;
+mod native;
+mod protobuf;
 mod registry;
+mod samples;
 mod table;
+mod text;
 
 pub use definition::{Definition, Kind, Label, LabelValue, Values};
 pub use format::Format;
-pub use registry::{Metrics, SCRAPE_TIMEOUT, Samples, ScrapeError};
-pub use table::{CounterTable, HistogramTable};
+pub use registry::{Metrics, SCRAPE_TIMEOUT, ScrapeError};
+pub use samples::Samples;
+pub use table::{CounterTable, HistogramTable, Table};

@@ -1,20 +1,17 @@
 //! The registry of a process.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _, MetricEncoder};
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::registry::Registry;
 use tokio::sync::Semaphore;
 use tokio::task::JoinError;
 use tokio::time::timeout;
 
-use crate::definition::{Definition, Kind};
-use crate::format::{Format, to_text};
+use crate::format::Format;
+use crate::samples::Samples;
+use crate::table::Table;
+use crate::{protobuf, text};
 
 /// The time for which a scrape waits for others.
 pub const SCRAPE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -23,15 +20,24 @@ pub const SCRAPE_TIMEOUT: Duration = Duration::from_secs(5);
 const SCRAPES: usize = 1;
 
 /// The metrics registry of a process. Cheap to clone; clones share one registry.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Metrics {
-    registry: Arc<Mutex<Registry>>,
+    sources: Arc<Mutex<Vec<Source>>>,
     scrapes: Arc<Semaphore>,
 }
 
+/// Adds the values of families.
+type Source = Box<dyn Fn(&mut Samples) + Send + Sync>;
+
 impl Default for Metrics {
     fn default() -> Self {
-        Self { registry: Arc::default(), scrapes: Arc::new(Semaphore::new(SCRAPES)) }
+        Self { sources: Arc::default(), scrapes: Arc::new(Semaphore::new(SCRAPES)) }
+    }
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
     }
 }
 
@@ -56,131 +62,57 @@ impl Metrics {
     }
 
     /// Adds a table. Create tables once; they live as long as the process.
-    pub fn add(&self, table: &(impl Collector + Clone)) {
-        self.register(Box::new(table.clone()));
+    pub fn add(&self, table: &(impl Table + Clone)) {
+        let table = table.clone();
+        self.collect(move |samples| table.read(samples));
     }
 
-    /// Adds counter and gauge families whose values `read` returns when they are scraped, once for
-    /// all of them. A family without values is absent.
-    pub fn collect(
-        &self,
-        families: impl Into<Box<[&'static Definition]>>,
-        read: impl Fn(&mut Samples) + Send + Sync + 'static,
-    ) {
-        self.register(Box::new(ReadFamilies { families: families.into(), read: Box::new(read) }));
+    /// Adds counter and gauge families whose values `read` adds when they are scraped. A family to
+    /// which it adds none is absent.
+    pub fn collect(&self, read: impl Fn(&mut Samples) + Send + Sync + 'static) {
+        self.sources().push(Box::new(read));
     }
 
-    fn register(&self, collector: Box<dyn Collector>) {
-        // After a panic the registry is still consistent, because registration is a single push.
-        self.registry.lock().unwrap_or_else(PoisonError::into_inner).register_collector(collector);
+    /// After a panic the list is still consistent, because registration is a single push.
+    fn sources(&self) -> MutexGuard<'_, Vec<Source>> {
+        self.sources.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns all metrics as text. Encodes them on a thread for blocking work, one scrape after
-    /// another.
+    /// Returns all metrics in a format. Encodes them on a thread for blocking work, one scrape
+    /// after another.
     ///
     /// # Errors
     /// Returns [`ScrapeError::Busy`] when other scrapes take too long.
-    pub async fn scrape(&self, format: Format) -> Result<String, ScrapeError> {
+    pub async fn scrape(&self, format: Format) -> Result<Vec<u8>, ScrapeError> {
         let permit = timeout(SCRAPE_TIMEOUT, Arc::clone(&self.scrapes).acquire_owned()).await;
         let permit = permit.ok().and_then(Result::ok).ok_or(ScrapeError::Busy)?;
         let this = self.clone();
         let encoding = tokio::task::spawn_blocking(move || {
             // The work continues when the scraper goes away, so the permit belongs to it.
             let _permit = permit;
-            this.encode(format)
+            match format {
+                Format::Text => this.text().map(String::into_bytes),
+                Format::OpenMetrics => text::open_metrics(this.samples()).map(String::into_bytes),
+                Format::Protobuf => Ok(protobuf::encode(&this.samples())),
+            }
         });
         Ok(encoding.await??)
     }
 
-    /// Returns all metrics as text, encoded on the current thread.
+    /// Returns all metrics in the text format of Prometheus, encoded on the current thread.
     ///
     /// # Errors
-    /// Returns an error when a metric cannot be written, which does not happen with the metrics of
-    /// this crate.
-    pub fn encode(&self, format: Format) -> Result<String, fmt::Error> {
-        let mut text = String::new();
-        let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
-        prometheus_client::encoding::text::encode(&mut text, &registry)?;
-        Ok(match format {
-            Format::OpenMetrics => text,
-            Format::Text => to_text(&text),
-        })
+    /// Returns an error when a metric cannot be written, which happens only for a value that is not
+    /// of the kind of its family.
+    pub fn text(&self) -> Result<String, fmt::Error> {
+        text::prometheus(self.samples())
     }
-}
 
-/// The values of families.
-#[derive(Debug, Default)]
-pub struct Samples(Vec<Sample>);
-
-#[derive(Debug)]
-struct Sample {
-    family: &'static Definition,
-    /// The label values, in the order of the definition.
-    labels: Vec<String>,
-    value: u64,
-}
-
-impl Samples {
-    /// Adds a sample of a family.
-    pub fn push<const D: usize>(&mut self, family: &'static Definition, labels: [&str; D], value: u64) {
-        debug_assert!(family.labels.len() == D, "{} has other labels", family.name);
-        self.0.push(Sample { family, labels: labels.map(str::to_owned).to_vec(), value });
-    }
-}
-
-struct ReadFamilies {
-    families: Box<[&'static Definition]>,
-    read: Box<dyn Fn(&mut Samples) + Send + Sync>,
-}
-
-impl fmt::Debug for ReadFamilies {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = self.families.iter().map(|family| family.name);
-        f.debug_list().entries(names).finish()
-    }
-}
-
-impl Collector for ReadFamilies {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+    /// Reads the current values.
+    fn samples(&self) -> Samples {
         let mut samples = Samples::default();
-        (self.read)(&mut samples);
-        debug_assert!(samples.0.iter().all(|sample| self.families.contains(&sample.family)), "{self:?}");
-        for family in &self.families {
-            let samples = samples.0.iter().filter(|sample| std::ptr::eq(sample.family, *family));
-            encode_family(family, samples, &mut encoder)?;
-        }
-        Ok(())
-    }
-}
-
-fn encode_family<'a>(
-    family: &Definition,
-    samples: impl Iterator<Item = &'a Sample>,
-    encoder: &mut DescriptorEncoder<'_>,
-) -> fmt::Result {
-    let mut samples = samples.peekable();
-    // An empty family would be a description without a value.
-    if samples.peek().is_none() {
-        return Ok(());
-    }
-    let mut described = family.describe(encoder)?;
-    for Sample { labels, value, .. } in samples {
-        if labels.is_empty() {
-            return encode(family.kind, *value, described);
-        }
-        let names = family.labels.iter().map(|label| label.name);
-        let labels: Vec<(&str, &str)> = names.zip(labels.iter().map(String::as_str)).collect();
-        encode(family.kind, *value, described.encode_family(&labels.as_slice())?)?;
-    }
-    Ok(())
-}
-
-fn encode(kind: Kind, value: u64, encoder: MetricEncoder<'_>) -> fmt::Result {
-    match kind {
-        Kind::Counter => ConstCounter::new(value).encode(encoder),
-        Kind::Gauge => ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX)).encode(encoder),
-        // Histograms are tables.
-        Kind::Histogram(_) => Err(fmt::Error),
+        self.sources().iter().for_each(|read| read(&mut samples));
+        samples
     }
 }
 
@@ -190,10 +122,9 @@ mod tests {
     use std::task::{Context, Poll, Waker};
 
     use super::*;
-    use crate::definition::Label;
+    use crate::definition::{Definition, Label};
 
     static UP: Definition = Definition::gauge("up", "Help");
-    static OPEN: Definition = Definition::gauge("open", "Help").by(&[Label::bounded("name", "any", 2)]);
     static LIMIT: Definition = Definition::gauge("limit", "Help").by(&[Label::bounded("name", "any", 2)]);
     static REFUSED: Definition = Definition::counter("refused", "Help")
         .by(&[Label::bounded("name", "any", 2), Label::bounded("reason", "any", 2)]);
@@ -207,7 +138,7 @@ mod tests {
         let metrics = Metrics::new();
         let (release, released) = std::sync::mpsc::channel();
         let released = Mutex::new(released);
-        metrics.collect([&UP], move |samples| {
+        metrics.collect(move |samples| {
             released.lock().unwrap().recv().unwrap();
             samples.push(&UP, [], 1);
         });
@@ -223,21 +154,31 @@ mod tests {
         drop(first);
         release.send(()).unwrap();
         release.send(()).unwrap();
-        assert!(third.await.unwrap().contains("up 1"));
+        assert!(String::from_utf8(third.await.unwrap()).unwrap().contains("up 1"));
     }
 
     #[test]
-    fn values_are_read_when_they_are_scraped_and_a_family_without_values_is_absent() {
+    fn values_are_read_when_they_are_scraped_and_grouped_by_family() {
         let metrics = Metrics::new();
-        metrics.collect([&UP], |samples| samples.push(&UP, [], 1));
-        metrics.collect([&REFUSED, &OPEN, &LIMIT], |samples| {
-            // The order of the samples is not that of the families.
+        metrics.collect(|samples| samples.push(&UP, [], 1));
+        metrics.collect(|samples| {
             samples.push(&LIMIT, ["n"], 3);
             samples.push(&REFUSED, ["n", "r"], 2);
+            samples.push(&LIMIT, ["m"], 4);
         });
-        let text = metrics.encode(Format::Text).unwrap();
+        // Another source adds to the same family.
+        metrics.collect(|samples| samples.push(&LIMIT, ["o"], 5));
+        let text = metrics.text().unwrap();
         let samples: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
-        assert_eq!(samples, ["up 1", r#"refused_total{name="n",reason="r"} 2"#, r#"limit{name="n"} 3"#]);
-        assert!(!text.contains("open"), "{text}");
+        assert_eq!(
+            samples,
+            [
+                "up 1",
+                r#"limit{name="n"} 3"#,
+                r#"limit{name="m"} 4"#,
+                r#"limit{name="o"} 5"#,
+                r#"refused_total{name="n",reason="r"} 2"#,
+            ]
+        );
     }
 }

@@ -1,18 +1,22 @@
 //! Families whose labels have fixed values: one number for each combination, in a table.
 
-use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _, MetricEncoder, NoLabelSet};
-use prometheus_client::metrics::counter::ConstCounter;
 
 use crate::cells::Cells;
 use crate::definition::{Definition, Kind, LabelValue, Values};
+use crate::native;
+use crate::samples::{Histogram, Samples, Value};
 
-/// Larger tables omit combinations of labels that have no value.
+/// Larger tables omit combinations of labels that have no value. A rate does not contain the first
+/// value of a combination that was absent before, so small tables have all of them.
 const ALWAYS_COMPLETE: usize = 32;
+
+/// A family whose values are in a table.
+pub trait Table: Send + Sync + 'static {
+    /// Adds the current values.
+    fn read(&self, samples: &mut Samples);
+}
 
 /// The dimensions of a table with `D` labels.
 #[derive(Debug)]
@@ -45,39 +49,14 @@ impl<const D: usize> Shape<D> {
         position
     }
 
-    /// Returns the labels of the combination with this number.
-    fn labels(&self, mut position: usize) -> [(&'static str, &'static str); D] {
-        let mut labels = [("", ""); D];
-        let dimensions = labels.iter_mut().zip(self.values).zip(self.definition.labels);
-        for ((label, values), described) in dimensions.rev() {
-            *label = (described.name, values[position % values.len()].0);
+    /// Returns the label values of the combination with this number.
+    fn labels(&self, mut position: usize) -> [&'static str; D] {
+        let mut labels = [""; D];
+        for (label, values) in labels.iter_mut().zip(self.values).rev() {
+            *label = values[position % values.len()].0;
             position /= values.len();
         }
         labels
-    }
-
-    /// Encodes the combinations for which `encode` is to be called.
-    fn encode(
-        &self,
-        mut encoder: DescriptorEncoder<'_>,
-        is_empty: impl Fn(usize) -> bool,
-        encode: impl Fn(usize, MetricEncoder<'_>) -> fmt::Result,
-    ) -> fmt::Result {
-        let is_shown = |at: &usize| self.size <= ALWAYS_COMPLETE || !is_empty(*at);
-        let shown: Vec<usize> = (0..self.size).filter(is_shown).collect();
-        // An empty family would be a description without a value.
-        if shown.is_empty() {
-            return Ok(());
-        }
-        let mut family = self.definition.describe(&mut encoder)?;
-        for at in shown {
-            if D == 0 {
-                encode(at, family)?;
-                break;
-            }
-            encode(at, family.encode_family(&self.labels(at))?)?;
-        }
-        Ok(())
     }
 }
 
@@ -104,41 +83,54 @@ impl<const D: usize> CounterTable<D> {
     }
 }
 
-impl<const D: usize> Collector for CounterTable<D> {
-    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+impl<const D: usize> Table for CounterTable<D> {
+    fn read(&self, samples: &mut Samples) {
         let (shape, cells) = &*self.0;
-        let counter = |at, encoder: MetricEncoder<'_>| ConstCounter::new(cells.sum(at)).encode(encoder);
-        shape.encode(encoder, |at| cells.sum(at) == 0, counter)
+        for position in 0..shape.size {
+            let value = cells.sum(position);
+            if value > 0 || shape.size <= ALWAYS_COMPLETE {
+                samples.add(shape.definition, shape.labels(position), Value::Number(value));
+            }
+        }
     }
 }
 
-/// Histograms of all combinations of labels. Clones share them.
+/// Histograms of all combinations of labels. Clones share them. A histogram with labels has no
+/// value for a combination without an observation.
 #[derive(Clone, Debug)]
 pub struct HistogramTable<const D: usize>(Arc<Histograms<D>>);
 
 #[derive(Debug)]
 struct Histograms<const D: usize> {
     shape: Shape<D>,
-    /// The upper bounds of all buckets except for the last one.
+    /// The upper bounds of all classic buckets except for the last one.
     bounds: Vec<Duration>,
-    /// For each combination: the buckets, and the sum in nanoseconds.
-    cells: Cells,
+    /// For each combination that was observed: the classic buckets, the sum in nanoseconds, and the
+    /// native buckets.
+    combinations: Box<[OnceLock<Cells>]>,
 }
 
 impl<const D: usize> Histograms<D> {
-    /// Returns the number of cells of one combination: one bucket for each bound, the bucket of
-    /// larger values, and the sum.
-    fn width(&self) -> usize {
-        self.bounds.len() + 2
+    /// Returns the position of the sum. One classic bucket for each bound and the bucket of larger
+    /// values precede it, and the native buckets follow it.
+    fn sum_position(&self) -> usize {
+        self.bounds.len() + 1
     }
 
-    fn buckets(&self, at: usize) -> impl Iterator<Item = u64> + '_ {
-        let start = at * self.width();
-        (start..=start + self.bounds.len()).map(|at| self.cells.sum(at))
+    fn cells(&self, at: usize) -> &Cells {
+        let new = || Cells::new(self.sum_position() + 1 + native::BUCKETS);
+        self.combinations[at].get_or_init(new)
     }
 
-    fn sum(&self, at: usize) -> Duration {
-        Duration::from_nanos(self.cells.sum((at + 1) * self.width() - 1))
+    fn snapshot(&self, cells: &Cells) -> Histogram {
+        let sum_position = self.sum_position();
+        let bounds = self.bounds.iter().map(Duration::as_secs_f64).chain([f64::INFINITY]);
+        let first_native = sum_position + 1;
+        Histogram {
+            sum: Duration::from_nanos(cells.sum(sum_position)).as_secs_f64(),
+            classic: bounds.enumerate().map(|(at, bound)| (bound, cells.sum(at))).collect(),
+            native: (first_native..first_native + native::BUCKETS).map(|at| cells.sum(at)).collect(),
+        }
     }
 }
 
@@ -150,50 +142,57 @@ impl<const D: usize> HistogramTable<D> {
             Kind::Histogram(bounds) => bounds.iter().copied().map(Duration::from_secs_f64).collect(),
             Kind::Counter | Kind::Gauge => Vec::new(),
         };
-        let cells = Cells::new(shape.size * (bounds.len() + 2));
-        Self(Arc::new(Histograms { shape, bounds, cells }))
+        let combinations = (0..shape.size).map(|_| OnceLock::new()).collect();
+        let this = Histograms { shape, bounds, combinations };
+        // A histogram without labels always has a value.
+        if D == 0 && this.shape.size > 0 {
+            this.cells(0);
+        }
+        Self(Arc::new(this))
     }
 
     /// Records a duration at these positions in the lists of label values.
     pub fn observe(&self, at: [usize; D], duration: Duration) {
-        let Histograms { shape, bounds, cells } = &*self.0;
-        let start = shape.position(at) * self.0.width();
-        let bucket = bounds.iter().position(|bound| duration <= *bound).unwrap_or(bounds.len());
+        let this = &*self.0;
+        let bucket = this.bounds.iter().position(|bound| duration <= *bound).unwrap_or(this.bounds.len());
         let nanoseconds = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        let shard = cells.shard();
-        shard.add(start + bucket, 1);
-        shard.add(start + bounds.len() + 1, nanoseconds);
+        let shard = this.cells(this.shape.position(at)).shard();
+        let sum_position = this.sum_position();
+        shard.add(bucket, 1);
+        shard.add(sum_position, nanoseconds);
+        shard.add(sum_position + 1 + native::position(duration), 1);
     }
 
     /// Returns the number of observations.
     pub fn count(&self, at: [usize; D]) -> u64 {
-        self.0.buckets(self.0.shape.position(at)).sum()
+        let cells = self.0.combinations[self.0.shape.position(at)].get();
+        cells.map_or(0, |cells| self.0.snapshot(cells).count())
     }
 }
 
-impl<const D: usize> Collector for HistogramTable<D> {
-    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+impl<const D: usize> Table for HistogramTable<D> {
+    fn read(&self, samples: &mut Samples) {
         let this = &*self.0;
-        let histogram = |at, mut encoder: MetricEncoder<'_>| {
-            let bounds = this.bounds.iter().map(Duration::as_secs_f64).chain([f64::INFINITY]);
-            let buckets: Vec<(f64, u64)> = bounds.zip(this.buckets(at)).collect();
-            let count = buckets.iter().map(|(_, count)| count).sum();
-            encoder.encode_histogram::<NoLabelSet>(this.sum(at).as_secs_f64(), count, &buckets, None)
-        };
-        this.shape.encode(encoder, |at| this.buckets(at).sum::<u64>() == 0, histogram)
+        for (position, cells) in this.combinations.iter().enumerate() {
+            if let Some(cells) = cells.get() {
+                let value = Value::Histogram(this.snapshot(cells));
+                samples.add(this.shape.definition, this.shape.labels(position), value);
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Metrics;
     use crate::definition::Label;
-    use crate::{Format, Metrics};
 
     const COLORS: Label = Label::of("color", &[("red", ""), ("green", "")]);
     const SIZES: Label = Label::of("size", &[("s", ""), ("m", ""), ("l", "")]);
 
     static COUNTER: Definition = Definition::counter("things", "Help").by(&[COLORS, SIZES]);
+    static BY_COLOR: Definition = Definition::histogram("age_seconds", "Help", &[1.0]).by(&[COLORS]);
     static ONE: Definition = Definition::histogram("wait_seconds", "Help", &[0.1, 1.0]);
 
     #[test]
@@ -204,7 +203,7 @@ mod tests {
         counters.add([1, 0], 2);
         // Positions beyond the end are the last ones.
         counters.add([7, 7], 3);
-        let text = metrics.encode(Format::Text).unwrap();
+        let text = metrics.text().unwrap();
         for line in [
             "# HELP things_total Help",
             "# TYPE things_total counter",
@@ -225,7 +224,7 @@ mod tests {
         for milliseconds in [0, 100, 101, 1000, 1001] {
             histogram.observe([], Duration::from_millis(milliseconds));
         }
-        let text = metrics.encode(Format::Text).unwrap();
+        let text = metrics.text().unwrap();
         for line in [
             r#"wait_seconds_bucket{le="0.1"} 2"#,
             r#"wait_seconds_bucket{le="1.0"} 4"#,
@@ -236,5 +235,19 @@ mod tests {
             assert_eq!(text.lines().filter(|found| *found == line).count(), 1, "{line}\n{text}");
         }
         assert_eq!(histogram.count([]), 5);
+    }
+
+    #[test]
+    fn a_histogram_has_values_for_observed_combinations_and_always_without_labels() {
+        let (metrics, histogram) = (Metrics::new(), HistogramTable::new(&BY_COLOR));
+        metrics.add(&histogram);
+        metrics.add(&HistogramTable::<0>::new(&ONE));
+        let text = metrics.text().unwrap();
+        assert!(!text.contains("age_seconds") && text.contains("\nwait_seconds_count 0\n"), "{text}");
+        histogram.observe([1], Duration::ZERO);
+        let text = metrics.text().unwrap();
+        assert!(text.contains("\nage_seconds_count{color=\"green\"} 1\n"), "{text}");
+        assert!(!text.contains("red"), "{text}");
+        assert_eq!((histogram.count([0]), histogram.count([1])), (0, 1));
     }
 }

@@ -7,7 +7,7 @@ use pinniped_pki::CertificateStore;
 /// Registers the expiry of serving certificates and of signers. A store without a certificate has
 /// no value.
 pub(crate) fn register(metrics: &Metrics, serving: Vec<CertificateStore>, signing: Vec<CertificateStore>) {
-    metrics.collect([&CERTIFICATE_EXPIRY], move |samples| {
+    metrics.collect(move |samples| {
         for ((usage, _), stores) in CERTIFICATE_USES.iter().zip([&serving, &signing]) {
             for store in stores {
                 let Some(pair) = store.current() else { continue };
@@ -24,7 +24,6 @@ mod tests {
     use std::time::Duration;
 
     use jiff::Timestamp;
-    use pinniped_metrics::Format;
     use pinniped_pki::{CertificateAuthority, Validity};
 
     use super::*;
@@ -34,12 +33,12 @@ mod tests {
         let metrics = Metrics::new();
         let (serving, signer) = (CertificateStore::serving("serving"), CertificateStore::signer("signer"));
         register(&metrics, vec![serving], vec![signer.clone()]);
-        assert_eq!(metrics.encode(Format::Text).unwrap(), "");
+        assert_eq!(metrics.text().unwrap(), "");
         let now: Timestamp = "2026-01-02T03:04:05Z".parse().unwrap();
         let ca =
             CertificateAuthority::generate("ca", &Validity::starting(now, Duration::from_secs(60))).unwrap();
         signer.set(ca.certificate_pem().as_bytes(), ca.private_key_pem().as_bytes()).unwrap();
-        let text = metrics.encode(Format::Text).unwrap();
+        let text = metrics.text().unwrap();
         let values: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
         let expiry = now.as_second() + 60;
         let expected = format!(

@@ -68,11 +68,11 @@ impl GatewayMetrics {
         metrics.add(&self.seconds);
         metrics.add(&self.status_writes);
         let leadership = Arc::clone(&self.leadership);
-        metrics.collect([&LEADER], move |samples| {
+        metrics.collect(move |samples| {
             samples.push(&LEADER, [], u64::from(leadership.get().is_some_and(Leadership::is_leader)));
         });
         let objects = Arc::clone(&self.objects);
-        metrics.collect([&definitions::OBJECTS], move |samples| {
+        metrics.collect(move |samples| {
             for (kind, state, count) in &*objects.lock().unwrap_or_else(PoisonError::into_inner) {
                 samples.push(&definitions::OBJECTS, [kind, state], *count as u64);
             }
@@ -121,7 +121,6 @@ fn states(results: &ValidationResults) -> [(&'static str, &'static str, usize); 
 mod tests {
     use pinniped_gateway_routing::Name;
     use pinniped_gateway_routing::status::HttpProxyValidation;
-    use pinniped_metrics::Format;
 
     use super::*;
 
@@ -141,7 +140,7 @@ mod tests {
         );
         metrics.wrote(Written::Conflict);
         metrics.failed();
-        let text = registry.encode(Format::Text).unwrap();
+        let text = registry.text().unwrap();
         for line in [
             r#"pinniped_gateway_objects{kind="HTTPProxy",state="valid"} 1"#,
             r#"pinniped_gateway_objects{kind="HTTPProxy",state="invalid"} 0"#,

@@ -14,7 +14,7 @@ pub(super) fn register(
     let (tls, plain) = (read.clone(), read.clone());
     listeners.add(names::TLS, move || tls().tls);
     listeners.add(names::PLAIN, move || plain().plain);
-    metrics.collect(definitions::OF_THE_DATA_PLANE, move |samples| {
+    metrics.collect(move |samples| {
         let GatewayStats { counts, tunnels, .. } = read();
         for (reason, count) in [
             ("not_tls", counts.not_tls),
@@ -42,7 +42,6 @@ pub(super) fn register(
 #[cfg(test)]
 mod tests {
     use pinniped_http_server::Capacity;
-    use pinniped_metrics::Format;
 
     use super::*;
 
@@ -59,7 +58,7 @@ mod tests {
         stats.counts.misdirected = 15;
         stats.counts.requests = 16;
         register(&metrics, &listeners, move || stats);
-        let text = metrics.encode(Format::Text).unwrap();
+        let text = metrics.text().unwrap();
         for line in [
             "pinniped_connections_accepted_total{listener=\"tls\"} 11",
             "pinniped_connections_refused_total{listener=\"plain\"} 12",

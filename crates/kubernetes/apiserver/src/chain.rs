@@ -46,7 +46,7 @@ use crate::client_impersonation::ClientImpersonation;
 use crate::deadline;
 use crate::draining::Draining;
 use crate::in_flight::{InFlight, InFlightPermit, RequestClass};
-use crate::metrics::Series;
+use crate::metrics::RequestLabels;
 use crate::presentation::Presentation;
 use crate::refusal::Refusal;
 use crate::response_headers;
@@ -134,7 +134,7 @@ pub enum ResponseHeaders {
 struct Notes {
     /// The client sent a token that was ignored because of extra space.
     ignored_token: AtomicBool,
-    series: Series,
+    labels: RequestLabels,
 }
 
 /// The parameters of a [`Chain`].
@@ -211,7 +211,7 @@ impl<H> Chain<H> {
         let notes = Notes::default();
         let abandoned = scopeguard::guard((), |()| {
             self.handler.observe(RequestResult::Abandoned);
-            self.in_flight.metrics().ended(&notes.series, None, received.elapsed());
+            self.in_flight.metrics().ended(&notes.labels, None, received.elapsed());
         });
 
         let serve = pin!(self.serve(connection, request, &notes, &presentation, received));
@@ -232,7 +232,7 @@ impl<H> Chain<H> {
             }
         };
 
-        self.in_flight.metrics().ended(&notes.series, Some(response.status()), received.elapsed());
+        self.in_flight.metrics().ended(&notes.labels, Some(response.status()), received.elapsed());
         let headers = response.headers_mut();
         if notes.ignored_token.load(Ordering::Relaxed)
             && let Ok(warning) = HeaderValue::try_from(format!("299 - \"{EXTRA_SPACE_WARNING}\""))
@@ -263,7 +263,7 @@ impl<H> Chain<H> {
     {
         // 4. Request info, from which all further steps derive their rules.
         let info = RequestInfo::parse(request.method(), request.uri())?;
-        notes.series.set(&info);
+        notes.labels.set(&info);
         // 5. Shutdown, before any work for the request.
         self.draining.check(received, &info)?;
         // 6. Deadline, which covers all further steps.
@@ -308,7 +308,7 @@ impl<H> Chain<H> {
 
             // 10. Authorize. The review is charged to the client, also while it impersonates.
             self.authorization.authorize(client, user, attributes).await?;
-            notes.series.authorized();
+            notes.labels.authorized();
 
             // 11. Handle.
             let mut context = RequestContext {

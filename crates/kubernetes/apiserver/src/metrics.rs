@@ -75,7 +75,7 @@ impl RequestMetrics {
         metrics.add(&self.duration);
         metrics.add(&self.over_limit);
         let running = Arc::clone(&self.running);
-        metrics.collect([&IN_FLIGHT, &IN_FLIGHT_LIMIT], move |samples| {
+        metrics.collect(move |samples| {
             let running = running.lock().unwrap_or_else(PoisonError::into_inner).clone();
             for ((server, _), permits) in SERVERS.iter().zip(running) {
                 let Some(permits) = permits.upgrade() else { continue };
@@ -121,8 +121,8 @@ impl ServerMetrics {
     }
 
     /// Records a request whose response begins after this time, or that is abandoned.
-    pub(crate) fn ended(&self, series: &Series, status: Option<StatusCode>, elapsed: Duration) {
-        let (verb, group) = series.get();
+    pub(crate) fn ended(&self, labels: &RequestLabels, status: Option<StatusCode>, elapsed: Duration) {
+        let (verb, group) = labels.get();
         let class = status.map_or(ABANDONED, |status| {
             usize::from(status.as_u16() / 100).saturating_sub(1).min(ABANDONED - 1)
         });
@@ -134,13 +134,13 @@ impl ServerMetrics {
 /// The labels of a request: positions in [`VERBS`] and [`GROUPS`]. A request whose path cannot be
 /// parsed keeps the initial ones.
 #[derive(Debug)]
-pub(crate) struct Series {
+pub(crate) struct RequestLabels {
     verb: AtomicUsize,
     group: AtomicUsize,
     is_authorized: AtomicBool,
 }
 
-impl Default for Series {
+impl Default for RequestLabels {
     fn default() -> Self {
         Self {
             verb: AtomicUsize::new(VERBS.len() - 1),
@@ -150,7 +150,7 @@ impl Default for Series {
     }
 }
 
-impl Series {
+impl RequestLabels {
     /// Sets the labels of a request. Its group remains unknown until it is authorized, so that a
     /// client without permissions cannot add a series for each group.
     pub(crate) fn set(&self, info: &RequestInfo) {
@@ -187,17 +187,16 @@ fn group(info: &RequestInfo) -> usize {
 mod tests {
     use http::Method;
     use pinniped_delegated_auth::client_key::ClientKey;
-    use pinniped_metrics::Format;
 
     use crate::in_flight::{InFlight, InFlightLimits, RequestClass};
 
     use super::*;
 
     fn labels(method: &Method, path: &str) -> (&'static str, &'static str) {
-        let series = Series::default();
-        series.set(&RequestInfo::parse(method, &path.parse().unwrap()).unwrap());
-        series.authorized();
-        let (verb, group) = series.get();
+        let labels = RequestLabels::default();
+        labels.set(&RequestInfo::parse(method, &path.parse().unwrap()).unwrap());
+        labels.authorized();
+        let (verb, group) = labels.get();
         (VERBS[verb].0, GROUPS[group].0)
     }
 
@@ -218,17 +217,17 @@ mod tests {
                 for path in ["pods", "pods/p", "pods?watch=1", "proxy/pods/p", "watch/pods"] {
                     let method = Method::from_bytes(method.as_bytes()).unwrap();
                     let uri = format!("{prefix}{path}").parse().unwrap();
-                    let series = Series::default();
+                    let labels = RequestLabels::default();
                     if let Ok(info) = RequestInfo::parse(&method, &uri) {
-                        series.set(&info);
+                        labels.set(&info);
                     }
                     for status in [101, 200, 302, 403, 503, 0] {
-                        server.ended(&series, StatusCode::from_u16(status).ok(), Duration::ZERO);
+                        server.ended(&labels, StatusCode::from_u16(status).ok(), Duration::ZERO);
                     }
                 }
             }
         }
-        let text = metrics.encode(Format::Text).unwrap();
+        let text = metrics.text().unwrap();
         let series = text.lines().filter(|line| !line.starts_with('#')).count();
         assert!((500..MOST_UNAUTHORIZED).contains(&series), "{series}");
     }
@@ -259,17 +258,17 @@ mod tests {
         let (metrics, requests) = (Metrics::new(), RequestMetrics::default());
         requests.register(&metrics);
         let proxy = requests.of(Server::Proxy);
-        let series = Series::default();
-        proxy.ended(&series, Some(StatusCode::BAD_REQUEST), Duration::from_millis(3));
-        series.set(&RequestInfo::parse(&Method::GET, &"/api/v1/pods".parse().unwrap()).unwrap());
-        proxy.ended(&series, Some(StatusCode::FORBIDDEN), Duration::from_millis(3));
-        series.authorized();
+        let labels = RequestLabels::default();
+        proxy.ended(&labels, Some(StatusCode::BAD_REQUEST), Duration::from_millis(3));
+        labels.set(&RequestInfo::parse(&Method::GET, &"/api/v1/pods".parse().unwrap()).unwrap());
+        proxy.ended(&labels, Some(StatusCode::FORBIDDEN), Duration::from_millis(3));
+        labels.authorized();
         for status in [101, 999] {
-            proxy.ended(&series, StatusCode::from_u16(status).ok(), Duration::from_millis(3));
+            proxy.ended(&labels, StatusCode::from_u16(status).ok(), Duration::from_millis(3));
         }
-        proxy.ended(&series, None, Duration::from_secs(70));
+        proxy.ended(&labels, None, Duration::from_secs(70));
         requests.of(Server::AggregatedApi).refused(Limit::Mutating);
-        let text = metrics.encode(Format::Text).unwrap();
+        let text = metrics.text().unwrap();
         for line in [
             r#"pinniped_requests_total{server="impersonation_proxy",verb="other",group="none",code_class="4xx"} 1"#,
             r#"pinniped_requests_total{server="impersonation_proxy",verb="list",group="unknown",code_class="4xx"} 1"#,
@@ -306,7 +305,7 @@ mod tests {
         let in_flight = InFlight::new(&limits, requests.of(Server::AggregatedApi));
         let _permit = in_flight.enter(client, RequestClass::ReadOnly).await.unwrap();
         assert!(in_flight.enter(client, RequestClass::ReadOnly).await.is_err());
-        let text = metrics.encode(Format::Text).unwrap();
+        let text = metrics.text().unwrap();
         let counts: Vec<&str> = text
             .lines()
             .filter_map(|line| line.strip_prefix("pinniped_requests_over_limit_total"))
@@ -327,7 +326,7 @@ mod tests {
         requests.register(&metrics);
         let limits = |short| InFlightLimits { short, ..InFlightLimits::PROXY };
         let lines = || {
-            let text = metrics.encode(Format::Text).unwrap();
+            let text = metrics.text().unwrap();
             let name = "pinniped_requests_in_flight";
             text.lines().filter_map(|line| Some(line.strip_prefix(name)?.to_owned())).collect::<Vec<_>>()
         };

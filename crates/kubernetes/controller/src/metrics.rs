@@ -21,7 +21,7 @@ impl ControllerMetrics {
     /// Registers the metrics.
     pub fn register(&self, metrics: &Metrics) {
         let this = self.clone();
-        metrics.collect([&RECONCILES], move |samples| {
+        metrics.collect(move |samples| {
             for (controller, reconciles) in &*this.lock() {
                 for ((result, _), count) in RECONCILE_RESULTS.iter().zip(reconciles) {
                     samples.push(&RECONCILES, [controller, result], *count);
@@ -52,7 +52,7 @@ impl ControllerMetrics {
 
 /// Registers whether this pod is the leader.
 pub fn register_leader(metrics: &Metrics, leadership: Leadership) {
-    metrics.collect([&LEADER], move |samples| {
+    metrics.collect(move |samples| {
         samples.push(&LEADER, [], u64::from(leadership.is_leader()));
     });
 }

@@ -248,7 +248,7 @@ mod tests {
         test.passed(&["one", "two"]).await;
         test.stop.cancel();
         test.task.await.unwrap();
-        let text = metrics.encode(pinniped_metrics::Format::Text).unwrap();
+        let text = metrics.text().unwrap();
         let counts: Vec<&str> = text
             .lines()
             .filter_map(|line| line.strip_prefix("pinniped_controller_reconciles_total"))

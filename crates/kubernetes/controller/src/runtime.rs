@@ -325,7 +325,7 @@ mod tests {
         let metrics = pinniped_metrics::Metrics::new();
         running.metrics.register(&metrics);
         crate::metrics::register_leader(&metrics, Leadership::fixed(true));
-        let text = metrics.encode(pinniped_metrics::Format::Text).unwrap();
+        let text = metrics.text().unwrap();
         for (labels, count) in [("failed", 1), ("forbidden", 1), ("success", 3), ("not_leader", 0)] {
             let sample = format!("{{controller=\"scripted-controller\",result=\"{labels}\"}} {count}\n");
             assert!(

@@ -19,22 +19,3 @@ pub mod reviews;
 /// longer, so the last bucket separates them from those without a deadline.
 pub const REQUEST_SECONDS: &[f64] =
     &[0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 30.0, 60.0, 61.0];
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_constant_is_in_the_list_of_its_module() {
-        for (source, list) in [
-            (include_str!("capacity.rs"), capacity::ALL),
-            (include_str!("connections.rs"), connections::ALL),
-            (include_str!("controllers.rs"), controllers::ALL),
-            (include_str!("program.rs"), program::ALL),
-            (include_str!("requests.rs"), requests::ALL),
-            (include_str!("reviews.rs"), reviews::ALL),
-        ] {
-            assert_eq!(source.matches(": Definition =").count(), list.len(), "{source}");
-        }
-    }
-}

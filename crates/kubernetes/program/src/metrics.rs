@@ -33,11 +33,11 @@ pub async fn respond(metrics: &Metrics, headers: &HeaderMap) -> Response<Body> {
 
 /// Registers the metrics of the build, of all listeners, and of the capacity that they share.
 pub fn register(metrics: &Metrics, listeners: &Listeners, capacity: &Capacity) {
-    metrics.collect([&program::BUILD_INFO], |samples| {
+    metrics.collect(|samples| {
         samples.push(&program::BUILD_INFO, [pinniped_version::VERSION], 1);
     });
     let listeners = listeners.clone();
-    metrics.collect(connections::ALL, move |samples| {
+    metrics.collect(move |samples| {
         for (listener, stats) in listeners.stats() {
             for (family, value) in [
                 (&connections::OPEN, stats.open),
@@ -52,7 +52,7 @@ pub fn register(metrics: &Metrics, listeners: &Listeners, capacity: &Capacity) {
         }
     });
     let capacity = capacity.clone();
-    metrics.collect(capacity::ALL, move |samples| {
+    metrics.collect(move |samples| {
         let stats = capacity.stats();
         for (family, value) in [
             (&capacity::CONNECTIONS_LIMIT, stats.connections_limit),
@@ -87,7 +87,7 @@ mod tests {
         let metrics = Metrics::new();
         let (release, released) = std::sync::mpsc::channel::<()>();
         let released = std::sync::Mutex::new(released);
-        metrics.collect([&program::LEADER], move |samples| {
+        metrics.collect(move |samples| {
             let _ = released.lock().map(|released| released.recv());
             samples.push(&program::LEADER, [], 1);
         });
@@ -114,7 +114,7 @@ mod tests {
         listeners.add("proxy", || Stats { open: 2, accepted: 5, ..Stats::default() });
         listeners.add("api", Stats::default);
         let _open = capacity.connect([192, 0, 2, 1].into()).expect("a permit");
-        let text = metrics.encode(Format::Text).expect("encode");
+        let text = metrics.text().expect("encode");
         for line in [
             "pinniped_connections_open{listener=\"proxy\"} 2",
             "pinniped_connections_accepted_total{listener=\"proxy\"} 5",

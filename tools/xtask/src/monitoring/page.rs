@@ -11,8 +11,12 @@ const HEAD: &str = "\
 <!-- Rendered from the definitions in crates/*/metrics by `cargo xtask manifests`. Change them. -->
 
 The Concierge has metrics at `/metrics` of its aggregated API (port 10250 of each pod), and the
-gateway at `/metrics` of its port 8000. No metric contains a user, a host or a URL. The format is
-OpenMetrics for clients that accept it, and the text format of Prometheus for others.
+gateway at `/metrics` of its port 8000. No metric contains a user, a host or a URL.
+
+The format is the text format of Prometheus, or OpenMetrics or Protocol Buffers
+(`io.prometheus.client.MetricFamily`, delimited) for clients that prefer them in `Accept`. In the
+last one, every histogram is also a native histogram: schema 3, a bucket of zero up to 2^-14 s, and
+buckets up to 512 s, of which the last contains larger values.
 
 A client of `/metrics` of the Concierge authenticates as to the API server, with a certificate or a
 token. It needs the permission `get` for the non-resource URL `/metrics`, which the ClusterRole
@@ -35,8 +39,8 @@ A program writes one scrape after another. A scrape that waits for 5 seconds get
 `Retry-After`.
 
 The listeners are `aggregated_api` and `impersonation_proxy` in the Concierge, and `tls`, `plain`
-and `admin` in the gateway. A metric with many combinations of labels has no sample for a
-combination that has not occurred.
+and `admin` in the gateway. A counter with more than 32 combinations of labels, and a histogram with
+labels, have no sample for a combination that has not occurred.
 ";
 
 /// The maximum number of columns of a page.

@@ -26,7 +26,7 @@ impl ConfigMetrics {
     /// Registers the metrics.
     pub fn register(&self, metrics: &Metrics) {
         let this = self.clone();
-        metrics.collect([&SERVING_CERTIFICATE_VALID], move |samples| {
+        metrics.collect(move |samples| {
             if let Some(valid) = this.certificate_valid() {
                 samples.push(&SERVING_CERTIFICATE_VALID, [], u64::from(valid));
             }
@@ -49,7 +49,6 @@ impl ConfigMetrics {
 
 #[cfg(test)]
 mod tests {
-    use pinniped_metrics::Format;
 
     use super::*;
 
@@ -58,7 +57,7 @@ mod tests {
         let (metrics, registry) = (ConfigMetrics::default(), Metrics::new());
         metrics.register(&registry);
         let line = || {
-            let text = registry.encode(Format::Text).unwrap();
+            let text = registry.text().unwrap();
             let name = "pinniped_impersonation_proxy_serving_certificate_valid";
             text.lines().find_map(|line| Some(line.strip_prefix(name)?.trim().to_owned()))
         };

@@ -111,7 +111,7 @@ impl ImpersonatorMetrics {
             &definitions::UPSTREAM_STREAMS,
             &definitions::UPSTREAM_HTTP1_CONNECTIONS,
         ];
-        metrics.collect(families, move |samples| {
+        metrics.collect(move |samples| {
             let running = running.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
             let Some(RunningProxy { tunnels, upstream, .. }) = running.as_deref() else { return };
             let UpstreamStats { connections, streams, short_reads } = upstream.stats();

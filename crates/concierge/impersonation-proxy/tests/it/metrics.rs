@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Request;
-use pinniped_metrics::Format;
 
 use crate::api_server::Script;
 use crate::world::{World, eventually};
@@ -29,9 +28,9 @@ async fn a_proxy_that_has_stopped_keeps_its_counters_and_has_no_gauges() {
     let open = tokio::spawn(sender.send_request(request));
     eventually("the watch arrives", || !world.api.seen().is_empty()).await;
     let (metrics, listeners) = (world.metrics.clone(), world.listeners.clone());
-    let has = |line: &str| metrics.encode(Format::Text).unwrap().lines().any(|found| found == line);
+    let has = |line: &str| metrics.text().unwrap().lines().any(|found| found == line);
     for line in OF_A_RUNNING_PROXY {
-        assert!(has(line), "{line} is not in {}", metrics.encode(Format::Text).unwrap());
+        assert!(has(line), "{line} is not in {}", metrics.text().unwrap());
     }
     assert_eq!(listeners.stats().len(), 1);
 
@@ -40,7 +39,7 @@ async fn a_proxy_that_has_stopped_keeps_its_counters_and_has_no_gauges() {
     let abandoned = r#"pinniped_impersonation_proxy_requests_total{result="abandoned"} 1"#;
     eventually("the request is counted", || has(abandoned)).await;
     eventually("the gauges are absent", || {
-        let text = metrics.encode(Format::Text).unwrap();
+        let text = metrics.text().unwrap();
         let mut names = OF_A_RUNNING_PROXY.iter().filter_map(|line| line.split(['{', ' ']).next());
         names.all(|name| !text.contains(name))
     })

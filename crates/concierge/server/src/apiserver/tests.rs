@@ -11,7 +11,6 @@ use pinniped_concierge_domain::admission_report::{
 };
 use pinniped_delegated_auth::cluster_auth_config::ClusterAuthConfig;
 use pinniped_kube_types::protobuf::{Envelope, Message};
-use pinniped_metrics::Format;
 
 use super::*;
 
@@ -123,7 +122,7 @@ impl World {
 
     /// Returns whether a scrape has this line.
     fn has_metric(&self, line: &str) -> bool {
-        self.metrics.encode(Format::Text).expect("text").lines().any(|found| found == line)
+        self.metrics.text().expect("text").lines().any(|found| found == line)
     }
 
     async fn send_request(

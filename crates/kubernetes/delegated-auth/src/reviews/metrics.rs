@@ -46,7 +46,7 @@ impl ReviewMetrics {
         metrics.add(&self.duration);
         metrics.add(&self.cache);
         let definition = self.definitions.cache_entries;
-        metrics.collect([definition], move |samples| {
+        metrics.collect(move |samples| {
             samples.push(definition, [], u64::try_from(entries()).unwrap_or(u64::MAX));
         });
     }

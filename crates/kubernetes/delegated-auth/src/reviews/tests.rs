@@ -429,7 +429,7 @@ async fn reviews_are_counted_by_result_and_look_ups_by_whether_the_result_is_cac
         let _result = reviewer.review(&Token::new(token), None).await;
     }
     authorizer.authorize("a", &user("a").into(), &path("/x")).await.unwrap();
-    let text = metrics.encode(pinniped_metrics::Format::Text).unwrap();
+    let text = metrics.text().unwrap();
     for line in [
         r#"pinniped_token_reviews_total{result="authenticated"} 1"#,
         r#"pinniped_token_reviews_total{result="unauthenticated"} 1"#,
@@ -453,7 +453,7 @@ async fn reviews_without_a_permit_are_counted_as_overloaded() {
     reviewer.register_metrics(&metrics);
     let _held = peer.gate.acquire_many(1000).await.unwrap();
     let (_waiting, refused) = flood(&reviewer, |_| address("192.0.2.1")).await;
-    let text = metrics.encode(pinniped_metrics::Format::Text).unwrap();
+    let text = metrics.text().unwrap();
     let line = format!("pinniped_token_reviews_total{{result=\"overloaded\"}} {refused}\n");
     assert!(refused > 0 && text.contains(&line), "{line}{text}");
 }

@@ -30,7 +30,13 @@ use crate::{apis, gateway};
 const USER: &str = "metrics-reader-of-pods";
 const AUTHENTICATOR: &str = "metrics";
 /// Queries about events that the test makes happen, each with the smallest sum of its values.
-const EVENTS: [(&str, f64); 7] = [
+const EVENTS: [(&str, f64); 9] = [
+    // Native histograms, which have names without suffixes.
+    ("histogram_count(sum(pinniped_login_duration_seconds))", 2.0),
+    (
+        "histogram_quantile(0.9, sum(rate(pinniped_request_duration_seconds{verb=\"list\"}[5m])))",
+        f64::MIN_POSITIVE,
+    ),
     ("rate(pinniped_logins_total{strategy=\"ImpersonationProxy\",result=\"issued\"}[5m])", f64::MIN_POSITIVE),
     (
         "rate(pinniped_logins_total{authenticator_kind=\"webhook\",result=\"rejected\"}[5m])",

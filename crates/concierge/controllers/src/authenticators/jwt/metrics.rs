@@ -9,7 +9,7 @@ use pinniped_metrics::Metrics;
 /// Registers the metrics of the authenticators in a registry.
 pub fn register(metrics: &Metrics, registry: &Registry) {
     let registry = registry.clone();
-    metrics.collect([&KEYS_AGE, &KEYS_FETCH_FAILED], move |samples| {
+    metrics.collect(move |samples| {
         for (key, authenticator) in registry.entries() {
             let Some(keys) = authenticator.signing_keys() else { continue };
             let status = keys.status();

@@ -9,7 +9,7 @@ use pinniped_controller::runtime::Trigger;
 use pinniped_jose::Algorithm;
 use pinniped_jose::test_util::{Signer, key_set};
 use pinniped_kube_types::suffix::GroupSuffix;
-use pinniped_metrics::{Format, Metrics};
+use pinniped_metrics::Metrics;
 use pinniped_oidc::WITHDRAWN_KEY_LIFETIME;
 use pinniped_secret::token::Token;
 use pinniped_test_support::issuer::{DISCOVERY_PATH, KEYS_PATH, Reply, ScriptedIssuer};
@@ -282,7 +282,7 @@ async fn a_fault_of_one_issuer_does_not_affect_others() {
 fn metrics(fixture: &Fixture) -> Vec<String> {
     let metrics = Metrics::new();
     metrics::register(&metrics, &fixture.api.registry);
-    let text = metrics.encode(Format::Text).unwrap();
+    let text = metrics.text().unwrap();
     text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
 }
 

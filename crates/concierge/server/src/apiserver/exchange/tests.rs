@@ -433,7 +433,7 @@ async fn logins_are_counted_by_authenticator_strategy_and_result() {
         exchange.metrics = logins.clone();
         exchange.run(request, &client("10.0.0.1"), "audit-1", now()).await.expect("a permit");
     }
-    let text = metrics.encode(pinniped_metrics::Format::Text).expect("text");
+    let text = metrics.text().expect("text");
     let counted: Vec<&str> =
         text.lines().filter_map(|line| line.strip_prefix("pinniped_logins_total")).collect();
     let expected = [

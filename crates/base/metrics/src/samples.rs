@@ -1,0 +1,72 @@
+//! The values of a scrape.
+
+use crate::definition::Definition;
+
+/// The values of all metrics at one time, in families.
+#[derive(Debug, Default)]
+pub struct Samples(Vec<Family>);
+
+/// The values of a metric.
+#[derive(Debug)]
+pub(crate) struct Family {
+    pub(crate) definition: &'static Definition,
+    pub(crate) samples: Vec<Sample>,
+}
+
+/// A value of one combination of labels.
+#[derive(Debug)]
+pub(crate) struct Sample {
+    /// The label values, in the order of the definition.
+    pub(crate) labels: Vec<String>,
+    pub(crate) value: Value,
+}
+
+#[derive(Debug)]
+pub(crate) enum Value {
+    /// The value of a counter or a gauge.
+    Number(u64),
+    Histogram(Histogram),
+}
+
+/// A histogram in both forms.
+#[derive(Debug)]
+pub(crate) struct Histogram {
+    /// In seconds.
+    pub(crate) sum: f64,
+    /// The upper bounds in seconds, of which the last is infinite, with the counts between bounds.
+    pub(crate) classic: Vec<(f64, u64)>,
+    /// The counts of the buckets of `native`.
+    pub(crate) native: Vec<u64>,
+}
+
+impl Histogram {
+    pub(crate) fn count(&self) -> u64 {
+        self.classic.iter().map(|(_, count)| count).sum()
+    }
+}
+
+impl Samples {
+    /// Adds a value of a counter or a gauge.
+    pub fn push<const D: usize>(&mut self, family: &'static Definition, labels: [&str; D], value: u64) {
+        self.add(family, labels, Value::Number(value));
+    }
+
+    pub(crate) fn add<const D: usize>(
+        &mut self,
+        family: &'static Definition,
+        labels: [&str; D],
+        value: Value,
+    ) {
+        debug_assert!(family.labels.len() == D, "{} has other labels", family.name);
+        let sample = Sample { labels: labels.map(str::to_owned).to_vec(), value };
+        // Usually the value belongs to the same family as the one before.
+        match self.0.iter_mut().rev().find(|known| std::ptr::eq(known.definition, family)) {
+            Some(known) => known.samples.push(sample),
+            None => self.0.push(Family { definition: family, samples: vec![sample] }),
+        }
+    }
+
+    pub(crate) fn families(&self) -> &[Family] {
+        &self.0
+    }
+}

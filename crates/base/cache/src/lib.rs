@@ -25,11 +25,12 @@ use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use quick_cache::UnitWeighter;
-use quick_cache::sync::{Cache as Entries, DefaultLifecycle};
+use quick_cache::sync::Cache as Entries;
+use quick_cache::{Lifecycle, UnitWeighter};
 use tokio::time::Instant;
 
 mod flights;
@@ -38,7 +39,8 @@ pub use flights::{Flights, Start};
 
 /// A map whose entries expire, and which evicts rarely used entries when it is full.
 pub struct Cache<K, V, S = RandomState> {
-    entries: Entries<K, Entry<V>, UnitWeighter, S, DefaultLifecycle<K, Entry<V>>>,
+    entries: Entries<K, Entry<V>, UnitWeighter, S, Evictions>,
+    evictions: Evictions,
     lifetime: Duration,
     /// The time of the last removal of expired entries.
     swept: Mutex<Instant>,
@@ -48,6 +50,42 @@ pub struct Cache<K, V, S = RandomState> {
 struct Entry<V> {
     value: V,
     end: Instant,
+}
+
+/// The number of entries that were removed because the cache was full. Clones share it.
+#[derive(Clone, Default)]
+struct Evictions(Arc<AtomicU64>);
+
+impl<K, V> Lifecycle<K, V> for Evictions {
+    type RequestState = ();
+
+    fn on_evict(&self, (): &mut (), _key: K, _value: V) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The use of a cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Number of entries, including expired ones.
+    pub entries: usize,
+    /// Maximum number of entries.
+    pub limit: u64,
+    /// Number of entries that were removed because the cache was full.
+    pub evictions: u64,
+}
+
+impl std::ops::Add for Usage {
+    type Output = Self;
+
+    /// Returns the use of two caches together.
+    fn add(self, other: Self) -> Self {
+        Self {
+            entries: self.entries + other.entries,
+            limit: self.limit + other.limit,
+            evictions: self.evictions + other.evictions,
+        }
+    }
 }
 
 impl<K, V, S> fmt::Debug for Cache<K, V, S> {
@@ -69,8 +107,9 @@ where
         // The initial capacity; more is allocated on demand.
         const FIRST: usize = 64;
         let first = usize::try_from(most).unwrap_or(usize::MAX).min(FIRST);
-        let entries = Entries::with(first, most, UnitWeighter, S::default(), DefaultLifecycle::default());
-        Self { entries, lifetime, swept: Mutex::new(Instant::now()) }
+        let evictions = Evictions::default();
+        let entries = Entries::with(first, most, UnitWeighter, S::default(), evictions.clone());
+        Self { entries, evictions, lifetime, swept: Mutex::new(Instant::now()) }
     }
 
     /// Returns the value for this key unless it has expired.
@@ -99,6 +138,15 @@ where
     /// Returns whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
+    }
+
+    /// Returns the use of the cache.
+    pub fn usage(&self) -> Usage {
+        Usage {
+            entries: self.entries.len(),
+            limit: self.entries.capacity(),
+            evictions: self.evictions.0.load(Ordering::Relaxed),
+        }
     }
 
     /// Returns the lifetime of an entry.
@@ -220,7 +268,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
 
     use futures::future::{join, join_all};
     use tokio::sync::Notify;
@@ -268,9 +316,13 @@ mod tests {
         let length = cache.len();
         assert!((500..=1000).contains(&length), "{length}");
         assert!((0..5000).filter(|at| cache.get(at).is_some()).count() == length);
+        let evictions = 5000 - length as u64;
+        assert_eq!(cache.usage(), Usage { entries: length, limit: 1000, evictions });
         tokio::time::advance(LIFETIME).await;
         cache.insert(0, 0);
-        assert_eq!(cache.len(), 1);
+        // Expired entries are not evicted, and neither are removed ones.
+        cache.remove(&0);
+        assert_eq!(cache.usage(), Usage { entries: 0, limit: 1000, evictions });
     }
 
     #[tokio::test]

@@ -28,6 +28,11 @@ impl<T: Send + 'static> Lingering<T> {
         drop(self.into_inner());
     }
 
+    /// Returns the value.
+    pub fn get(&self) -> Option<&T> {
+        self.0.as_ref()
+    }
+
     /// Returns the value, whose lifetime the caller manages from now on.
     pub fn into_inner(mut self) -> Option<T> {
         self.0.take()

@@ -109,14 +109,36 @@ where
     A: AsyncRead + AsyncWrite + Unpin + ?Sized,
     B: AsyncRead + AsyncWrite + Unpin + ?Sized,
 {
+    relay_counted(a, b, |_, _| {}).await
+}
+
+/// Copies like [`relay`]. Calls `copied` with the additional bytes from `a` to `b` and from `b` to
+/// `a` whenever there are some.
+///
+/// # Errors
+/// Returns the first read or write error of either side; drop both sides then.
+pub async fn relay_counted<A, B>(
+    a: &mut A,
+    b: &mut B,
+    mut copied: impl FnMut(u64, u64),
+) -> io::Result<(u64, u64)>
+where
+    A: AsyncRead + AsyncWrite + Unpin + ?Sized,
+    B: AsyncRead + AsyncWrite + Unpin + ?Sized,
+{
     let (mut a_to_b, mut b_to_a) = (Copying::new(), Copying::new());
     let (mut sent, mut received) = (None, None);
     poll_fn(|cx| {
-        let a_to_b =
-            poll_direction(&mut sent, |cx| a_to_b.poll(cx, Pin::new(&mut *a), Pin::new(&mut *b)), cx)?;
-        let b_to_a =
-            poll_direction(&mut received, |cx| b_to_a.poll(cx, Pin::new(&mut *b), Pin::new(&mut *a)), cx)?;
-        match (a_to_b, b_to_a) {
+        let before = (a_to_b.copied(), b_to_a.copied());
+        let a_ended =
+            poll_direction(&mut sent, |cx| a_to_b.poll(cx, Pin::new(&mut *a), Pin::new(&mut *b)), cx);
+        let b_ended =
+            poll_direction(&mut received, |cx| b_to_a.poll(cx, Pin::new(&mut *b), Pin::new(&mut *a)), cx);
+        let more = (a_to_b.copied() - before.0, b_to_a.copied() - before.1);
+        if more != (0, 0) {
+            copied(more.0, more.1);
+        }
+        match (a_ended?, b_ended?) {
             (Some(sent), Some(received)) => Poll::Ready(Ok((sent, received))),
             _ => Poll::Pending,
         }
@@ -179,7 +201,11 @@ mod tests {
     async fn a_half_close_is_forwarded_and_the_other_direction_stays_open() {
         let (mut client, mut near) = tokio::io::duplex(64);
         let (mut far, mut server) = tokio::io::duplex(64);
-        let copying = tokio::spawn(async move { relay(&mut near, &mut far).await });
+        let copying = tokio::spawn(async move {
+            let mut counted = (0, 0);
+            let count = |more: u64, back: u64| counted = (counted.0 + more, counted.1 + back);
+            (relay_counted(&mut near, &mut far, count).await, counted)
+        });
         client.write_all(b"ask").await.expect("write");
         client.shutdown().await.expect("half close");
         let mut requested = String::new();
@@ -190,6 +216,7 @@ mod tests {
         let mut response = String::new();
         client.read_to_string(&mut response).await.expect("read");
         assert_eq!(response, "answer");
-        assert_eq!(copying.await.expect("task").expect("relay"), (3, 6));
+        let (copied, counted) = copying.await.expect("task");
+        assert_eq!((copied.expect("relay"), counted), ((3, 6), (3, 6)));
     }
 }

@@ -16,7 +16,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// Maximum number of threads. More do not help, because the upstream of a proxy is slower than the
 /// proxy.
-const MAX_WORKERS: usize = 16;
+pub const MAX_WORKERS: usize = 16;
 
 /// Returns the maximum number of workers in this process: one for each processor that it may use.
 pub fn max_workers() -> usize {
@@ -81,6 +81,11 @@ impl Workers {
         Ok(Self { workers, _end: guard })
     }
 
+    /// Returns the number of workers.
+    pub fn count(&self) -> usize {
+        self.workers.len()
+    }
+
     /// Returns the number of tasks on all workers.
     pub fn tasks(&self) -> usize {
         self.workers.iter().map(|worker| worker.runtime.metrics().num_alive_tasks()).sum()
@@ -88,10 +93,11 @@ impl Workers {
 
     /// Assigns a connection to the worker with the fewest connections.
     pub fn assign(&self) -> WorkerPermit {
-        let worker = self.workers.iter().min_by_key(|worker| worker.open.load(Ordering::Relaxed));
-        let worker = worker.expect("there is at least one");
+        let workers = self.workers.iter().enumerate();
+        let worker = workers.min_by_key(|(_, worker)| worker.open.load(Ordering::Relaxed));
+        let (number, worker) = worker.expect("there is at least one");
         worker.open.fetch_add(1, Ordering::Relaxed);
-        WorkerPermit { runtime: worker.runtime.clone(), open: Arc::clone(&worker.open) }
+        WorkerPermit { number, runtime: worker.runtime.clone(), open: Arc::clone(&worker.open) }
     }
 }
 
@@ -112,11 +118,17 @@ impl Worker {
 /// A connection's permit on a worker. The connection counts until the permit is dropped.
 #[derive(Debug)]
 pub struct WorkerPermit {
+    number: usize,
     runtime: Handle,
     open: Arc<AtomicUsize>,
 }
 
 impl WorkerPermit {
+    /// Returns the number of the worker, starting at 0.
+    pub fn number(&self) -> usize {
+        self.number
+    }
+
     /// Returns the runtime of the worker.
     pub fn runtime(&self) -> &Handle {
         &self.runtime

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use pinniped_http_core::workers::Workers;
+use pinniped_http_core::workers::{MAX_WORKERS, Workers};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinError, JoinHandle, JoinSet};
@@ -93,7 +93,8 @@ pub fn serve_with<H: Handler>(
     let local_addr = listener.local_addr();
     let draining = CancellationToken::new();
     let killed = CancellationToken::new();
-    let counters = Arc::new(Counters::default());
+    let number_of_workers = workers.as_ref().map_or(0, |workers| workers.count());
+    let counters = Arc::new(Counters { workers: number_of_workers, ..Counters::default() });
     let (failure, failed) = watch::channel(None);
     let shared = Arc::new(Shared { limits, draining: draining.clone() });
     let server = Server { shared, killed: killed.clone(), counters: Arc::clone(&counters), workers };
@@ -188,6 +189,10 @@ impl Drop for ServerHandle {
 pub struct Stats {
     /// Number of open connections, including those in their handshake, excluding upgraded ones.
     pub open: u64,
+    /// Number of workers; 0 if the connections run on the runtime of the program.
+    pub workers: usize,
+    /// Number of open connections of each worker, at its number.
+    pub open_on_worker: [u64; MAX_WORKERS],
     /// Number of accepted connections.
     pub accepted: u64,
     /// Number of connections that were closed right after accept because [`Limits::connections`]
@@ -204,6 +209,8 @@ pub struct Stats {
 #[derive(Debug, Default)]
 struct Counters {
     open: AtomicU64,
+    workers: usize,
+    open_on_worker: [AtomicU64; MAX_WORKERS],
     accepted: AtomicU64,
     refused: AtomicU64,
     handshakes_failed: AtomicU64,
@@ -215,11 +222,41 @@ impl Counters {
     fn read(&self) -> Stats {
         Stats {
             open: self.open.load(Ordering::Relaxed),
+            workers: self.workers,
+            open_on_worker: self.open_on_worker.each_ref().map(|open| open.load(Ordering::Relaxed)),
             accepted: self.accepted.load(Ordering::Relaxed),
             refused: self.refused.load(Ordering::Relaxed),
             handshakes_failed: self.handshakes_failed.load(Ordering::Relaxed),
             accept_failures: self.accept_failures.load(Ordering::Relaxed),
             too_many_resets: self.too_many_resets.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// A connection that counts as open on a worker until this value is dropped.
+struct OpenOnWorker {
+    counters: Arc<Counters>,
+    worker: usize,
+}
+
+impl OpenOnWorker {
+    fn new(counters: &Arc<Counters>, worker: usize) -> Self {
+        let this = Self { counters: Arc::clone(counters), worker };
+        if let Some(open) = this.count() {
+            open.fetch_add(1, Ordering::Relaxed);
+        }
+        this
+    }
+
+    fn count(&self) -> Option<&AtomicU64> {
+        self.counters.open_on_worker.get(self.worker)
+    }
+}
+
+impl Drop for OpenOnWorker {
+    fn drop(&mut self) {
+        if let Some(open) = self.count() {
+            open.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
@@ -350,8 +387,9 @@ impl Server {
         };
         let permit = workers.assign();
         let worker = permit.runtime().clone();
+        let open = OpenOnWorker::new(&self.counters, permit.number());
         let run = async move {
-            let _permit = permit;
+            let _permit = (permit, open);
             // A tokio socket belongs to the runtime in which it was created.
             let stream = stream.into_std().and_then(TcpStream::from_std).map_err(ConnectionError::Address)?;
             crate::listener::tune(&stream, shared.limits.tcp_keepalive);

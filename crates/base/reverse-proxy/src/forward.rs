@@ -9,6 +9,7 @@ use pinniped_http_headers::hop_by_hop;
 use pinniped_http_headers::precomputed::PrecomputedHeaders;
 use tokio::time::Instant;
 
+use crate::guard::Guard;
 use crate::response::{FirstFrame, ForwardedBody, TimeLimits};
 use pinniped_http_client::lingering::Lingering;
 use pinniped_http_client::upstream::{RequestBody, ResponseBody, Upstream, UpstreamError};
@@ -85,7 +86,7 @@ pub async fn forward<H>(
     guard: H,
 ) -> Result<Response<Body>, ForwardError>
 where
-    H: Send + Unpin + 'static,
+    H: Guard,
 {
     debug_assert!(
         !precomputed.iter().any(|fields| fields.clash_with(request.headers())),
@@ -136,7 +137,7 @@ async fn first_frame(body: &mut ResponseBody) -> Option<FirstFrame> {
 /// and with a body that is forwarded as it arrives.
 pub fn relay<H>(response: Response<ResponseBody>, limits: TimeLimits, guard: H) -> Response<Body>
 where
-    H: Send + Unpin + 'static,
+    H: Guard,
 {
     relay_from(response, None, limits, Lingering::new(guard))
 }
@@ -148,7 +149,7 @@ fn relay_from<H>(
     guard: Lingering<H>,
 ) -> Response<Body>
 where
-    H: Send + Unpin + 'static,
+    H: Guard,
 {
     let (mut parts, body) = response.into_parts();
     hop_by_hop::strip_response(&mut parts.headers);

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! forward    the request to the upstream, and the response back as it arrives
+//! guard      the request guard
 //! response   the response body: its deadline, and the request guard that lives until its last byte
 //! upgrade    requests that leave HTTP, and the bytes that follow
 //! ```
@@ -53,9 +54,11 @@
 #![forbid(unsafe_code)]
 
 mod forward;
+mod guard;
 mod response;
 mod upgrade;
 
 pub use forward::{ForwardError, ProtocolPolicy, ResponseDeadline, bearer, forward, relay};
+pub use guard::{Direction, Guard};
 pub use response::{PauseLimit, TimeLimits};
 pub use upgrade::{ClientUpgrade, upgrade};

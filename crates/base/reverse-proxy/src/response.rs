@@ -11,6 +11,7 @@ use http_body::{Body, Frame, SizeHint};
 use pinniped_http_core::BoxError;
 use tokio::time::{Instant, Sleep};
 
+use crate::guard::{Direction, Guard};
 use pinniped_http_client::lingering::Lingering;
 use pinniped_http_client::upstream::{ResponseBody, is_local_reset_error};
 
@@ -53,7 +54,7 @@ struct PauseTooLong;
 
 /// A body with time limits, which keeps a request guard until its end.
 #[derive(Debug)]
-pub(crate) struct ForwardedBody<H: Send + 'static> {
+pub(crate) struct ForwardedBody<H: Guard> {
     first: Option<FirstFrame>,
     inner: ResponseBody,
     limits: TimeLimits,
@@ -64,7 +65,7 @@ pub(crate) struct ForwardedBody<H: Send + 'static> {
     guard: Option<Lingering<H>>,
 }
 
-impl<H: Send + 'static> ForwardedBody<H> {
+impl<H: Guard> ForwardedBody<H> {
     /// Creates the body. `first` is the part of `inner` that was already read.
     pub(crate) fn new(
         inner: ResponseBody,
@@ -77,6 +78,14 @@ impl<H: Send + 'static> ForwardedBody<H> {
             body.finish();
         }
         body
+    }
+
+    /// Counts the data of a frame that is forwarded.
+    fn count(&self, frame: &Frame<Bytes>) {
+        let guard = self.guard.as_ref().and_then(Lingering::get);
+        if let (Some(guard), Some(data)) = (guard, frame.data_ref()) {
+            guard.transferred(Direction::ToClient, data.len() as u64);
+        }
     }
 
     /// Releases the request guard at once, because the server has finished.
@@ -110,7 +119,7 @@ impl<H: Send + 'static> ForwardedBody<H> {
     }
 }
 
-impl<H: Send + 'static> Drop for ForwardedBody<H> {
+impl<H: Guard> Drop for ForwardedBody<H> {
     fn drop(&mut self) {
         // An upstream body that has ended needs no further poll.
         if self.inner.is_end_stream() {
@@ -119,7 +128,7 @@ impl<H: Send + 'static> Drop for ForwardedBody<H> {
     }
 }
 
-impl<H: Send + Unpin + 'static> Body for ForwardedBody<H> {
+impl<H: Guard> Body for ForwardedBody<H> {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -129,11 +138,15 @@ impl<H: Send + Unpin + 'static> Body for ForwardedBody<H> {
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = &mut *self;
         if let Some(first) = this.first.take() {
+            if let Ok(frame) = &first {
+                this.count(frame);
+            }
             return Poll::Ready(Some(first));
         }
         match Pin::new(&mut this.inner).poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => {
                 this.pause_ends = None;
+                this.count(&frame);
                 Poll::Ready(Some(Ok(frame)))
             }
             Poll::Ready(ended) => {

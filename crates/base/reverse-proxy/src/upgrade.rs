@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::forward::{ForwardError, relay};
+use crate::guard::{Direction, Guard};
 use crate::response::TimeLimits;
 use pinniped_http_client::lingering::Lingering;
 use pinniped_http_client::upstream::{RequestBody, Upstream};
@@ -48,7 +49,7 @@ pub async fn upgrade<H>(
     guard: H,
 ) -> Result<Response<Body>, ForwardError>
 where
-    H: Send + Unpin + 'static,
+    H: Guard,
 {
     request.headers_mut().insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     request.headers_mut().insert(UPGRADE, client.protocol.clone());
@@ -66,8 +67,11 @@ where
     }
     let server = hyper::upgrade::on(&mut response);
     tunnels.spawn(async move {
-        let _guard = guard;
-        let tunnel = run(client.client, server, client.idle);
+        let count = |from_client, to_client| {
+            guard.transferred(Direction::FromClient, from_client);
+            guard.transferred(Direction::ToClient, to_client);
+        };
+        let tunnel = run(client.client, server, client.idle, count);
         let in_time = async {
             match deadline {
                 None => tunnel.await,
@@ -98,18 +102,23 @@ enum TunnelError {
     Idle(Duration),
 }
 
-async fn run(client: OnUpgrade, server: OnUpgrade, idle: Option<Duration>) -> Result<(), TunnelError> {
+async fn run(
+    client: OnUpgrade,
+    server: OnUpgrade,
+    idle: Option<Duration>,
+    count: impl FnMut(u64, u64),
+) -> Result<(), TunnelError> {
     let (client, server) = futures::future::try_join(client, server).await?;
     let (mut client, mut server) = (TokioIo::new(client), TokioIo::new(server));
     let Some(idle) = idle else {
-        tunnels::relay(&mut client, &mut server).await?;
+        tunnels::relay_counted(&mut client, &mut server, count).await?;
         return Ok(());
     };
     let last_read = LastRead::default();
     let (mut client, mut server) = (last_read.track(client), last_read.track(server));
     tokio::select! {
         biased;
-        ended = tunnels::relay(&mut client, &mut server) => ended.map(drop).map_err(TunnelError::from),
+        ended = tunnels::relay_counted(&mut client, &mut server, count) => ended.map(drop).map_err(TunnelError::from),
         () = last_read.idle_for(idle) => Err(TunnelError::Idle(idle)),
     }
 }

@@ -92,7 +92,9 @@ impl Handler<RequestBody> for ForwardHandler {
         context: &mut RequestContext<'_>,
     ) -> Result<Response<Body>, Refusal> {
         let upgrade = hop_by_hop::wants_http1(request.headers());
-        let guard = RequestGuard::new(context.permit.take(), context.request_uri, request.method(), upgrade);
+        let bytes = self.metrics.bytes().clone();
+        let guard =
+            RequestGuard::new(context.permit.take(), bytes, context.request_uri, request.method(), upgrade);
         tracing::debug!(target: TRACE, username = context.user.name, "impersonation proxy servicing request was for user");
         forward::check_clean(request)?;
         let token = context.token.take();
@@ -177,6 +179,7 @@ impl ForwardHandler {
             Identity::Impersonate(..) => &self.upstream,
             Identity::Passthrough(_) => &self.passthrough_upstream,
         };
+        self.metrics.bytes().count_body(request.body_mut());
         let sent = match (protocol, client) {
             // An upgrade requires HTTP/1.1.
             (Some(_), Some(_)) if policy == ProtocolPolicy::Http2 => {

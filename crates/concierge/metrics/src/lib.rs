@@ -135,6 +135,17 @@ pub static PROXY_REQUESTS: Definition = Definition::counter(
 )
 .by(&[Label::of("result", PROXY_RESULTS)]);
 
+/// Values of the label `direction`.
+pub const DIRECTIONS: &[LabelValue] =
+    &[("from_clients", "To the API server"), ("to_clients", "From the API server")];
+
+/// Bytes of the impersonation proxy.
+pub static PROXY_BYTES: Definition = Definition::counter(
+    "pinniped_impersonation_proxy_bytes",
+    "Bytes of the bodies of forwarded requests and of their responses, and of upgraded connections",
+)
+.by(&[Label::of("direction", DIRECTIONS)]);
+
 /// Upgraded connections.
 pub static PROXY_UPGRADED: Definition = Definition::gauge(
     "pinniped_impersonation_proxy_upgraded_connections_open",
@@ -170,6 +181,7 @@ pub const ALL: &[&Definition] = &[
     &KEYS_AGE,
     &KEYS_FETCH_FAILED,
     &PROXY_REQUESTS,
+    &PROXY_BYTES,
     &PROXY_UPGRADED,
     &UPSTREAM_CONNECTIONS,
     &UPSTREAM_STREAMS,

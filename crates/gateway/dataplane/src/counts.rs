@@ -39,6 +39,10 @@ counters! {
     relayed_from_clients,
     /// Bytes relayed from backends to clients.
     relayed_to_clients,
+    /// Bytes of request bodies, and of upgraded connections from clients.
+    request_bytes_from_clients,
+    /// Bytes of response bodies, and of upgraded connections to clients.
+    request_bytes_to_clients,
     /// Connections that no endpoint accepted.
     unconnected,
     /// HTTP requests.

@@ -34,6 +34,9 @@ pub const WRITE_RESULTS: &[LabelValue] = &[
     ("failed", "Another failure; the log has the error"),
 ];
 
+/// Values of the label `direction`.
+pub const DIRECTIONS: &[LabelValue] = &[("from_clients", "To backends"), ("to_clients", "From backends")];
+
 /// Closed connections.
 pub static CLIENT_HELLOS_REFUSED: Definition = Definition::counter(
     "pinniped_gateway_client_hellos_refused",
@@ -60,7 +63,14 @@ pub static CONNECTIONS_UNCONNECTED: Definition =
 /// Relayed bytes.
 pub static RELAYED_BYTES: Definition =
     Definition::counter("pinniped_gateway_relayed_bytes", "Bytes of connections that are relayed as bytes")
-        .by(&[Label::of("direction", &[("from_clients", "To backends"), ("to_clients", "From backends")])]);
+        .by(&[Label::of("direction", DIRECTIONS)]);
+
+/// Bytes of requests.
+pub static REQUEST_BYTES: Definition = Definition::counter(
+    "pinniped_gateway_request_bytes",
+    "Bytes of the bodies of requests and of their responses, and of upgraded connections",
+)
+.by(&[Label::of("direction", DIRECTIONS)]);
 
 /// Requests.
 pub static REQUESTS: Definition = Definition::counter("pinniped_gateway_requests", "Requests");
@@ -134,6 +144,7 @@ pub const ALL: &[&Definition] = &[
     &CONNECTIONS_RELAYED,
     &CONNECTIONS_UNCONNECTED,
     &RELAYED_BYTES,
+    &REQUEST_BYTES,
     &REQUESTS,
     &REQUESTS_UNANSWERED,
     &UPGRADED_CONNECTIONS_OPEN,

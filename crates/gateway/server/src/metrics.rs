@@ -28,6 +28,8 @@ pub(super) fn register(
         samples.push(&definitions::CONNECTIONS_UNCONNECTED, [], counts.unconnected);
         samples.push(&definitions::RELAYED_BYTES, ["from_clients"], counts.relayed_from_clients);
         samples.push(&definitions::RELAYED_BYTES, ["to_clients"], counts.relayed_to_clients);
+        samples.push(&definitions::REQUEST_BYTES, ["from_clients"], counts.request_bytes_from_clients);
+        samples.push(&definitions::REQUEST_BYTES, ["to_clients"], counts.request_bytes_to_clients);
         samples.push(&definitions::REQUESTS, [], counts.requests);
         for (reason, count) in
             [("not_found", counts.not_found), ("misdirected", counts.misdirected), ("backend", counts.failed)]
@@ -55,6 +57,7 @@ mod tests {
         stats.counts.unknown_name = 13;
         stats.counts.unservable = 14;
         stats.counts.relayed_to_clients = 14;
+        stats.counts.request_bytes_to_clients = 17;
         stats.counts.misdirected = 15;
         stats.counts.requests = 16;
         register(&metrics, &listeners, move || stats);
@@ -66,6 +69,8 @@ mod tests {
             "pinniped_gateway_client_hellos_refused_total{reason=\"unservable\"} 14",
             "pinniped_gateway_client_hellos_refused_total{reason=\"not_tls\"} 0",
             "pinniped_gateway_relayed_bytes_total{direction=\"to_clients\"} 14",
+            "pinniped_gateway_request_bytes_total{direction=\"from_clients\"} 0",
+            "pinniped_gateway_request_bytes_total{direction=\"to_clients\"} 17",
             "pinniped_gateway_requests_unanswered_total{reason=\"misdirected\"} 15",
             "pinniped_gateway_requests_total 16",
             "pinniped_gateway_connections_relayed_total 0",

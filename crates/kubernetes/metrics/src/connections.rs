@@ -4,9 +4,14 @@ use pinniped_metrics::{Definition, Label};
 
 const LISTENER: Label = Label::bounded("listener", "the name of the listener", 3);
 
+/// The value of the label `worker` of a listener without workers.
+pub const NO_WORKER: &str = "none";
+
 /// Open connections.
-pub static OPEN: Definition =
-    Definition::gauge("pinniped_connections_open", "Open connections").by(&[LISTENER]);
+pub static OPEN: Definition = Definition::gauge("pinniped_connections_open", "Open connections").by(&[
+    LISTENER,
+    Label::bounded("worker", "the number of the thread, or `none` where a listener has no threads", 17),
+]);
 
 /// Accepted connections.
 pub static ACCEPTED: Definition =

@@ -48,6 +48,18 @@ pub static TOKEN_CACHE_REQUESTS: Definition =
 pub static TOKEN_CACHE_ENTRIES: Definition =
     Definition::gauge("pinniped_token_review_cache_entries", "Cached TokenReviews, including expired ones");
 
+/// The limit on cached token reviews.
+pub static TOKEN_CACHE_ENTRIES_LIMIT: Definition = Definition::gauge(
+    "pinniped_token_review_cache_entries_limit",
+    "Maximum number of cached TokenReviews: half of it for those that allow, and half for others",
+);
+
+/// Evicted token reviews.
+pub static TOKEN_CACHE_EVICTIONS: Definition = Definition::counter(
+    "pinniped_token_review_cache_evictions",
+    "Cached TokenReviews that were removed before they expired, because the cache was full",
+);
+
 /// Access reviews.
 pub static ACCESS: Definition = Definition::counter(
     "pinniped_access_reviews",
@@ -75,14 +87,30 @@ pub static ACCESS_CACHE_ENTRIES: Definition = Definition::gauge(
     "Cached SubjectAccessReviews, including expired ones",
 );
 
+/// The limit on cached access reviews.
+pub static ACCESS_CACHE_ENTRIES_LIMIT: Definition = Definition::gauge(
+    "pinniped_access_review_cache_entries_limit",
+    "Maximum number of cached SubjectAccessReviews: half of it for those that allow, and half for others",
+);
+
+/// Evicted access reviews.
+pub static ACCESS_CACHE_EVICTIONS: Definition = Definition::counter(
+    "pinniped_access_review_cache_evictions",
+    "Cached SubjectAccessReviews that were removed before they expired, because the cache was full",
+);
+
 /// The definitions of this module.
 pub const ALL: &[&Definition] = &[
     &TOKEN,
     &TOKEN_DURATION,
     &TOKEN_CACHE_REQUESTS,
     &TOKEN_CACHE_ENTRIES,
+    &TOKEN_CACHE_ENTRIES_LIMIT,
+    &TOKEN_CACHE_EVICTIONS,
     &ACCESS,
     &ACCESS_DURATION,
     &ACCESS_CACHE_REQUESTS,
     &ACCESS_CACHE_ENTRIES,
+    &ACCESS_CACHE_ENTRIES_LIMIT,
+    &ACCESS_CACHE_EVICTIONS,
 ];

@@ -39,8 +39,14 @@ pub fn register(metrics: &Metrics, listeners: &Listeners, capacity: &Capacity) {
     let listeners = listeners.clone();
     metrics.collect(move |samples| {
         for (listener, stats) in listeners.stats() {
+            let on_workers = stats.open_on_worker.iter().take(stats.workers).enumerate();
+            for (worker, open) in on_workers {
+                samples.push(&connections::OPEN, [listener, &worker.to_string()], *open);
+            }
+            if stats.workers == 0 {
+                samples.push(&connections::OPEN, [listener, connections::NO_WORKER], stats.open);
+            }
             for (family, value) in [
-                (&connections::OPEN, stats.open),
                 (&connections::ACCEPTED, stats.accepted),
                 (&connections::REFUSED, stats.refused),
                 (&connections::HANDSHAKES_FAILED, stats.handshakes_failed),
@@ -111,12 +117,17 @@ mod tests {
     fn connections_capacity_and_version_are_exported() {
         let (metrics, listeners, capacity) = (Metrics::new(), Listeners::default(), Capacity::default());
         register(&metrics, &listeners, &capacity);
-        listeners.add("proxy", || Stats { open: 2, accepted: 5, ..Stats::default() });
-        listeners.add("api", Stats::default);
+        let mut open_on_worker = Stats::default().open_on_worker;
+        open_on_worker[..3].copy_from_slice(&[0, 2, 7]);
+        let proxy = Stats { accepted: 5, workers: 2, open_on_worker, ..Stats::default() };
+        listeners.add("proxy", move || proxy);
+        listeners.add("api", || Stats { open: 3, ..Stats::default() });
         let _open = capacity.connect([192, 0, 2, 1].into()).expect("a permit");
         let text = metrics.text().expect("encode");
         for line in [
-            "pinniped_connections_open{listener=\"proxy\"} 2",
+            "pinniped_connections_open{listener=\"proxy\",worker=\"0\"} 0",
+            "pinniped_connections_open{listener=\"proxy\",worker=\"1\"} 2",
+            "pinniped_connections_open{listener=\"api\",worker=\"none\"} 3",
             "pinniped_connections_accepted_total{listener=\"proxy\"} 5",
             "pinniped_connections_accepted_total{listener=\"api\"} 0",
             "pinniped_capacity_connections_open 1",
@@ -129,6 +140,7 @@ mod tests {
         ] {
             assert!(text.contains(&format!("{line}\n")), "{line} is not in {text}");
         }
+        assert_eq!(text.matches("pinniped_connections_open{").count(), 3, "{text}");
         assert!(!text.contains("pinniped_capacity_memory_limit_bytes"), "there is no limit: {text}");
     }
 }

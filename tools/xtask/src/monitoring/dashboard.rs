@@ -101,6 +101,14 @@ pub(super) const ROWS: &[Row] = &[
                 )],
             },
             Panel {
+                title: "Bytes of the impersonation proxy",
+                unit: "binBps",
+                queries: &[(
+                    "sum by (direction) (rate(pinniped_impersonation_proxy_bytes_total[5m]))",
+                    "{{direction}}",
+                )],
+            },
+            Panel {
                 title: "Results of the impersonation proxy",
                 unit: "reqps",
                 queries: &[(
@@ -156,6 +164,33 @@ pub(super) const ROWS: &[Row] = &[
         ],
     },
     Row {
+        title: "Caches of reviews",
+        panels: &[
+            Panel {
+                title: "Use of the caches by pod",
+                unit: "percentunit",
+                queries: &[
+                    (
+                        "pinniped_token_review_cache_entries / pinniped_token_review_cache_entries_limit",
+                        "{{instance}} token",
+                    ),
+                    (
+                        "pinniped_access_review_cache_entries / pinniped_access_review_cache_entries_limit",
+                        "{{instance}} access",
+                    ),
+                ],
+            },
+            Panel {
+                title: "Evictions",
+                unit: "reqps",
+                queries: &[
+                    ("sum(rate(pinniped_token_review_cache_evictions_total[5m]))", "token"),
+                    ("sum(rate(pinniped_access_review_cache_evictions_total[5m]))", "access"),
+                ],
+            },
+        ],
+    },
+    Row {
         title: "Connections and capacity",
         panels: &[
             Panel {
@@ -165,6 +200,14 @@ pub(super) const ROWS: &[Row] = &[
                     ("sum by (job, listener) (pinniped_connections_open)", "{{job}} {{listener}}"),
                     ("sum(pinniped_impersonation_proxy_upgraded_connections_open)", "upgraded"),
                 ],
+            },
+            Panel {
+                title: "Open connections by worker",
+                unit: "short",
+                queries: &[(
+                    "max by (listener, worker) (pinniped_connections_open{worker!=\"none\"})",
+                    "{{listener}} {{worker}}",
+                )],
             },
             Panel {
                 title: "Use of the limits by pod",
@@ -248,6 +291,20 @@ pub(super) const ROWS: &[Row] = &[
                     (
                         "sum by (reason) (rate(pinniped_gateway_requests_unanswered_total[5m]))",
                         "unanswered: {{reason}}",
+                    ),
+                ],
+            },
+            Panel {
+                title: "Bytes",
+                unit: "binBps",
+                queries: &[
+                    (
+                        "sum by (direction) (rate(pinniped_gateway_relayed_bytes_total[5m]))",
+                        "relayed {{direction}}",
+                    ),
+                    (
+                        "sum by (direction) (rate(pinniped_gateway_request_bytes_total[5m]))",
+                        "requests {{direction}}",
                     ),
                 ],
             },

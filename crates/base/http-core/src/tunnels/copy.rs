@@ -54,6 +54,11 @@ impl Copying {
         }
     }
 
+    /// Returns the number of bytes that were copied.
+    pub(super) fn copied(&self) -> u64 {
+        self.copied
+    }
+
     /// Copies all available bytes. Ready with the number of copied bytes when the reader has ended
     /// and the writer is shut down.
     pub(super) fn poll<R, W>(

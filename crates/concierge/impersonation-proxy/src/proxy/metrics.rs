@@ -3,15 +3,20 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use bytes::Bytes;
 use http::StatusCode;
+use http_body::Body as _;
+use http_body_util::BodyExt as _;
 use pinniped_apiserver::chain::RequestResult;
 use pinniped_apiserver::metrics::{RequestMetrics, Server, ServerMetrics};
 use pinniped_apiserver::refusal::Refusal;
 use pinniped_concierge_metrics::{self as definitions, listeners};
+use pinniped_http_client::upstream::RequestBody;
 use pinniped_http_server::tunnels::Tunnels;
 use pinniped_http_server::{Listeners, ServerHandle, Stats};
 use pinniped_kube_client::{Upstream, UpstreamStats};
 use pinniped_metrics::{CounterTable, Metrics};
+use pinniped_reverse_proxy::Direction;
 
 /// The result of a request. The order is that of [`PROXY_RESULTS`](definitions::PROXY_RESULTS).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +64,37 @@ impl ResultLabel {
     }
 }
 
+/// The bytes of all requests. Clones share them.
+#[derive(Clone, Debug)]
+pub(super) struct ByteCounts(CounterTable<1>);
+
+impl ByteCounts {
+    pub(super) fn add(&self, direction: Direction, bytes: u64) {
+        let at = match direction {
+            Direction::FromClient => 0,
+            Direction::ToClient => 1,
+        };
+        self.0.add([at], bytes);
+    }
+
+    /// Counts the body of a request: at once if its length is known, otherwise while it is read.
+    pub(super) fn count_body(&self, body: &mut RequestBody) {
+        if let Some(length) = body.size_hint().exact() {
+            if length > 0 {
+                self.add(Direction::FromClient, length);
+            }
+            return;
+        }
+        let this = self.clone();
+        let counted = std::mem::take(body).map_frame(move |frame| {
+            let length = frame.data_ref().map_or(0, Bytes::len);
+            this.add(Direction::FromClient, length as u64);
+            frame
+        });
+        *body = RequestBody::Boxed(counted.boxed_unsync());
+    }
+}
+
 /// Metrics of all proxies of a process, whichever runs. Create it once and
 /// [`register`](Self::register) it.
 #[derive(Clone, Debug)]
@@ -66,6 +102,7 @@ pub struct ImpersonatorMetrics {
     chain: ServerMetrics,
     listeners: Listeners,
     requests: CounterTable<1>,
+    bytes: ByteCounts,
     /// The proxy that started last. A proxy that has stopped has no values.
     running: Arc<Mutex<Weak<RunningProxy>>>,
 }
@@ -97,6 +134,7 @@ impl ImpersonatorMetrics {
             chain: requests.of(Server::Proxy),
             listeners,
             requests: CounterTable::new(&definitions::PROXY_REQUESTS),
+            bytes: ByteCounts(CounterTable::new(&definitions::PROXY_BYTES)),
             running: Arc::default(),
         }
     }
@@ -104,6 +142,7 @@ impl ImpersonatorMetrics {
     /// Registers the metrics, without those of the chain and of the listener.
     pub fn register(&self, metrics: &Metrics) {
         metrics.add(&self.requests);
+        metrics.add(&self.bytes.0);
         let running = Arc::clone(&self.running);
         let families = [
             &definitions::PROXY_UPGRADED,
@@ -149,6 +188,10 @@ impl ImpersonatorMetrics {
         self.requests.add([result as usize], 1);
     }
 
+    pub(super) fn bytes(&self) -> &ByteCounts {
+        &self.bytes
+    }
+
     pub(super) fn chain(&self) -> ServerMetrics {
         self.chain.clone()
     }
@@ -156,7 +199,27 @@ impl ImpersonatorMetrics {
 
 #[cfg(test)]
 mod tests {
+    use http_body::Frame;
+    use http_body_util::StreamBody;
+    use pinniped_http_server::BoxError;
+
     use super::*;
+
+    #[tokio::test]
+    async fn the_bytes_of_a_body_count_with_and_without_a_known_length() {
+        let metrics = ImpersonatorMetrics::default();
+        let mut known = RequestBody::Full(Bytes::from_static(b"12345"));
+        metrics.bytes().count_body(&mut known);
+        metrics.bytes().count_body(&mut RequestBody::Empty);
+        assert_eq!(metrics.bytes.0.get([0]), 5);
+        let parts =
+            ["67", "8"].map(|part| Ok::<_, BoxError>(Frame::data(Bytes::from_static(part.as_bytes()))));
+        let body = StreamBody::new(futures::stream::iter(parts));
+        let mut unknown = RequestBody::Boxed(body.boxed_unsync());
+        metrics.bytes().count_body(&mut unknown);
+        let read = unknown.collect().await.expect("a body").to_bytes();
+        assert_eq!((&read[..], metrics.bytes.0.get([0])), (&b"678"[..], 8));
+    }
 
     #[test]
     fn the_results_have_the_order_of_their_labels() {

@@ -3,18 +3,34 @@
 use http::Method;
 
 use pinniped_apiserver::in_flight::InFlightPermit;
+use pinniped_reverse_proxy::{Direction, Guard};
+
+use super::metrics::ByteCounts;
 
 /// Lives as long as a request is served, with any result.
 #[derive(Debug)]
 pub(super) struct RequestGuard {
     _permit: Option<InFlightPermit>,
     _log: Option<ServingLog>,
+    bytes: ByteCounts,
 }
 
 impl RequestGuard {
-    pub(super) fn new(permit: Option<InFlightPermit>, url: &str, method: &Method, upgrade: bool) -> Self {
+    pub(super) fn new(
+        permit: Option<InFlightPermit>,
+        bytes: ByteCounts,
+        url: &str,
+        method: &Method,
+        upgrade: bool,
+    ) -> Self {
         let log = tracing::enabled!(tracing::Level::DEBUG).then(|| ServingLog::begin(url, method, upgrade));
-        Self { _permit: permit, _log: log }
+        Self { _permit: permit, _log: log, bytes }
+    }
+}
+
+impl Guard for RequestGuard {
+    fn transferred(&self, direction: Direction, bytes: u64) {
+        self.bytes.add(direction, bytes);
     }
 }
 

@@ -15,7 +15,7 @@ use pinniped_http_client::upstream::{RequestBody, ResponseBody, UpstreamError};
 use pinniped_http_headers::hop_by_hop;
 use pinniped_http_server::Incoming;
 use pinniped_http_server::{Body, Connection};
-use pinniped_reverse_proxy::{ClientUpgrade, ForwardError, PauseLimit, TimeLimits, relay};
+use pinniped_reverse_proxy::{ClientUpgrade, Direction, ForwardError, Guard, PauseLimit, TimeLimits, relay};
 use tokio::time::{Instant, sleep_until};
 
 use super::direct_response::{status, text};
@@ -202,7 +202,7 @@ pub(super) fn begin(
             Next::Upgrade(Upgrade { to, request, wanted })
         }
         None => {
-            let (body, upload) = Upload::of(body);
+            let (body, upload) = Upload::of(body, &to.inner);
             Next::Send(Exchange {
                 to,
                 request: Request::from_parts(parts, body),
@@ -242,6 +242,22 @@ fn failed(inner: &Inner, upstream: &Upstream, failure: &Failure) -> Response<Bod
     failure.response()
 }
 
+/// Keeps a server until the last byte of an exchange, and counts the bytes.
+struct Hold {
+    _server: Arc<Server>,
+    inner: Arc<Inner>,
+}
+
+impl Guard for Hold {
+    fn transferred(&self, direction: Direction, bytes: u64) {
+        let counts = &self.inner.counts;
+        match direction {
+            Direction::FromClient => counts.request_bytes_from_clients.add(bytes),
+            Direction::ToClient => counts.request_bytes_to_clients.add(bytes),
+        }
+    }
+}
+
 impl Destination {
     /// Returns the next server to try.
     fn next(&mut self) -> Option<Arc<Server>> {
@@ -255,7 +271,8 @@ impl Exchange {
         while let Some(server) = self.to.next() {
             failure = match self.send_request(&server).await {
                 Ok(response) => {
-                    return relay(response, self.pace(), server);
+                    let hold = Hold { _server: server, inner: Arc::clone(&self.to.inner) };
+                    return relay(response, self.pace(), hold);
                 }
                 Err(failure) => failure,
             };
@@ -306,7 +323,7 @@ impl Upgrade {
         let response = async {
             let server = to.next().ok_or(Failure::NoEndpoint)?;
             let requests = to.backend.requests(&server)?;
-            let hold = Arc::clone(&server);
+            let hold = Hold { _server: Arc::clone(&server), inner: Arc::clone(&to.inner) };
             let upgrade =
                 pinniped_reverse_proxy::upgrade(requests, request, wanted, &to.inner.tunnels, None, hold);
             match to.timeouts.response {

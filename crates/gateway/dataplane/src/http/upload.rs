@@ -14,6 +14,8 @@ use pinniped_http_server::BoxError;
 use pinniped_http_server::Incoming;
 use tokio::time::Instant;
 
+use crate::gateway::Inner;
+
 /// The progress of a request body.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Upload(Arc<Progress>);
@@ -26,12 +28,12 @@ struct Progress {
 
 impl Upload {
     /// Returns the body to send and its progress; no progress for an empty body.
-    pub(super) fn of(body: Incoming) -> (RequestBody, Option<Self>) {
+    pub(super) fn of(body: Incoming, inner: &Arc<Inner>) -> (RequestBody, Option<Self>) {
         if body.is_end_stream() {
             return (RequestBody::Empty, None);
         }
         let upload = Self::default();
-        let reader = Reader { body, progress: Arc::clone(&upload.0) };
+        let reader = Reader { body, progress: Arc::clone(&upload.0), inner: Arc::clone(inner) };
         (RequestBody::Boxed(reader.boxed_unsync()), Some(upload))
     }
 
@@ -55,6 +57,7 @@ impl Upload {
 struct Reader {
     body: Incoming,
     progress: Arc<Progress>,
+    inner: Arc<Inner>,
 }
 
 impl Body for Reader {
@@ -67,6 +70,11 @@ impl Body for Reader {
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
         self.progress.alive.store(true, Ordering::Relaxed);
+        if let Some(Ok(frame)) = &frame
+            && let Some(data) = frame.data_ref()
+        {
+            self.inner.counts.request_bytes_from_clients.add(data.len() as u64);
+        }
         if !matches!(frame, Some(Ok(_))) || self.body.is_end_stream() {
             let _again = self.progress.ended.set(Instant::now());
         }

@@ -28,6 +28,8 @@ static METRICS: ReviewDefinitions = ReviewDefinitions {
     duration: &definitions::ACCESS_DURATION,
     cache_requests: &definitions::ACCESS_CACHE_REQUESTS,
     cache_entries: &definitions::ACCESS_CACHE_ENTRIES,
+    cache_entries_limit: &definitions::ACCESS_CACHE_ENTRIES_LIMIT,
+    cache_evictions: &definitions::ACCESS_CACHE_EVICTIONS,
     overloaded: definitions::ACCESS_RESULTS.len() - 2,
 };
 
@@ -98,7 +100,7 @@ impl Authorizer {
     /// Registers the metrics of the reviews and of their cache.
     pub fn register_metrics(&self, metrics: &Metrics) {
         let this = self.clone();
-        self.0.metrics.register(metrics, move || this.0.results.len());
+        self.0.metrics.register(metrics, move || this.0.results.usage());
     }
 
     pub(super) fn with(reviews: Reviews) -> Self {

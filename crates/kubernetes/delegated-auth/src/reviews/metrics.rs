@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use pinniped_cache::Usage;
 use pinniped_metrics::{CounterTable, Definition, HistogramTable, Metrics};
 
 use super::ReviewError;
@@ -17,6 +18,8 @@ pub(super) struct ReviewDefinitions {
     pub(super) duration: &'static Definition,
     pub(super) cache_requests: &'static Definition,
     pub(super) cache_entries: &'static Definition,
+    pub(super) cache_entries_limit: &'static Definition,
+    pub(super) cache_evictions: &'static Definition,
     /// The position of `overloaded`.
     pub(super) overloaded: usize,
 }
@@ -40,14 +43,17 @@ impl ReviewMetrics {
         }
     }
 
-    /// Registers the metrics. `entries` returns the number of cached results.
-    pub(super) fn register(&self, metrics: &Metrics, entries: impl Fn() -> usize + Send + Sync + 'static) {
+    /// Registers the metrics. `usage` returns the use of the cache.
+    pub(super) fn register(&self, metrics: &Metrics, usage: impl Fn() -> Usage + Send + Sync + 'static) {
         metrics.add(&self.results);
         metrics.add(&self.duration);
         metrics.add(&self.cache);
-        let definition = self.definitions.cache_entries;
+        let definitions = self.definitions;
         metrics.collect(move |samples| {
-            samples.push(definition, [], u64::try_from(entries()).unwrap_or(u64::MAX));
+            let Usage { entries, limit, evictions } = usage();
+            samples.push(definitions.cache_entries, [], u64::try_from(entries).unwrap_or(u64::MAX));
+            samples.push(definitions.cache_entries_limit, [], limit);
+            samples.push(definitions.cache_evictions, [], evictions);
         });
     }
 

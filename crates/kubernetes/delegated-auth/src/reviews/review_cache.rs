@@ -4,7 +4,7 @@ use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pinniped_cache::{Cache, Flights, Start};
+use pinniped_cache::{Cache, Flights, Start, Usage};
 use pinniped_fair_semaphore::{FairSemaphore, Waiting};
 
 use super::{Charge, ReviewError};
@@ -41,9 +41,9 @@ impl<V: Clone + Send + Sync + 'static> ReviewCache<V> {
         Self { positive: cache(), negative: cache(), flights: Flights::default() }
     }
 
-    /// Returns the number of results, including expired ones.
-    pub(super) fn len(&self) -> usize {
-        self.positive.len() + self.negative.len()
+    /// Returns the use of the caches together.
+    pub(super) fn usage(&self) -> Usage {
+        self.positive.usage() + self.negative.usage()
     }
 
     pub(super) fn known(&self, key: &Digest) -> Option<V> {

@@ -34,6 +34,8 @@ static METRICS: ReviewDefinitions = ReviewDefinitions {
     duration: &definitions::TOKEN_DURATION,
     cache_requests: &definitions::TOKEN_CACHE_REQUESTS,
     cache_entries: &definitions::TOKEN_CACHE_ENTRIES,
+    cache_entries_limit: &definitions::TOKEN_CACHE_ENTRIES_LIMIT,
+    cache_evictions: &definitions::TOKEN_CACHE_EVICTIONS,
     overloaded: definitions::TOKEN_RESULTS.len() - 2,
 };
 
@@ -93,7 +95,7 @@ impl TokenReviewer {
     /// Registers the metrics of the reviews and of their cache.
     pub fn register_metrics(&self, metrics: &Metrics) {
         let this = self.clone();
-        self.0.metrics.register(metrics, move || this.0.results.len());
+        self.0.metrics.register(metrics, move || this.0.results.usage());
     }
 
     pub(super) fn with(reviews: Reviews) -> Self {

@@ -30,7 +30,8 @@ use crate::{apis, gateway};
 const USER: &str = "metrics-reader-of-pods";
 const AUTHENTICATOR: &str = "metrics";
 /// Queries about events that the test makes happen, each with the smallest sum of its values.
-const EVENTS: [(&str, f64); 9] = [
+const EVENTS: [(&str, f64); 10] = [
+    ("rate(pinniped_impersonation_proxy_bytes_total{direction=\"to_clients\"}[5m])", f64::MIN_POSITIVE),
     // Native histograms, which have names without suffixes.
     ("histogram_count(sum(pinniped_login_duration_seconds))", 2.0),
     (

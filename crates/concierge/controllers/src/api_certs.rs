@@ -23,7 +23,9 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::runtime::reflector::Store;
 
-pub use expirer::CertsExpirer;
+use pinniped_concierge_domain::credential_issuer::events::{CertificateInSecret, GeneratedCertificate};
+
+pub use expirer::{CertsExpirer, DueCertificate};
 pub use manager::{CertsManager, Material};
 pub use observer::CertsObserver;
 pub use updater::ApiServiceUpdater;
@@ -53,6 +55,11 @@ pub struct SecretRef {
 impl SecretRef {
     fn get(&self) -> Option<Arc<Secret>> {
         get_named(&self.store, (), Some(&self.namespace), &self.name)
+    }
+
+    /// Returns its certificate, for Events.
+    fn certificate(&self, certificate: GeneratedCertificate) -> CertificateInSecret<'_> {
+        CertificateInSecret { certificate, namespace: &self.namespace, secret: &self.name }
     }
 }
 

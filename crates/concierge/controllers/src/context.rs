@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use pinniped_kube_types::suffix::GroupSuffix;
 
 use pinniped_controller::client::Writer;
+use pinniped_controller::event::EventRecorder;
 use pinniped_controller::lease::Leadership;
 
 /// Names of the objects that the Concierge creates, from its configuration file.
@@ -50,6 +51,8 @@ pub struct Context {
     pub owner_api_service: OwnerReference,
     /// The result of the leader election.
     pub leadership: Leadership,
+    /// Writes Events in the background.
+    pub events: EventRecorder,
 }
 
 impl std::fmt::Debug for Context {
@@ -79,16 +82,23 @@ impl Context {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use pinniped_kube_types::event::Reporter;
+
     use super::*;
 
-    /// Returns a context whose client fails every request.
+    /// Returns a context whose client fails every request, and whose Events are discarded.
     pub(crate) fn context() -> Context {
         let nowhere = tower::service_fn(|_: http::Request<kube::client::Body>| async {
             Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("this client leads nowhere"))
         });
         let name = |name: &str| name.to_owned();
+        let client = kube::Client::new(nowhere, "ns");
+        let leadership = Leadership::fixed(true);
+        let reporter = Reporter { controller: "concierge", instance: name("pod") };
+        let (events, _discarded) =
+            EventRecorder::new(client.clone(), Writer::new(leadership.clone()), reporter);
         Context {
-            client: kube::Client::new(nowhere, "ns"),
+            client,
             namespace: name("ns"),
             suffix: GroupSuffix::default(),
             labels: BTreeMap::from([(name("app"), name("concierge"))]),
@@ -105,7 +115,8 @@ pub(crate) mod tests {
             },
             owner_deployment: OwnerReference::default(),
             owner_api_service: OwnerReference::default(),
-            leadership: Leadership::fixed(true),
+            leadership,
+            events,
         }
     }
 }

@@ -18,8 +18,10 @@ use pinniped_concierge_api::authentication::{JwtAuthenticator, WebhookAuthentica
 use pinniped_concierge_api::config::CredentialIssuer;
 use pinniped_concierge_api::names::{CA_AGGREGATION, CA_IMPERSONATION_SIGNER};
 use pinniped_concierge_authentication::registry::Registry;
+use pinniped_concierge_domain::credential_issuer::events::GeneratedCertificate;
 use pinniped_concierge_domain::renewal::{SIGNER_LIFETIME, SIGNER_OVERLAP};
 use pinniped_http_client::proxy_environment::ProxyEnvironment;
+use pinniped_kube_types::event::Reporter;
 use pinniped_kube_types::partial::Pod;
 use pinniped_kube_types::suffix::GroupSuffix;
 use pinniped_pki::CertificateStore;
@@ -33,8 +35,8 @@ use crate::admission_report::{
     StartWatch, first_responses,
 };
 use crate::api_certs::{
-    ApiServiceUpdater, CA_CERTIFICATE, CertsExpirer, CertsManager, CertsObserver, Material, SecretRef,
-    TLS_CERTIFICATE_CHAIN,
+    ApiServiceUpdater, CA_CERTIFICATE, CertsExpirer, CertsManager, CertsObserver, DueCertificate, Material,
+    SecretRef, TLS_CERTIFICATE_CHAIN,
 };
 use crate::api_server_address::{AddressParams, ApiServerAddress, DiscoveryUrl};
 use crate::authenticators::cleanup::AuthenticatorCleanup;
@@ -52,11 +54,16 @@ use crate::impersonator::{Health, ImpersonatorCaches, ImpersonatorController, Im
 use crate::kube_cert_agent::{AgentWatches, CertAgentController, CertAgentParams};
 use crate::legacy_cleanup::{LegacyPodCleaner, LegacySecretCleaner};
 use crate::service_account_tokens::{ServiceAccountTokenController, TokensParams};
+use pinniped_controller::client::Writer;
+use pinniped_controller::event::EventRecorder;
 use pinniped_controller::lease::{LeaderElection, Leadership, LeaseParams, Timing};
 use pinniped_controller::metrics::ControllerMetrics;
 use pinniped_controller::per_object::{PerObjectController, ReconcileObject};
 use pinniped_controller::runtime::{Reconcile, Trigger, run};
 use pinniped_controller::watch::{NotSynced, Problem, Watched, Watches};
+
+/// The name under which the Concierge reports Events.
+const REPORTER: &str = "pinniped-concierge";
 
 /// Parameters of all controllers.
 pub struct ControllersParams {
@@ -116,6 +123,7 @@ pub struct Controllers {
     watches: Watches,
     proxies: TaskTracker,
     leadership: Leadership,
+    issuers: CredentialIssuers,
     impersonator: ImpersonatorHealth,
 }
 
@@ -153,12 +161,16 @@ impl Controllers {
             LeaseParams {
                 namespace: params.namespace.clone(),
                 name: params.owner_deployment.name.clone(),
-                identity: params.pod_name,
+                identity: params.pod_name.clone(),
                 owner: Some(params.owner_deployment.clone()),
                 labels: params.labels.clone(),
                 timing: params.lease_timing,
             },
         );
+        let leadership = election.leadership();
+        let reporter = Reporter { controller: REPORTER, instance: params.pod_name };
+        let (events, event_task) =
+            EventRecorder::new(params.client.clone(), Writer::new(leadership.clone()), reporter);
         let context = Context {
             client: params.client,
             namespace: params.namespace,
@@ -167,9 +179,11 @@ impl Controllers {
             names: params.names,
             owner_deployment: params.owner_deployment,
             owner_api_service: params.owner_api_service,
-            leadership: election.leadership(),
+            leadership,
+            events,
         };
         let mut spawner = Spawner::new(context.clone(), params.metrics, params.monitor.clone());
+        spawner.tasks.spawn("writer of Events", |stop| event_task.run(stop));
         let mut caches = Caches::new(&context, &params.cert_agent.settings.deployment_name);
         let issuers = CredentialIssuers::new(&context, caches.issuers.store());
 
@@ -178,8 +192,9 @@ impl Controllers {
             params.api_serving_lifetime,
             params.api_serving_renew_before,
             params.api_serving,
+            &issuers,
         );
-        spawner.signer_certs(&mut caches);
+        spawner.signer_certs(&mut caches, &issuers);
         spawner.cleaners(&mut caches);
         let discovery_url = params.address.discovery_url.clone();
         spawner.cert_agent(&mut caches, issuers.clone(), params.cert_agent, discovery_url);
@@ -197,7 +212,7 @@ impl Controllers {
         );
         let admission = spawner.admission_report(&mut caches, issuers.clone(), params.admission);
         spawner.authenticators(&mut caches, params.registry, params.proxies, params.ciphers);
-        let impersonator = spawner.impersonator(&mut caches, issuers, params.impersonator);
+        let impersonator = spawner.impersonator(&mut caches, issuers.clone(), params.impersonator);
 
         let mut watches = caches.start(&params.monitor);
         admission.into_iter().for_each(|start| start(&mut watches));
@@ -209,6 +224,7 @@ impl Controllers {
             watches,
             proxies: spawner.proxies,
             leadership: context.leadership,
+            issuers,
             impersonator,
         }
     }
@@ -226,6 +242,11 @@ impl Controllers {
     /// Returns the result of the leader election.
     pub fn leadership(&self) -> Leadership {
         self.leadership.clone()
+    }
+
+    /// Returns access to the `CredentialIssuer` in the cache.
+    pub fn credential_issuers(&self) -> CredentialIssuers {
+        self.issuers.clone()
     }
 
     /// Returns the health of the impersonation proxy for this pod's readiness.
@@ -399,14 +420,14 @@ impl Spawner {
         caches: &mut Caches,
         name: &str,
         material: Material,
-        key: &'static str,
-        renew_before: Duration,
+        due: DueCertificate,
+        issuers: &CredentialIssuers,
     ) {
         let (secret, trigger) = self.on_secret(caches, name);
-        let manager = CertsManager::new(self.context.clone(), secret, material);
+        let manager = CertsManager::new(self.context.clone(), secret, material, issuers.clone());
         self.start(manager, trigger, caches.secrets.ready());
         let (secret, trigger) = self.on_secret(caches, name);
-        let expirer = CertsExpirer::new(self.context.clone(), secret, key, renew_before);
+        let expirer = CertsExpirer::new(self.context.clone(), secret, due, issuers.clone());
         self.start(expirer, trigger, caches.secrets.ready());
     }
 
@@ -416,16 +437,20 @@ impl Spawner {
         lifetime: Duration,
         renew_before: Duration,
         store: CertificateStore,
+        issuers: &CredentialIssuers,
     ) {
+        let certificate = GeneratedCertificate::ApiServing;
         let names = self.context.names.clone();
         let host = format!("{}.{}.svc", names.api_service, self.context.namespace);
         let material = Material {
+            certificate,
             ca_common_name: CA_AGGREGATION.to_owned(),
             lifetime,
             serving_names: vec![host.clone(), format!("{host}.cluster.local")],
         };
         let name = &names.serving_certificate_secret;
-        self.certs(caches, name, material, TLS_CERTIFICATE_CHAIN, renew_before);
+        let due = DueCertificate { certificate, key: TLS_CERTIFICATE_CHAIN, renew_before };
+        self.certs(caches, name, material, due, issuers);
         let (secret, trigger) = self.on_secret(caches, name);
         self.start(CertsObserver::new(secret, store), trigger, caches.secrets.ready());
         for group in ["login", "identity"] {
@@ -441,14 +466,18 @@ impl Spawner {
         }
     }
 
-    fn signer_certs(&mut self, caches: &mut Caches) {
+    fn signer_certs(&mut self, caches: &mut Caches, issuers: &CredentialIssuers) {
+        let certificate = GeneratedCertificate::ImpersonationSigner;
         let name = self.context.names.impersonation_signer_secret.clone();
         let material = Material {
+            certificate,
             ca_common_name: CA_IMPERSONATION_SIGNER.to_owned(),
             lifetime: SIGNER_LIFETIME,
             serving_names: Vec::new(),
         };
-        self.certs(caches, &name, material, CA_CERTIFICATE, SIGNER_LIFETIME - SIGNER_OVERLAP);
+        let renew_before = SIGNER_LIFETIME - SIGNER_OVERLAP;
+        let due = DueCertificate { certificate, key: CA_CERTIFICATE, renew_before };
+        self.certs(caches, &name, material, due, issuers);
     }
 
     fn cleaners(&mut self, caches: &mut Caches) {

@@ -8,27 +8,33 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
-use kube::Api;
 use kube::runtime::reflector::Store;
+use kube::{Api, Resource as _};
 use pinniped_concierge_api::config::{
     CredentialIssuer, CredentialIssuerStatus, CredentialIssuerStrategy, ServingCertificateStatus,
     StrategyType,
 };
 use pinniped_concierge_domain::credential_issuer::MissingCredentialIssuer;
 use pinniped_concierge_domain::credential_issuer::conditions::{self, ConditionReport, DroppedConditions};
+use pinniped_concierge_domain::credential_issuer::events;
 use pinniped_concierge_domain::credential_issuer::ready::{ObservedGenerations, ready};
 use pinniped_concierge_domain::credential_issuer::strategies::{self, EntryChange};
 use pinniped_kube_types::condition::wire_time;
+use pinniped_kube_types::event::NewEvent;
 use pinniped_kube_types::suffix::GroupSuffix;
 use tokio::time::Instant;
 
 use crate::context::Context;
 use pinniped_controller::client::{WriteError, Writer, error_text};
+use pinniped_controller::event::EventRecorder;
 use pinniped_controller::runtime::ReconcileError;
 use pinniped_controller::watch::get_named;
 
 /// Maximum number of attempts of a conflicting write in one pass.
 const MAX_ATTEMPTS: u32 = 4;
+
+/// Maximum number of Events that wait until the object is in the cache.
+const MAX_WAITING_EVENTS: usize = 16;
 
 /// Access to the `CredentialIssuer` of this installation.
 #[derive(Clone)]
@@ -38,6 +44,7 @@ pub struct CredentialIssuers {
     suffix: GroupSuffix,
     name: String,
     writer: Writer,
+    events: EventRecorder,
     memory: Arc<Mutex<Memory>>,
 }
 
@@ -46,6 +53,10 @@ pub struct CredentialIssuers {
 struct Memory {
     dropped: DroppedConditions,
     observed: ObservedGenerations,
+    /// Events that occurred before the object was in the cache, at most [`MAX_WAITING_EVENTS`].
+    waiting_events: Vec<NewEvent>,
+    /// The last entry of each strategy that was logged.
+    logged: Vec<CredentialIssuerStrategy>,
 }
 
 /// A change of the list.
@@ -119,6 +130,7 @@ impl CredentialIssuers {
             suffix: context.suffix.clone(),
             name: context.names.credential_issuer.clone(),
             writer: context.writer(),
+            events: context.events.clone(),
             memory: Arc::default(),
         }
     }
@@ -126,6 +138,29 @@ impl CredentialIssuers {
     /// Returns the object from the cache.
     pub fn get(&self) -> Option<std::sync::Arc<CredentialIssuer>> {
         get_named(&self.store, self.suffix.clone(), None, &self.name)
+    }
+
+    /// Records an Event about the object, if this pod is the leader. An Event that occurs before
+    /// the object is in the cache is recorded with the next one, or with the next status.
+    pub fn record(&self, event: NewEvent) {
+        if !self.events.is_active() {
+            return;
+        }
+        self.record_all([event]);
+    }
+
+    fn record_all(&self, new: impl IntoIterator<Item = NewEvent>) {
+        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        memory.waiting_events.extend(new);
+        match self.get() {
+            Some(issuer) => {
+                let regarding = issuer.object_ref(&self.suffix);
+                for event in memory.waiting_events.drain(..) {
+                    self.events.record(regarding.clone(), event);
+                }
+            }
+            None => memory.waiting_events.truncate(MAX_WAITING_EVENTS),
+        }
     }
 
     /// Returns the error for a missing object.
@@ -146,6 +181,7 @@ impl CredentialIssuers {
         entry: &CredentialIssuerStrategy,
         generation: Option<i64>,
     ) -> Result<(), ReportError> {
+        self.log(entry);
         let conditions = ConditionReport { generation, ..ConditionReport::default() };
         let entry = Some(ListChange::Set(entry));
         self.change(&Change { entry, conditions, serving_certificate: None }).await
@@ -163,6 +199,7 @@ impl CredentialIssuers {
         conditions: ConditionReport,
         not_after: Option<Timestamp>,
     ) -> Result<(), ReportError> {
+        self.log(entry);
         let certificate = not_after.map(|time| ServingCertificateStatus { not_after: wire_time(time) });
         let entry = Some(ListChange::Set(entry));
         self.change(&Change { entry, conditions, serving_certificate: Some(certificate) }).await
@@ -188,6 +225,18 @@ impl CredentialIssuers {
         self.change(&Change { entry, conditions, serving_certificate: None }).await
     }
 
+    /// Logs an entry that this pod decided, if it differs from the last one of the strategy.
+    fn log(&self, entry: &CredentialIssuerStrategy) {
+        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(logged) = strategies::merge(&memory.logged, entry.clone()) else { return };
+        memory.logged = logged;
+        let CredentialIssuerStrategy { type_, status, reason, message, .. } = entry;
+        tracing::info!(
+            object = %self.name, strategy = %type_, %status, %reason, text = %message,
+            "strategy of the CredentialIssuer"
+        );
+    }
+
     async fn change(&self, change: &Change<'_>) -> Result<(), ReportError> {
         let Some(cached) = self.get() else { return Err(self.missing().into()) };
         let mut issuer = cached.as_ref().clone();
@@ -209,6 +258,10 @@ impl CredentialIssuers {
             Some(ListChange::Set(entry)) => strategies::merge(&current.strategies, entry.clone()),
             Some(ListChange::Removal(type_)) => strategies::without(&current.strategies, type_),
             None => None,
+        };
+        let events = match &merged {
+            Some(merged) => events::of_strategies(&current.strategies, merged),
+            None => Vec::new(),
         };
         let mut must_write = merged.is_some();
         if let Some(merged) = merged {
@@ -240,10 +293,13 @@ impl CredentialIssuers {
             let issuer = CredentialIssuer { kind, api_version, ..issuer };
             let written = self.writer.replace_status(&self.api, &self.name, &issuer).await?;
             let stored = written.status.as_ref().map_or(&[][..], |status| &status.conditions);
-            let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
-            for report in [&change.conditions, &ready] {
-                memory.dropped.record(report, stored, Instant::now().into_std());
+            {
+                let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+                for report in [&change.conditions, &ready] {
+                    memory.dropped.record(report, stored, Instant::now().into_std());
+                }
             }
+            self.record_all(events);
         }
         if let Some(type_) = type_ {
             let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
@@ -270,13 +326,12 @@ pub(crate) struct AdditionalEntry {
     type_: StrategyType,
     /// Whether the installed definition does not have the type.
     unknown_type: bool,
-    logged: Option<String>,
 }
 
 impl AdditionalEntry {
     /// Returns the entry of this strategy.
     pub(crate) fn new(issuers: CredentialIssuers, type_: StrategyType) -> Self {
-        Self { issuers, type_, unknown_type: false, logged: None }
+        Self { issuers, type_, unknown_type: false }
     }
 
     /// Returns whether the installed definition does not have the type, so that clients do not see
@@ -298,10 +353,7 @@ impl AdditionalEntry {
     ) -> Result<(), ReconcileError> {
         let written = match change {
             EntryChange::Remove => self.issuers.remove(&self.type_, generation).await,
-            EntryChange::Set(entry) => {
-                self.log(entry);
-                self.issuers.report(entry, generation).await
-            }
+            EntryChange::Set(entry) => self.issuers.report(entry, generation).await,
         };
         match written {
             Err(error) if error.is_invalid() => {
@@ -321,15 +373,5 @@ impl AdditionalEntry {
                 Ok(())
             }
         }
-    }
-
-    /// Logs the entry if its message has changed.
-    fn log(&mut self, entry: &CredentialIssuerStrategy) {
-        if self.logged.as_ref() == Some(&entry.message) {
-            return;
-        }
-        let CredentialIssuerStrategy { type_, status, reason, message, .. } = entry;
-        tracing::info!(strategy = %type_, %status, %reason, %message, "strategy of the CredentialIssuer");
-        self.logged = Some(message.clone());
     }
 }

@@ -99,8 +99,6 @@ pub struct ImpersonatorController {
     loaded: Loaded,
     logged: LoggedEvents,
     reported: ReportedConcerns,
-    /// Whether a missing permission to write Events was logged.
-    events_forbidden: bool,
     /// The time until the state changes without an event, for example because a certificate becomes
     /// valid. A change that is due already is not part of it: if it fails, the delay of retries
     /// applies.
@@ -141,7 +139,6 @@ impl ImpersonatorController {
             loaded: Loaded::default(),
             logged: LoggedEvents::default(),
             reported: ReportedConcerns::default(),
-            events_forbidden: false,
             recheck_after_failure: None,
             health: watch::Sender::default(),
             context,

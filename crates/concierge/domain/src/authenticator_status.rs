@@ -1,15 +1,19 @@
-//! Decides the status of an authenticator of any kind from its conditions: the summary condition,
-//! and the phase.
+//! Decides the status of an authenticator of any kind from its conditions (the summary condition,
+//! and the phase), and the Events about its transitions.
 
 use jiff::Timestamp;
 use pinniped_concierge_api::authentication::{AuthenticatorPhase, AuthenticatorStatus};
-use pinniped_kube_types::condition::{self, DesiredCondition};
+use pinniped_kube_types::condition::{self, Condition, DesiredCondition};
+use pinniped_kube_types::event::NewEvent;
 
 /// Reason of a condition that depends on another condition that is not true.
 pub const UNABLE_TO_VALIDATE: &str = "UnableToValidate";
 
 /// The condition of the last step of every kind: the authenticator is built from its inputs.
 pub const AUTHENTICATOR_VALID: &str = "AuthenticatorValid";
+
+/// Action of Events about authenticators.
+const VALIDATE: &str = "Validate";
 
 /// Message of [`AUTHENTICATOR_VALID`] when it is true.
 pub const INITIALIZED: &str = "authenticator initialized";
@@ -73,6 +77,34 @@ impl AuthenticatorConditions {
     }
 }
 
+/// Returns the Events about the change from one status to another one: one Event if the
+/// authenticator becomes ready, and one for each condition that becomes false, is false for another
+/// reason, or is still false for a new spec. Conditions that could not be determined follow from
+/// others. A new message alone is not an Event.
+pub fn events(old: Option<&AuthenticatorStatus>, new: &AuthenticatorStatus) -> Vec<NewEvent> {
+    let was = |type_: &str| old?.conditions.iter().find(|condition| condition.type_ == type_);
+    let is_new_failure = |condition: &Condition| {
+        condition.status == condition::FALSE
+            && was(&condition.type_).is_none_or(|old| {
+                (&old.status, &old.reason, old.observed_generation)
+                    != (&condition.status, &condition.reason, condition.observed_generation)
+            })
+    };
+    let (summaries, conditions): (Vec<&Condition>, Vec<&Condition>) =
+        new.conditions.iter().partition(|condition| condition.type_ == condition::TYPE_READY);
+    let failure = |condition: &Condition| {
+        let note = format!("{}: {}", condition.type_, condition.message);
+        NewEvent::warning(condition.reason.clone(), VALIDATE, note)
+    };
+    let became_ready = |summary: &&&Condition| {
+        summary.status == condition::TRUE
+            && was(condition::TYPE_READY).is_none_or(|old| old.status != condition::TRUE)
+    };
+    let ready = |summary: &&Condition| NewEvent::normal("Ready", VALIDATE, summary.message.clone());
+    let failures = conditions.into_iter().filter(|condition| is_new_failure(condition)).map(failure);
+    failures.chain(summaries.iter().filter(became_ready).map(ready)).collect()
+}
+
 /// Returns whether a status says the same as another one, in other words at most: phase,
 /// generation, and status and reason of every condition are equal.
 pub fn differ_only_in_messages(one: &AuthenticatorStatus, other: &AuthenticatorStatus) -> bool {
@@ -124,6 +156,44 @@ mod tests {
             let summary = &summarized.conditions()[count];
             assert_eq!((summary.type_.as_str(), summary.status.as_str()), ("Ready", status));
             assert_eq!(summary.message, message);
+        }
+    }
+
+    #[test]
+    fn a_transition_of_an_authenticator_is_an_event() {
+        let status = |conditions: Vec<DesiredCondition>, generation| {
+            let conditions = AuthenticatorConditions::summarize(conditions, "Kind");
+            conditions.next_status(None, Some(generation), at(1)).unwrap()
+        };
+        let good = |generation| status(vec![DesiredCondition::success("A", "")], generation);
+        let bad = |reason: &str, message: &str, generation| {
+            let failure = DesiredCondition::failure("A", reason, message);
+            status(vec![failure, unable_to_validate("B")], generation)
+        };
+        let no_dial = "Warning NoDial A: refused";
+        for (case, old, new, expected) in [
+            ("a new one is ready", None, good(1), vec!["Normal Ready the Kind is ready"]),
+            ("a new one is not", None, bad("NoDial", "refused", 1), vec![no_dial]),
+            ("it stays ready", Some(good(1)), good(2), vec![]),
+            ("it fails", Some(good(1)), bad("NoDial", "refused", 1), vec![no_dial]),
+            ("it recovers", Some(bad("NoDial", "", 1)), good(1), vec!["Normal Ready the Kind is ready"]),
+            ("it still fails", Some(bad("NoDial", "refused", 1)), bad("NoDial", "late", 1), vec![]),
+            ("for another reason", Some(bad("BadURL", "", 1)), bad("NoDial", "refused", 1), vec![no_dial]),
+            ("a new spec fails, too", Some(bad("NoDial", "", 1)), bad("NoDial", "refused", 2), vec![no_dial]),
+            (
+                "two conditions",
+                Some(AuthenticatorStatus::default()),
+                status(
+                    vec![DesiredCondition::failure("A", "X", "x"), DesiredCondition::failure("B", "Y", "y")],
+                    1,
+                ),
+                vec!["Warning X A: x", "Warning Y B: y"],
+            ),
+        ] {
+            let events = events(old.as_ref(), &new);
+            let shown =
+                |event: &NewEvent| format!("{} {} {}", event.type_.as_str(), event.reason, event.note);
+            assert_eq!(events.iter().map(shown).collect::<Vec<_>>(), expected, "{case}");
         }
     }
 

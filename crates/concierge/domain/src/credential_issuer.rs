@@ -2,11 +2,12 @@
 //!
 //! [`strategies`] builds and merges the entries of `status.strategies`. [`conditions`] has the
 //! conditions of the `CredentialIssuer`, except `Ready`: add a new one there. [`ready`] decides
-//! `Ready`, which summarizes the strategies.
+//! `Ready`, which summarizes the strategies. [`events`] decides the Events.
 
 use pinniped_go_compat::json::quote;
 
 pub mod conditions;
+pub mod events;
 pub mod ready;
 pub mod strategies;
 

@@ -34,13 +34,19 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use self::apply::{Memory, StatusWriter};
-use self::events::EventWriter;
+use self::events::RefusalReporter;
 use self::observe::Listeners;
 use self::rebuild::Rebuilder;
+use pinniped_controller::client::Writer;
+use pinniped_controller::event::EventWriter;
 use pinniped_controller::lease::{LeaderElection, Leadership, LeaseParams};
 use pinniped_controller::runtime::Trigger;
+use pinniped_kube_types::event::Reporter;
 
 pub use metrics::GatewayMetrics;
+
+/// The name under which the gateway reports Events.
+const REPORTER: &str = "pinniped-gateway";
 
 /// The parameters of the control plane.
 #[derive(Clone)]
@@ -96,6 +102,13 @@ pub async fn run(
 ) {
     let Params { client, settings, watch_namespaces, addresses, election, monitor } = params;
     let mut elections = TaskGroup::new(&monitor);
+    let reporter = Reporter {
+        controller: REPORTER,
+        instance: match &election {
+            Election::Alone => REPORTER.to_owned(),
+            Election::Lease(lease) => lease.identity.clone(),
+        },
+    };
     let leadership = match election {
         Election::Alone => Leadership::fixed(true),
         Election::Lease(lease) => {
@@ -120,13 +133,12 @@ pub async fn run(
             results: sender,
             metrics: metrics.clone(),
         };
-        let events = EventWriter {
-            client: client.clone(),
+        let refusals = RefusalReporter {
+            events: EventWriter::new(client.clone(), Writer::new(leadership.clone()), reporter),
             observed: Arc::clone(&watching.observed),
             results: results.clone(),
             leadership: leadership.clone(),
             reported: Default::default(),
-            forbidden: false,
         };
         let statuses = StatusWriter {
             client,
@@ -138,7 +150,7 @@ pub async fn run(
             metrics,
             memory: Memory::default(),
         };
-        tokio::join!(rebuilder.run(), statuses.run(), events.run());
+        tokio::join!(rebuilder.run(), statuses.run(), refusals.run());
     };
     tokio::select! {
         biased;

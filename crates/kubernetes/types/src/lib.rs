@@ -5,6 +5,7 @@
 //! | [`status`] | `metav1.Status`, as JSON and as Kubernetes protobuf |
 //! | [`protobuf`] | Kubernetes protobuf: a writer of messages, and the envelope of objects |
 //! | [`condition`] | conditions, and merging of new conditions into old ones |
+//! | [`event`] | Events of `events.k8s.io/v1` as data |
 //! | [`partial`] | `Pod`, `Node` and `Deployment` with the fields that are read |
 //! | [`client_auth`] | `ExecCredential`, which kubectl and its credential plugins exchange |
 //! | [`suffix`] | API groups whose suffix is configurable |
@@ -15,6 +16,7 @@
 
 pub mod client_auth;
 pub mod condition;
+pub mod event;
 pub mod partial;
 pub mod protobuf;
 pub mod resource;

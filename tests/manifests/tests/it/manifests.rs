@@ -152,7 +152,7 @@ fn the_events_role_has_only_the_rules_that_it_needs() {
     let objects = objects(RESOURCES);
     assert_eq!(
         objects["Role default/pinniped-concierge-events"]["rules"],
-        serde_json::json!([{"apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]}])
+        serde_json::json!([{"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]}])
     );
     let binding = &objects["RoleBinding default/pinniped-concierge-events"];
     assert_eq!(
@@ -275,7 +275,7 @@ fn the_gateway_reads_what_it_serves_and_writes_nothing_but_statuses_events_and_i
         objects["ClusterRole pinniped-gateway"]["rules"],
         serde_json::json!([
             {"apiGroups": [""], "resources": ["secrets", "services"], "verbs": ["get", "list", "watch"]},
-            {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
+            {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create"]},
             {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list", "watch"]},
             {"apiGroups": ["networking.k8s.io"], "resources": ["ingresses"], "verbs": ["get", "list", "watch"]},
             {"apiGroups": ["networking.k8s.io"], "resources": ["ingresses/status"], "verbs": ["create", "get", "update"]},

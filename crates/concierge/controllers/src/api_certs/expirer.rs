@@ -6,36 +6,65 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
+use pinniped_concierge_domain::credential_issuer::events::{CertificateInSecret, GeneratedCertificate};
 use pinniped_concierge_domain::renewal;
 use pinniped_go_compat::json::quote;
+use pinniped_kube_types::event::NewEvent;
 use pinniped_pki::{Certificate, CertificateError, pem};
 
 use super::{SecretRef, bytes};
 use crate::context::Context;
+use crate::credential_issuer::CredentialIssuers;
 use pinniped_controller::runtime::{Action, Reconcile, ReconcileError};
 
 /// The controller.
 pub struct CertsExpirer {
     context: Context,
     secret: SecretRef,
-    key: &'static str,
-    renew_before: Duration,
+    due: DueCertificate,
+    issuers: CredentialIssuers,
+    /// The resource version of the Secret about which a warning was recorded.
+    warned: Option<String>,
+}
+
+/// The certificate, and the time at which it is renewed.
+#[derive(Clone, Copy, Debug)]
+pub struct DueCertificate {
+    /// The use of the certificate, for Events.
+    pub certificate: GeneratedCertificate,
+    /// The key of the certificate in its Secret.
+    pub key: &'static str,
+    /// The age at which the certificate is due.
+    pub renew_before: Duration,
 }
 
 impl CertsExpirer {
-    /// Returns a controller for the certificate under `key` of `secret`, which is due at the age of
-    /// `renew_before`.
-    pub fn new(context: Context, secret: SecretRef, key: &'static str, renew_before: Duration) -> Self {
-        Self { context, secret, key, renew_before }
+    /// Returns a controller that deletes `secret` when its certificate is due, and records Events
+    /// about it.
+    pub fn new(context: Context, secret: SecretRef, due: DueCertificate, issuers: CredentialIssuers) -> Self {
+        Self { context, secret, due, issuers, warned: None }
     }
 
     /// Returns start and end of the certificate's validity.
     fn validity(&self, secret: &Secret) -> Result<(Timestamp, Timestamp), ValidityError> {
-        validity(bytes(secret, self.key)).map_err(|cause| ValidityError {
+        validity(bytes(secret, self.due.key)).map_err(|cause| ValidityError {
             secret: self.secret.name.clone(),
-            key: self.key,
+            key: self.due.key,
             cause,
         })
+    }
+
+    fn certificate(&self) -> CertificateInSecret<'_> {
+        self.secret.certificate(self.due.certificate)
+    }
+
+    /// Records a warning once for each state of the Secret.
+    fn warn(&mut self, secret: &Secret, warning: NewEvent) {
+        let version = &secret.metadata.resource_version;
+        if self.context.events.is_active() && self.warned != *version {
+            self.warned.clone_from(version);
+            self.issuers.record(warning);
+        }
     }
 }
 
@@ -77,16 +106,33 @@ impl Reconcile for CertsExpirer {
     async fn reconcile(&mut self) -> Result<Action, ReconcileError> {
         let Some(secret) = self.secret.get() else { return Ok(Action::done()) };
         // An unreadable Secret is never deleted: another client may have written it.
-        let (not_before, not_after) =
-            self.validity(&secret).map_err(|error| ReconcileError::Failed(error.to_string()))?;
+        let (not_before, not_after) = match self.validity(&secret) {
+            Ok(validity) => validity,
+            Err(error) => {
+                let error = error.to_string();
+                self.warn(&secret, self.certificate().unreadable(&error));
+                return Err(ReconcileError::Failed(error));
+            }
+        };
         let now = Timestamp::now();
-        if !renewal::due(not_before, not_after, self.renew_before, now) {
-            return Ok(Action::recheck(renewal::due_in(not_before, not_after, self.renew_before, now)));
+        let renew_before = self.due.renew_before;
+        if !renewal::due(not_before, not_after, renew_before, now) {
+            return Ok(Action::recheck(renewal::due_in(not_before, not_after, renew_before, now)));
         }
         let api = Api::namespaced(self.context.client.clone(), &self.context.namespace);
-        self.context.writer().delete_object(&api, secret.as_ref()).await?;
-        tracing::info!(secret = %self.secret.name, "deleted a certificate secret that was due");
-        Ok(Action::done())
+        match self.context.writer().delete_object(&api, secret.as_ref()).await {
+            Ok(()) => {
+                tracing::info!(secret = %self.secret.name, "deleted a certificate secret that was due");
+                self.issuers.record(self.certificate().renewed(not_after));
+                Ok(Action::done())
+            }
+            Err(error) => {
+                if !error.is_race() {
+                    self.warn(&secret, self.certificate().expires(not_after, &error.to_string()));
+                }
+                Err(error.into())
+            }
+        }
     }
 }
 
@@ -101,7 +147,14 @@ mod tests {
         let context = crate::context::tests::context();
         let (store, _writer) = kube::runtime::reflector::store::<Secret>();
         let secret = SecretRef { store, namespace: "ns".into(), name: "x".into() };
-        let expirer = CertsExpirer::new(context, secret, "key", Duration::from_secs(1));
+        let due = DueCertificate {
+            certificate: GeneratedCertificate::ApiServing,
+            key: "key",
+            renew_before: Duration::from_secs(1),
+        };
+        let (issuers, _writer) = kube::runtime::reflector::store();
+        let issuers = CredentialIssuers::new(&context, issuers);
+        let expirer = CertsExpirer::new(context, secret, due, issuers);
         move |text| expirer.validity(&Secret { data: data([("key", text)]), ..Secret::default() })
     }
 

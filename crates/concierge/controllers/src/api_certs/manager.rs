@@ -5,10 +5,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
+use pinniped_concierge_domain::credential_issuer::events::GeneratedCertificate;
 use pinniped_pki::{CertificateAuthority, IssueError, Validity};
 
 use super::{CA_CERTIFICATE, CA_PRIVATE_KEY, SecretRef, TLS_CERTIFICATE_CHAIN, TLS_PRIVATE_KEY, data};
 use crate::context::Context;
+use crate::credential_issuer::CredentialIssuers;
 use pinniped_controller::runtime::{Action, Reconcile, ReconcileError};
 
 /// Delay before the next pass if the Secret exists but is not in the cache yet.
@@ -17,6 +19,8 @@ const CONFLICT_RECHECK: Duration = Duration::from_secs(5);
 /// The certificates to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Material {
+    /// The use of the certificate, for Events.
+    pub certificate: GeneratedCertificate,
     /// Common name of the CA.
     pub ca_common_name: String,
     /// Lifetime of the CA, and of the leaf when there is one.
@@ -30,22 +34,23 @@ pub struct CertsManager {
     context: Context,
     secret: SecretRef,
     material: Material,
+    issuers: CredentialIssuers,
 }
 
 impl CertsManager {
-    /// Returns a controller that creates `secret` whenever it is missing.
-    pub fn new(context: Context, secret: SecretRef, material: Material) -> Self {
-        Self { context, secret, material }
+    /// Returns a controller that creates `secret` whenever it is missing, and records Events about
+    /// it.
+    pub fn new(context: Context, secret: SecretRef, material: Material, issuers: CredentialIssuers) -> Self {
+        Self { context, secret, material, issuers }
     }
 
-    fn make(&self, now: Timestamp) -> Result<Secret, IssueError> {
-        let validity = Validity::starting(now, self.material.lifetime);
-        let ca = CertificateAuthority::generate(&self.material.ca_common_name, &validity)?;
+    fn make(&self, validity: &Validity) -> Result<Secret, IssueError> {
+        let ca = CertificateAuthority::generate(&self.material.ca_common_name, validity)?;
         let ca_key = ca.private_key_pem();
         let mut data =
             data([(CA_CERTIFICATE, ca.certificate_pem().as_bytes()), (CA_PRIVATE_KEY, ca_key.as_bytes())]);
         if !self.material.serving_names.is_empty() {
-            let leaf = ca.issue_server(&self.material.serving_names, &[], &validity)?;
+            let leaf = ca.issue_server(&self.material.serving_names, &[], validity)?;
             let more = super::data([
                 (TLS_CERTIFICATE_CHAIN, leaf.certificate_pem.as_bytes()),
                 (TLS_PRIVATE_KEY, leaf.private_key_pem.as_bytes()),
@@ -68,8 +73,9 @@ impl Reconcile for CertsManager {
         // Checked first, to avoid generating keys that a follower cannot write.
         let writer = self.context.writer();
         writer.guard()?;
+        let validity = Validity::starting(Timestamp::now(), self.material.lifetime);
         let secret = self
-            .make(Timestamp::now())
+            .make(&validity)
             .map_err(|error| ReconcileError::Failed(format!("could not initialize CA: {error}")))?;
         let api = Api::namespaced(self.context.client.clone(), &self.context.namespace);
         match writer.create(&api, &secret).await {
@@ -78,6 +84,8 @@ impl Reconcile for CertsManager {
             Err(error) => Err(ReconcileError::from(error).context("could not create secret")),
             Ok(_) => {
                 tracing::info!(secret = %self.secret.name, "created a certificate secret");
+                let certificate = self.secret.certificate(self.material.certificate);
+                self.issuers.record(certificate.created(validity.not_after));
                 Ok(Action::done())
             }
         }

@@ -26,6 +26,7 @@ pub mod metrics;
 pub mod refresh;
 
 use self::decide::{Next, Observed, Ready, conclude, inspect};
+use super::plan::AuthenticatorKind as _;
 use super::tls_source::WatchedCaObjects;
 use super::{named, names, registry_key};
 use crate::context::Context;
@@ -72,7 +73,7 @@ impl ReconcileObject for JwtAuthenticatorController {
     type Key = String;
 
     fn name(&self) -> &'static str {
-        "jwtcachefiller-controller"
+        JwtAuthenticator::CONTROLLER
     }
 
     fn objects(&self) -> Vec<String> {

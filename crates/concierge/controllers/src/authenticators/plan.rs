@@ -11,7 +11,9 @@ use kube::runtime::reflector::Store;
 use kube::{Api, Resource};
 use pinniped_concierge_api::authentication::{AuthenticatorStatus, JwtAuthenticator, WebhookAuthenticator};
 use pinniped_concierge_authentication::registry::{AuthenticatorKey, Registry, TokenAuthenticator};
-use pinniped_concierge_domain::authenticator_status::{AuthenticatorConditions, differ_only_in_messages};
+use pinniped_concierge_domain::authenticator_status::{
+    AuthenticatorConditions, differ_only_in_messages, events,
+};
 use pinniped_controller::runtime::{Action, ReconcileError};
 use pinniped_kube_types::suffix::GroupSuffix;
 use serde::Serialize;
@@ -53,6 +55,8 @@ pub(super) trait AuthenticatorKind:
 {
     /// The name of the kind.
     const NAME: &'static str;
+    /// The name of its controller.
+    const CONTROLLER: &'static str;
 
     /// Returns the status of an object.
     fn status(&mut self) -> &mut Option<AuthenticatorStatus>;
@@ -60,6 +64,7 @@ pub(super) trait AuthenticatorKind:
 
 impl AuthenticatorKind for WebhookAuthenticator {
     const NAME: &'static str = Self::KIND;
+    const CONTROLLER: &'static str = "webhookcachefiller-controller";
 
     fn status(&mut self) -> &mut Option<AuthenticatorStatus> {
         &mut self.status
@@ -68,6 +73,7 @@ impl AuthenticatorKind for WebhookAuthenticator {
 
 impl AuthenticatorKind for JwtAuthenticator {
     const NAME: &'static str = Self::KIND;
+    const CONTROLLER: &'static str = "jwtcachefiller-controller";
 
     fn status(&mut self) -> &mut Option<AuthenticatorStatus> {
         &mut self.status
@@ -90,10 +96,11 @@ impl<A: TokenAuthenticator + 'static, E: Display> Plan<A, E> {
     ) -> Result<Action, ReconcileError> {
         let Self { conditions, entry, error } = self;
         let name = &key.name;
+        let (controller, object_name) = (K::CONTROLLER, format!("{}/{name}", K::NAME));
         if !named(objects, name).is_some_and(|current| is_same_generation(&*current, object)) {
             tracing::debug!(
-                kind = K::NAME,
-                name,
+                controller,
+                object = object_name,
                 "discarded a validation result because the object changed or was deleted"
             );
             return Ok(Action::recheck(Duration::ZERO));
@@ -101,13 +108,21 @@ impl<A: TokenAuthenticator + 'static, E: Display> Plan<A, E> {
         let mut new = None;
         match entry {
             Entry::Remove if registry.remove(key) => {
-                tracing::info!(kind = K::NAME, name, "removed an authenticator that is not valid any more");
+                tracing::info!(
+                    controller,
+                    object = object_name,
+                    "removed an authenticator that is not valid any more"
+                );
             }
             Entry::Remove | Entry::Keep => {}
             Entry::Insert { authenticator, fingerprint } => {
                 let authenticator = Arc::new(authenticator);
                 if registry.replace(key, &fingerprint, authenticator.clone()) {
-                    tracing::info!(kind = K::NAME, name, "replaced an authenticator that has changed");
+                    tracing::info!(
+                        controller,
+                        object = object_name,
+                        "replaced an authenticator that has changed"
+                    );
                 } else {
                     new = Some((authenticator, fingerprint));
                 }
@@ -119,7 +134,7 @@ impl<A: TokenAuthenticator + 'static, E: Display> Plan<A, E> {
             Err(error) => errors.push(error),
             Ok(()) => {
                 if let Some((authenticator, fingerprint)) = new {
-                    tracing::info!(kind = K::NAME, name, "added an authenticator");
+                    tracing::info!(controller, object = object_name, "added an authenticator");
                     registry.insert(key.clone(), fingerprint, authenticator);
                 }
             }
@@ -147,6 +162,7 @@ async fn write_status<K: AuthenticatorKind>(
     let existing = object.status().take();
     let next = conditions.next_status(existing.as_ref(), generation, Timestamp::now());
     let Some(status) = next else { return Ok(()) };
+    let events = events(existing.as_ref(), &status);
     let writer = context.writer();
     if let (Err(_), Some(existing)) = (writer.guard(), &existing)
         && differ_only_in_messages(&status, existing)
@@ -160,5 +176,16 @@ async fn write_status<K: AuthenticatorKind>(
     let name = object.meta().name.clone().unwrap_or_default();
     let api: Api<K> = Api::all_with(context.client.clone(), &context.suffix);
     writer.replace_status(&api, &name, &object).await?;
+    let regarding = object.object_ref(&context.suffix);
+    for event in events {
+        tracing::info!(
+            controller = K::CONTROLLER,
+            object = format!("{}/{name}", K::NAME),
+            reason = event.reason,
+            text = event.note,
+            "status of an authenticator changed"
+        );
+        context.events.record(regarding.clone(), event);
+    }
     Ok(())
 }

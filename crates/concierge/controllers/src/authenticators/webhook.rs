@@ -28,6 +28,7 @@ mod decide;
 mod endpoint;
 
 use self::decide::{Next, Observed, Validation, WebhookFailure, conclude, inspect};
+use super::plan::AuthenticatorKind as _;
 use super::tls_source::{CaObjects, WatchedCaObjects};
 use super::{named, names, registry_key};
 use crate::context::Context;
@@ -79,7 +80,7 @@ impl ReconcileObject for WebhookAuthenticatorController {
     type Key = String;
 
     fn name(&self) -> &'static str {
-        "webhookcachefiller-controller"
+        WebhookAuthenticator::CONTROLLER
     }
 
     fn objects(&self) -> Vec<String> {

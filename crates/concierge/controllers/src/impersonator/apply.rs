@@ -129,7 +129,7 @@ impl ImpersonatorController {
 
         let running = self.proxy_runner.state() == ProxyState::Running;
         self.publish(Health::after_pass(should_run, &status, running, self.loaded.serving.is_some()));
-        self.report_validation(&validation).await;
+        self.report_validation(&validation);
 
         let now = Timestamp::now();
         match conclude(&status, &applied, now) {

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use pinniped_concierge_api::names::CA_IMPERSONATION_SERVING;
+use pinniped_concierge_domain::credential_issuer::events::{CertificateInSecret, GeneratedCertificate};
 use pinniped_concierge_domain::renewal::GENERATED_LIFETIME;
 use pinniped_concierge_domain::strategy::certificate_names::CertificateNames;
 use pinniped_concierge_domain::strategy::impersonator::{ObjectId, Removal};
@@ -35,6 +36,15 @@ impl ImpersonatorController {
         Api::namespaced(self.context.client.clone(), &self.settings.namespace)
     }
 
+    /// Returns a generated certificate, for Events.
+    fn certificate<'a>(
+        &'a self,
+        certificate: GeneratedCertificate,
+        secret: &'a str,
+    ) -> CertificateInSecret<'a> {
+        CertificateInSecret { certificate, namespace: &self.settings.namespace, secret }
+    }
+
     pub(super) async fn create_ca(&mut self) -> Result<CertificateAuthority, StepError> {
         let writer = self.context.writer();
         writer.guard()?;
@@ -50,6 +60,8 @@ impl ImpersonatorController {
         let pairs = data([(CA_CERTIFICATE, ca.certificate_pem().as_bytes()), (CA_KEY, key.as_bytes())]);
         let secret = new_secret(&self.context, name, "Opaque", pairs);
         let created = writer.create(&self.secrets_api(), &secret).await?;
+        let certificate = self.certificate(GeneratedCertificate::ImpersonationCa, name);
+        self.issuers.record(certificate.created(validity.not_after));
         self.await_secret(name, ExpectedState::Present(id_of(&created).uid)).await;
         Ok(ca)
     }
@@ -79,6 +91,8 @@ impl ImpersonatorController {
         let secret = new_secret(&self.context, &name, "kubernetes.io/tls", pairs);
         let created = writer.create(&self.secrets_api(), &secret).await?;
         let id = id_of(&created);
+        let certificate = self.certificate(GeneratedCertificate::ImpersonationServing, &name);
+        self.issuers.record(certificate.created(validity.not_after));
         self.load_serving(&created, &name)?;
         self.await_secret(&name, ExpectedState::Present(id.uid)).await;
         Ok(())
@@ -135,6 +149,8 @@ impl ImpersonatorController {
             .delete_exactly(&self.secrets_api(), &name, Some(&id.uid), Some(&id.resource_version))
             .await
             .map_err(|error| StepError::write(removal.failure_prefix(&name), error))?;
+        let certificate = self.certificate(GeneratedCertificate::ImpersonationServing, &name);
+        self.issuers.record(certificate.deleted(&removal.to_string()));
         self.await_secret(&name, ExpectedState::Gone(id.uid.clone())).await;
         Ok(())
     }

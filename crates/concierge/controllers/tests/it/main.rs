@@ -7,6 +7,7 @@ mod api_certs;
 mod cert_agent;
 mod certificate_signing_requests;
 mod certificates;
+mod events;
 mod impersonator;
 mod install;
 mod lease;

@@ -102,7 +102,7 @@ async fn reported(installed: &Installed) -> anyhow::Result<()> {
         put(installed, &authority.server("", &["two.example.com"], &[])?).await?;
         condition(installed, "False", &other_host("two.example.com")).await?;
         wait::until_ok(TIME_LIMIT, "the missing right to be named", async || {
-            let named = lines(installed, &["a permission is missing", "events in namespace default"]);
+            let named = lines(installed, &["a permission is missing", "events.events.k8s.io"]);
             anyhow::ensure!(named == 1, "{named} times");
             Ok(())
         })

@@ -12,20 +12,29 @@ const OTHER_HOST: &str =
     "certificate in secret \"mine\" is valid for [other.example.com], not \"proxy.example.com\"";
 
 impl Scenario {
-    /// Returns the Events about the certificate, oldest first.
+    /// Returns the Events about the certificate.
     async fn events(&self) -> anyhow::Result<Vec<Event>> {
         let uid = self.install.issuers().get("concierge-config").await?.uid();
         let events: Api<Event> = Api::namespaced(self.install.client.clone(), "default");
         let mut found = events.list(&ListParams::default()).await?.items;
-        found.retain(|event| event.involved_object.uid == uid);
+        let is_ours = |event: &Event| {
+            event.involved_object.uid == uid && event.reason.as_deref() == Some("TLSValidation")
+        };
+        found.retain(is_ours);
         Ok(found)
     }
 
-    /// Waits for Events with exactly these messages, in any order.
+    /// Waits for Events with exactly these messages, in any order. The occurrences of an Event are
+    /// its series.
     async fn await_events(&self, messages: &[&str]) -> anyhow::Result<()> {
         wait::until_ok(PATIENCE, "the Events", async || {
             let events = self.events().await?;
-            let mut found: Vec<&str> = events.iter().filter_map(|event| event.message.as_deref()).collect();
+            let occurrences =
+                |event: &Event| event.series.as_ref().and_then(|series| series.count).unwrap_or(1);
+            let mut found: Vec<&str> = events
+                .iter()
+                .flat_map(|event| (0..occurrences(event)).filter_map(|_| event.message.as_deref()))
+                .collect();
             let mut wanted = messages.to_vec();
             found.sort_unstable();
             wanted.sort_unstable();

@@ -56,6 +56,24 @@ impl Removal {
     }
 }
 
+impl std::fmt::Display for Removal {
+    /// Formats the reason for an Event. Errors of the content are not part of it, because the
+    /// content may be a key.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::NotWanted => "the impersonation proxy is not wanted",
+            Self::Replaced => "an external certificate replaces it",
+            Self::NotPem => "it was not PEM",
+            Self::NotX509(_) => "it was not a certificate",
+            Self::BadKey(_) => "it had no matching key",
+            Self::Untrusted => "it did not verify with the CA, or had expired",
+            Self::NamesPending => "the address for clients is not known",
+            Self::NamesDiffer => "the names or addresses for clients have changed",
+            Self::Due => "it was due for renewal",
+        })
+    }
+}
+
 /// An event to log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogEvent {

@@ -206,6 +206,14 @@ pub struct Stats {
     pub too_many_resets: u64,
 }
 
+impl Stats {
+    /// Returns the number of open connections of each worker, in the order of the workers; empty if
+    /// there are no workers.
+    pub fn open_by_worker(&self) -> &[u64] {
+        &self.open_on_worker[..self.workers.min(MAX_WORKERS)]
+    }
+}
+
 #[derive(Debug, Default)]
 struct Counters {
     open: AtomicU64,

@@ -59,6 +59,7 @@ use tokio::time::Instant;
 
 use crate::audit::Auditor;
 use crate::client_cert_issuer::ClientCertIssuer;
+use crate::debug_state::DebugState;
 use crate::token_issuer::TokenIssuer;
 
 mod bodies;
@@ -107,6 +108,8 @@ pub struct Params {
     pub health: Health,
     /// The metrics of `/metrics`.
     pub metrics: Metrics,
+    /// The state of the process, for `/debug/state`.
+    pub debug_state: DebugState,
     /// The metrics of requests.
     pub requests: RequestMetrics,
     /// The listeners, to which the server adds its own.
@@ -164,6 +167,7 @@ pub fn serve(listener: Listener, params: Params) -> ApiServer {
         audit: Auditor::new(params.log_usernames_and_groups),
         health: params.health,
         metrics: params.metrics,
+        debug_state: params.debug_state,
         credential_lifetime: params.credential_lifetime,
         admission: params.admission,
         clock: Timestamp::now,
@@ -223,6 +227,7 @@ struct HandlerParams {
     audit: Auditor,
     health: Health,
     metrics: Metrics,
+    debug_state: DebugState,
     credential_lifetime: watch::Receiver<Duration>,
     admission: AdmissionGate,
     /// Returns the current time.
@@ -234,6 +239,7 @@ struct ApiHandler {
     exchange: Exchange,
     health: Health,
     metrics: Metrics,
+    debug_state: DebugState,
     openapi: Documents,
     aggregated: DiscoveryDocument,
     aggregated_etag: String,
@@ -298,6 +304,7 @@ impl ApiHandler {
             audit,
             health,
             metrics,
+            debug_state,
             credential_lifetime,
             admission,
             clock,
@@ -323,6 +330,7 @@ impl ApiHandler {
             },
             health,
             metrics,
+            debug_state,
             clock,
             started,
             bodies: Bodies::new(),
@@ -348,6 +356,9 @@ impl ApiHandler {
                 self.health.slis(),
             )),
             ["statusz"] => self.statusz(request),
+            ["debug", "state"] => {
+                Ok(encode::pretty(StatusCode::OK, &self.debug_state.read(&self.metrics).await))
+            }
             [endpoint @ ("healthz" | "livez" | "readyz"), ..] => {
                 let check = trimmed.split_once('/').map(|(_, check)| check).filter(|check| !check.is_empty());
                 let response = self.health.respond(endpoint, check, request.query.unwrap_or_default());

@@ -17,6 +17,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
 use pinniped_apiserver::health::CheckFailure;
 use pinniped_apiserver::metrics::RequestMetrics;
 use pinniped_concierge_api::names;
@@ -60,6 +61,7 @@ use crate::client_cert_issuer::certificate_signing_requests::CertificateSigningR
 use crate::client_cert_issuer::{CertificateStoreIssuer, ClientCertIssuer};
 use crate::config::reload::{ConfigFile, LiveSettings, Reload};
 use crate::config::{self, Config};
+use crate::debug_state::{self, DebugState};
 use crate::impersonation::ProxyFactory;
 use crate::owner;
 use crate::token_client::TokenClient;
@@ -133,6 +135,7 @@ pub(crate) async fn run(
     surroundings: InCluster,
     monitor: TaskMonitor,
 ) -> anyhow::Result<()> {
+    let started = Timestamp::now();
     let mut signals = Signals::install()?;
     let proxies = ProxyEnvironment::from_env();
     let own_ca = base64_pem(&surroundings.ca);
@@ -196,13 +199,29 @@ pub(crate) async fn run(
         credential_lifetime: lifetime_setting,
         capacity,
     };
-    let reload = Reload::new(file.path, file.content, config.clone(), live);
+    let (reload, config_in_effect) = Reload::new(file.path, file.content, config.clone(), live);
     background.spawn("configuration file", |stop| reload.run(stop));
 
     let api_serving = CertificateStore::serving(names::STORE_API_SERVING);
     let kube_signer = CertificateStore::signer(names::STORE_KUBE_SIGNER);
     let proxy_serving = CertificateStore::serving(names::STORE_IMPERSONATION_SERVING);
     let proxy_signer = CertificateStore::signer(names::STORE_IMPERSONATION_SIGNER);
+    let mut debug_state = DebugState::default();
+    debug_state.add("program", debug_state::program(&pod.name, &pod.namespace, started));
+    debug_state.add("configuration", move || config_in_effect.borrow().values());
+    debug_state.add(
+        "certificates",
+        debug_state::certificates(vec![
+            (api_serving.clone(), "serving"),
+            (proxy_serving.clone(), "serving"),
+            (kube_signer.clone(), "signing"),
+            (proxy_signer.clone(), "signing"),
+        ]),
+    );
+    debug_state.add("tokens", debug_state::tokens(token.clone()));
+    debug_state.add("listeners", debug_state::listeners(listeners.clone()));
+    debug_state.add("upstream", debug_state::upstream(upstream.clone()));
+    debug_state.add("slowestRequests", debug_state::slowest_requests(requests.slow_requests()));
     certificate_metrics::register(
         &metrics,
         vec![api_serving.clone(), proxy_serving.clone()],
@@ -216,6 +235,7 @@ pub(crate) async fn run(
     authorizer.register_metrics(&metrics);
     let registry = Registry::new();
     jwt::metrics::register(&metrics, &registry);
+    debug_state.add("authenticators", debug_state::authenticators(registry.clone()));
     let tokens_switch = Switch::default();
     let signing_switch = SigningSwitch::default();
     let signing = SigningClient::new(
@@ -311,6 +331,7 @@ pub(crate) async fn run(
         ready_when_decided(&mut health, &admission, &mut background);
     }
     register_leader(&metrics, controllers.leadership());
+    debug_state::add_controllers(&mut debug_state, &controllers);
     let synced = controllers.synced(SYNC_TIMEOUT);
     tokens_started.done();
     let proxy_health = controllers.impersonator();
@@ -356,6 +377,7 @@ pub(crate) async fn run(
             admission,
             health,
             metrics,
+            debug_state,
             requests,
             listeners,
             limits,

@@ -10,6 +10,7 @@ pub mod client_cert_issuer;
 mod command_line;
 pub mod concierge;
 pub mod config;
+pub mod debug_state;
 mod impersonation;
 mod owner;
 pub mod token_client;

@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::api::Api;
 use pinniped_controller::clock::Clock;
@@ -87,6 +88,11 @@ impl FreshToken {
     /// [`NoToken`], which names the reason.
     pub fn check(&self) -> Result<(), NoToken> {
         self.usable().map(drop)
+    }
+
+    /// Returns the end of the validity of the current token, whether it is usable or not.
+    pub fn expires(&self) -> Option<Timestamp> {
+        self.0.cached.load().as_ref().map(|cached| cached.token.expires())
     }
 
     fn usable(&self) -> Result<Arc<Token>, NoToken> {

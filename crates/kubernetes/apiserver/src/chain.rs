@@ -130,8 +130,9 @@ pub enum ResponseHeaders {
 }
 
 /// Notes of the steps about a request, for the response headers and the metrics.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Notes {
+    audit_id: HeaderValue,
     /// The client sent a token that was ignored because of extra space.
     ignored_token: AtomicBool,
     labels: RequestLabels,
@@ -208,7 +209,11 @@ impl<H> Chain<H> {
         let audit_id = response_headers::audit_id(request.headers());
         // Servers behind this one use the same identifier, so the logs of all can be correlated.
         request.headers_mut().insert(response_headers::AUDIT_ID, audit_id.clone());
-        let notes = Notes::default();
+        let notes = Notes {
+            audit_id: audit_id.clone(),
+            ignored_token: AtomicBool::new(false),
+            series: Series::default(),
+        };
         let abandoned = scopeguard::guard((), |()| {
             self.handler.observe(RequestResult::Abandoned);
             self.in_flight.metrics().ended(&notes.labels, None, received.elapsed());
@@ -273,6 +278,7 @@ impl<H> Chain<H> {
         let admits_anonymous = self.handler.admits_anonymous(&info);
         let is_exempt = self.handler.is_exempt_from_limits(&info, request.headers());
         let attributes = &Attributes::from(info);
+        let _slow = self.in_flight.metrics().watch(attributes, &notes.audit_id, received);
 
         let steps = pin!(async {
             // 7. Authenticate. Tokens are copied, because authentication removes them from the

@@ -14,6 +14,7 @@
 //! | [`respond`] | negotiates the encoding of a `Status` and writes it |
 //! | [`response_headers`] | the header fields of every response |
 //! | [`health`] | serves `/healthz`, `/livez` and `/readyz` |
+//! | [`slow_requests`] | remembers the slowest requests of the last minutes |
 //! | [`statusz`] | serves `/statusz` |
 //!
 //! The crate has no routes and serves no object. A review that fails refuses the request.
@@ -33,5 +34,6 @@ mod presentation;
 pub mod refusal;
 pub mod respond;
 pub mod response_headers;
+pub mod slow_requests;
 pub mod statusz;
 mod tokens;

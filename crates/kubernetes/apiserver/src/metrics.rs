@@ -7,14 +7,17 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use http::StatusCode;
+use http::{HeaderValue, StatusCode};
 use pinniped_kube_metrics::requests::{
     CODE_CLASSES, DURATION, GROUPS, IN_FLIGHT, IN_FLIGHT_LIMIT, LIMITS, OVER_LIMIT, REQUESTS, SERVERS, VERBS,
 };
+use pinniped_kube_request::attributes::Attributes;
 use pinniped_kube_request::request_info::RequestInfo;
 use pinniped_metrics::{CounterTable, HistogramTable, Metrics};
+use tokio::time::Instant;
 
 use crate::in_flight::Permits;
+use crate::slow_requests::{SlowRequestGuard, SlowRequests};
 
 /// A server whose requests are counted separately. The order is that of [`SERVERS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +58,7 @@ pub struct RequestMetrics {
     /// The permits of the server of each kind that started last. A server that has stopped has
     /// none.
     running: Arc<Mutex<[Weak<Permits>; SERVERS.len()]>>,
+    slow: SlowRequests,
 }
 
 impl Default for RequestMetrics {
@@ -64,6 +68,7 @@ impl Default for RequestMetrics {
             duration: HistogramTable::new(&DURATION),
             over_limit: CounterTable::new(&OVER_LIMIT),
             running: Arc::default(),
+            slow: SlowRequests::default(),
         }
     }
 }
@@ -86,6 +91,11 @@ impl RequestMetrics {
                 }
             }
         });
+    }
+
+    /// Returns the slowest requests of all servers.
+    pub fn slow_requests(&self) -> SlowRequests {
+        self.slow.clone()
     }
 
     /// Returns the metrics of one server. Servers that run one after another share them.
@@ -118,6 +128,16 @@ impl ServerMetrics {
 
     pub(crate) fn refused(&self, limit: Limit) {
         self.all.over_limit.add([self.server, limit as usize], 1);
+    }
+
+    /// Returns a guard that remembers a request if it is slow.
+    pub(crate) fn watch<'a>(
+        &'a self,
+        attributes: &'a Attributes,
+        audit_id: &'a HeaderValue,
+        received: Instant,
+    ) -> SlowRequestGuard<'a> {
+        self.all.slow.watch(SERVERS[self.server].0, attributes, audit_id, received)
     }
 
     /// Records a request whose response begins after this time, or that is abandoned.

@@ -66,6 +66,16 @@ struct Renewal {
     clock: Clock,
     deadline: Duration,
     last: Mutex<Moment>,
+    holder: Mutex<Option<LeaseHolder>>,
+}
+
+/// The holder of the Lease when this process last read or wrote it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseHolder {
+    /// The name of the candidate.
+    pub identity: String,
+    /// The time of its last renewal, on its own clock.
+    pub renewed: Option<Timestamp>,
 }
 
 impl Renewal {
@@ -76,6 +86,10 @@ impl Renewal {
 
     fn is_over(&self) -> bool {
         self.age() >= self.deadline
+    }
+
+    fn set_holder(&self, holder: Option<LeaseHolder>) {
+        *self.holder.lock().unwrap_or_else(PoisonError::into_inner) = holder;
     }
 
     fn set(&self, began: Moment) {
@@ -99,6 +113,11 @@ impl Leadership {
     /// than the renew deadline.
     pub fn is_leader(&self) -> bool {
         *self.leader.borrow() && !self.renewal.as_ref().is_some_and(|renewal| renewal.is_over())
+    }
+
+    /// Returns the observed holder of the Lease; `None` if there is none or there is no election.
+    pub fn holder(&self) -> Option<LeaseHolder> {
+        self.renewal.as_ref()?.holder.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Returns a receiver of future changes.
@@ -160,7 +179,8 @@ impl LeaderElection {
     fn with_clock(client: kube::Client, params: LeaseParams, clock: Clock) -> Self {
         let (leader, leadership) = Leadership::channel();
         let last = Mutex::new(clock.now());
-        let renewal = Arc::new(Renewal { clock, deadline: params.timing.renew_deadline, last });
+        let deadline = params.timing.renew_deadline;
+        let renewal = Arc::new(Renewal { clock, deadline, last, holder: Mutex::default() });
         let leadership = Leadership { renewal: Some(Arc::clone(&renewal)), ..leadership };
         Self { api: Api::namespaced(client, &params.namespace), params, leader, leadership, renewal }
     }
@@ -193,6 +213,7 @@ impl LeaderElection {
                     false
                 }
             };
+            self.renewal.set_holder(observed.lease_holder());
             // After a suspend during the call, the response is older than it appears.
             let held = held && self.renewal.clock.since(began) < self.params.timing.renew_deadline;
             if held {
@@ -342,6 +363,11 @@ impl Observed {
 
     fn holder(&self) -> Option<&str> {
         self.record.as_ref()?.holder_identity.as_deref().filter(|holder| !holder.is_empty())
+    }
+
+    fn lease_holder(&self) -> Option<LeaseHolder> {
+        let renewed = self.record.as_ref()?.renew_time.as_ref().map(|MicroTime(time)| *time);
+        Some(LeaseHolder { identity: self.holder()?.to_owned(), renewed })
     }
 
     fn holder_is_other(&self, identity: &str) -> bool {

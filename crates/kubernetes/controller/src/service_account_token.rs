@@ -74,6 +74,11 @@ impl ServiceAccountToken {
         &self.token
     }
 
+    /// Returns the end of the validity, on this machine's clock.
+    pub fn expires(&self) -> Timestamp {
+        self.requested.wall().saturating_add(self.lifetime).unwrap_or(Timestamp::MAX)
+    }
+
     /// Returns whether the token has expired.
     pub fn is_expired(&self, clock: &Clock) -> bool {
         clock.since(self.requested) >= self.lifetime

@@ -39,7 +39,7 @@ pub fn register(metrics: &Metrics, listeners: &Listeners, capacity: &Capacity) {
     let listeners = listeners.clone();
     metrics.collect(move |samples| {
         for (listener, stats) in listeners.stats() {
-            let on_workers = stats.open_on_worker.iter().take(stats.workers).enumerate();
+            let on_workers = stats.open_by_worker().iter().enumerate();
             for (worker, open) in on_workers {
                 samples.push(&connections::OPEN, [listener, &worker.to_string()], *open);
             }

@@ -149,8 +149,13 @@ fn a_release_differs_from_the_manifests_only_in_the_marks_of_helm() {
     let manifests = manifests();
     let mut kept = Vec::new();
     for (identity, mut object) in objects(&helm, &[DEFINED]) {
-        if identity == "ClusterRole pinniped-concierge-metrics-reader" {
-            let rules = json!([{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]);
+        let path = match identity.as_str() {
+            "ClusterRole pinniped-concierge-metrics-reader" => Some("/metrics"),
+            "ClusterRole pinniped-concierge-debug-state-reader" => Some("/debug/state"),
+            _ => None,
+        };
+        if let Some(path) = path {
+            let rules = json!([{"nonResourceURLs": [path], "verbs": ["get"]}]);
             assert_eq!(object["rules"], rules);
             continue;
         }

@@ -88,6 +88,8 @@ impl World {
             extra_client_ca: None,
             reviewer: TokenReviewer::new(client.clone()),
         });
+        let mut debug_state = DebugState::default();
+        debug_state.add("slowestRequests", crate::debug_state::slowest_requests(requests.slow_requests()));
         let handler = ApiHandler::new(HandlerParams {
             registry: Registry::new(),
             issuers: Vec::new(),
@@ -96,6 +98,7 @@ impl World {
             audit: Auditor::with_sink(false, move |line| lines.lock().expect("lock").push(line.to_owned())),
             health: Health::new(),
             metrics: metrics.clone(),
+            debug_state,
             credential_lifetime: tokio::sync::watch::channel(Duration::from_secs(300)).1,
             admission: admission.clone(),
             clock: now,
@@ -738,6 +741,25 @@ async fn statusz_lists_the_paths_and_needs_a_permission() {
     );
     let refused = world.send_request("GET", "/statusz", &[("accept", "application/json")], "").await;
     assert_eq!(refused.status, 406);
+}
+
+#[tokio::test]
+async fn the_state_of_the_process_needs_a_permission() {
+    let world = World::new("pinniped.dev");
+    let page = world.send_request("GET", "/debug/state", &[], "").await;
+    assert_eq!((page.status, page.header("content-type")), (200, "application/json"));
+    assert_eq!(page.header("cache-control"), "no-cache, private");
+    let state = page.json();
+    assert_eq!(state["slowestRequests"], json!([]));
+    let limit = "pinniped_requests_in_flight_limit{server=\"aggregated_api\",limit=\"short\"}";
+    assert_eq!(state["metrics"][limit], InFlightLimits::AGGREGATED_API.short);
+    let refused = world.send_request("GET", "/debug/state", &[("authorization", "Bearer nobody")], "").await;
+    assert_eq!(
+        (refused.status, refused.json()["message"].as_str()),
+        (403, Some("forbidden: User \"nobody\" cannot get path \"/debug/state\""))
+    );
+    assert_eq!(world.send_request("GET", "/debug", &[], "").await.status, 404);
+    assert_eq!(world.send_request("GET", "/debug/state/x", &[], "").await.status, 404);
 }
 
 #[tokio::test]

@@ -41,6 +41,11 @@ pub fn changes(old: &Config, new: &Config) -> Changes {
 }
 
 impl Config {
+    /// Returns the value of each key. No value is a secret.
+    pub fn values(&self) -> Value {
+        Value::Object(KEYS.iter().map(|key| (key.path.to_owned(), (key.value)(self))).collect())
+    }
+
     /// Returns this configuration with the values of `new` that take effect at once.
     #[must_use]
     pub fn with_changes_at_once(&self, new: &Self) -> Self {

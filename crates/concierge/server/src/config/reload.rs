@@ -55,13 +55,20 @@ pub(crate) struct Reload {
     /// The last content, or the text of the error if it could not be read.
     last: Result<String, String>,
     /// The configuration in use.
-    running: Config,
+    running: watch::Sender<Config>,
     live: LiveSettings,
 }
 
 impl Reload {
-    pub(crate) fn new(path: PathBuf, content: String, running: Config, live: LiveSettings) -> Self {
-        Self { path, last: Ok(content), running, live }
+    /// Returns the task, and the configuration in use.
+    pub(crate) fn new(
+        path: PathBuf,
+        content: String,
+        running: Config,
+        live: LiveSettings,
+    ) -> (Self, watch::Receiver<Config>) {
+        let (running, in_use) = watch::channel(running);
+        (Self { path, last: Ok(content), running, live }, in_use)
     }
 
     /// Reads the file regularly until `stop` is cancelled.
@@ -95,10 +102,11 @@ impl Reload {
     }
 
     fn apply(&mut self, new: &Config) {
-        let changes = changes(&self.running, new);
+        let running = self.running.borrow().clone();
+        let changes = changes(&running, new);
         self.live.apply(new);
         // The changes are logged if either level allows it.
-        self.live.level.set(new.log_level.max(self.running.log_level));
+        self.live.level.set(new.log_level.max(running.log_level));
         for change in changes.at_once {
             tracing::info!(key = change.key, new = value::json(&change.value), "configuration changed");
         }
@@ -109,7 +117,7 @@ impl Reload {
                 "changed keys of the configuration take effect at the next start"
             );
         }
-        self.running = self.running.with_changes_at_once(new);
+        self.running.send_replace(running.with_changes_at_once(new));
     }
 }
 

@@ -153,6 +153,7 @@ pub(crate) async fn concierge_through(
             admission: AdmissionGate::new(UnappliedAdmission::Report),
             health: Health::new(),
             metrics: Metrics::new(),
+            debug_state: Default::default(),
             requests: Default::default(),
             listeners: Default::default(),
             limits: pinniped_http_server::Limits::default(),

@@ -40,6 +40,7 @@ fn start(ca: &CertificateAuthority, validity: &Validity) -> ApiServer {
             admission: AdmissionGate::new(UnappliedAdmission::Report),
             health: Health::new(),
             metrics: Metrics::new(),
+            debug_state: Default::default(),
             requests: Default::default(),
             listeners: Default::default(),
             limits: pinniped_http_server::Limits::default(),

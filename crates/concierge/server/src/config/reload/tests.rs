@@ -8,6 +8,7 @@ use super::*;
 struct Running {
     directory: tempfile::TempDir,
     reload: Reload,
+    in_effect: watch::Receiver<Config>,
     discovery_url: DiscoveryUrl,
     credential_lifetime: watch::Receiver<Duration>,
     capacity: Capacity,
@@ -33,8 +34,8 @@ impl Running {
         };
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("pinniped.yaml");
-        let reload = Reload::new(path, NAMES.to_owned(), config, live);
-        Self { directory, reload, discovery_url, credential_lifetime, capacity }
+        let (reload, in_effect) = Reload::new(path, NAMES.to_owned(), config, live);
+        Self { directory, reload, in_effect, discovery_url, credential_lifetime, capacity }
     }
 
     /// Replaces the file by a symbolic link, as the kubelet does, and reads it.
@@ -77,7 +78,8 @@ fn a_replaced_file_takes_effect_and_an_invalid_one_does_not() {
     // A key that takes effect at the next start changes nothing, and does not prevent others.
     running.replace("two", &with("aggregatedAPIServerPort: 4444\ncredentialLifetimeSeconds: 900"));
     assert_eq!(running.values(), (None, 900, 16_384));
-    assert_eq!(running.reload.running.aggregated_api_server_port, 10250);
+    assert_eq!(running.in_effect.borrow().values()["credentialLifetimeSeconds"], 900);
+    assert_eq!(running.in_effect.borrow().values()["aggregatedAPIServerPort"], 10250);
 }
 
 #[tokio::test(start_paused = true)]

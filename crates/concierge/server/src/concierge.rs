@@ -187,6 +187,7 @@ pub(crate) async fn run(
         config.max_connections_per_address,
     ));
     pinniped_program::metrics::register(&metrics, &listeners, &capacity);
+    let memory_limit = capacity.stats().memory_limit;
     // The capacity has the configured limits, which may change.
     let limits =
         Limits { connections: config::MOST_CONNECTIONS, capacity: capacity.clone(), ..Limits::default() };
@@ -361,6 +362,18 @@ pub(crate) async fn run(
         labels: config.labels.clone(),
         name_users: config.log_usernames_and_groups,
     }));
+    tracing::info!(
+        version = pinniped_version::VERSION,
+        pod = pod.name,
+        aggregatedAPIPort = config.aggregated_api_server_port,
+        impersonationProxyPort = config.impersonation_proxy_server_port,
+        apiGroupSuffix = config.api_group_suffix.as_str(),
+        logLevel = config.log_level.as_str(),
+        maxConnections = config.max_connections,
+        maxConnectionsPerAddress = config.max_connections_per_address,
+        memoryLimit = memory_limit,
+        "starting the Concierge"
+    );
     let server = apiserver::serve(
         listener,
         apiserver::Params {

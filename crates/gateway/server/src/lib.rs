@@ -112,7 +112,14 @@ pub(crate) async fn run(
     ports.limits.connections = max_connections;
     ports.limits.capacity = capacity.clone();
     let gateway = pinniped_gateway_dataplane::start(&ports)?;
-    tracing::info!(tls = %gateway.tls_addr(), plain = %gateway.plain_addr(), "the ports are open");
+    tracing::info!(
+        version = pinniped_version::VERSION,
+        tls = %gateway.tls_addr(),
+        plain = %gateway.plain_addr(),
+        maxConnections = max_connections,
+        memoryLimit = capacity.stats().memory_limit,
+        "the ports are open"
+    );
     let metrics = Metrics::new();
     let listeners = Listeners::default();
     pinniped_program::metrics::register(&metrics, &listeners, &capacity);

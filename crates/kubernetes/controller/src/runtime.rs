@@ -30,6 +30,9 @@ const MIN_RECHECK_DELAY: Duration = Duration::from_millis(100);
 /// First delay after a failure.
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(5);
 
+/// Interval in which an error that stays the same is logged once.
+const REPEAT_INTERVAL: Duration = Duration::from_secs(600);
+
 /// How long a pass that is in progress at shutdown may continue.
 const LAST_PASS_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -243,6 +246,33 @@ pub async fn became_leader(leadership: &mut tokio::sync::watch::Receiver<bool>) 
 struct Retry {
     failures: u32,
     forbidden: Option<String>,
+    logged: LoggedError,
+}
+
+/// The last error that was logged, and its repetitions since then.
+#[derive(Default)]
+struct LoggedError {
+    error: Option<(String, Instant)>,
+    repetitions: u32,
+}
+
+impl LoggedError {
+    /// Returns the number of repetitions that were not logged, if the error must be logged now: it
+    /// is another one, or the last line is [`REPEAT_INTERVAL`] old.
+    fn record(&mut self, text: &str, now: Instant) -> Option<u32> {
+        let is_same = self.error.as_ref().is_some_and(|(logged, _)| logged == text);
+        if !is_same {
+            *self = Self { error: Some((text.to_owned(), now)), repetitions: 0 };
+            return Some(0);
+        }
+        let (_, logged_at) = self.error.as_mut()?;
+        if now.saturating_duration_since(*logged_at) < REPEAT_INTERVAL {
+            self.repetitions = self.repetitions.saturating_add(1);
+            return None;
+        }
+        *logged_at = now;
+        Some(std::mem::take(&mut self.repetitions))
+    }
 }
 
 impl Retry {
@@ -251,6 +281,7 @@ impl Retry {
             Ok(action) => {
                 self.failures = 0;
                 self.forbidden = None;
+                self.logged = LoggedError::default();
                 return action.recheck_after.map_or(RESYNC, |delay| delay.clamp(MIN_RECHECK_DELAY, RESYNC));
             }
             Err(error @ ReconcileError::NotLeader(_)) => {
@@ -265,10 +296,15 @@ impl Retry {
                     self.forbidden = Some(text.clone());
                 }
             }
-            Err(ReconcileError::Failed(text)) => {
-                let error = format!("{controller}: {{ }} failed with: {text}");
-                tracing::error!(logger = "UnhandledError", %error, "Unhandled Error");
-            }
+            Err(ReconcileError::Failed(text)) => match self.logged.record(text, Instant::now()) {
+                Some(repetitions) => {
+                    let error = format!("{controller}: {{ }} failed with: {text}");
+                    // Absent in the line of the first occurrence, which is upstream's.
+                    let repetitions = (repetitions > 0).then_some(repetitions);
+                    tracing::error!(logger = "UnhandledError", repetitions, %error, "Unhandled Error");
+                }
+                None => tracing::debug!(controller, error = %text, "a controller fails with the same error"),
+            },
         }
         let delay = FIRST_RETRY_DELAY.saturating_mul(2_u32.saturating_pow(self.failures)).min(RESYNC);
         self.failures = self.failures.saturating_add(1);
@@ -449,6 +485,24 @@ mod tests {
         sender.send_replace(true);
         let pass = running.passes.recv().await.unwrap();
         assert!(pass - before < Duration::from_secs(1));
+    }
+
+    #[test]
+    fn an_error_that_stays_the_same_is_logged_once_in_ten_minutes_with_its_repetitions() {
+        let start = Instant::now();
+        let mut logged = LoggedError::default();
+        for (second, text, line) in [
+            (0, "a", Some(0)),
+            (1, "a", None),
+            (599, "a", None),
+            (600, "a", Some(2)),
+            (601, "b", Some(0)),
+            (602, "a", Some(0)),
+            (603, "a", None),
+        ] {
+            let now = start + Duration::from_secs(second);
+            assert_eq!(logged.record(text, now), line, "{second} {text}");
+        }
     }
 
     #[test]

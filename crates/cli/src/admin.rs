@@ -5,6 +5,7 @@
 //! module combines kube's layers with our [`TcpDialer`].
 
 use std::path::Path;
+use std::sync::Arc;
 
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy;
@@ -120,6 +121,8 @@ pub struct Admin {
     /// response, or of the client certificate.
     pub expires: Option<Timestamp>,
     server: String,
+    /// The credential, for clients of servers in pods.
+    config: Arc<kube::Config>,
 }
 
 impl std::fmt::Debug for Admin {
@@ -231,6 +234,7 @@ impl Admin {
         // Go treats an empty name as not set.
         config.tls_server_name = config.tls_server_name.filter(|name| !name.is_empty());
         let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
+        let own_config = Arc::new(config.clone());
         config.headers.push((http::header::USER_AGENT, version::user_agent()));
         let connector = connector(&config, dialer)?;
         let http = legacy::Client::builder(TokioExecutor::new()).build::<_, kube::client::Body>(connector);
@@ -240,7 +244,23 @@ impl Admin {
             .map_err(tower::BoxError::from)
             .layer(config.extra_headers_layer()?)
             .service(http);
-        Ok(Self { client: kube::Client::new(service, config.default_namespace), expires: None, server })
+        Ok(Self {
+            client: kube::Client::new(service, config.default_namespace),
+            expires: None,
+            server,
+            config: own_config,
+        })
+    }
+
+    /// Returns the configuration of a client of another server, with the credential of this one.
+    /// The certificate of the server must verify with one of `roots`, which are DER.
+    pub(crate) fn config_of(&self, server: http::Uri, roots: Vec<Vec<u8>>) -> kube::Config {
+        let mut config = (*self.config).clone();
+        config.cluster_url = server;
+        config.root_cert = Some(roots);
+        config.accept_invalid_certs = false;
+        config.tls_server_name = None;
+        config
     }
 
     /// Returns the error of a failed request.

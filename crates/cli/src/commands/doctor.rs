@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! observed_client what a program does with the kubeconfig: plugin, connection, login, user
+//! debug_state     the state of each pod, if it is requested
 //! read, probe     the installation, with the user's permissions and as any client  -> Observed
 //! client, strategies, certificate, surroundings, logins
 //!                 checks without IO                                                -> Finding
@@ -13,6 +14,7 @@
 
 mod certificate;
 mod client;
+mod debug_state;
 mod finding;
 #[cfg(test)]
 mod fixtures;
@@ -36,6 +38,7 @@ use pinniped_kube_types::suffix::{GroupSuffix, SuffixError};
 use tokio::time::Instant;
 use tokio::time::error::Elapsed;
 
+use self::debug_state::PodState;
 use self::finding::{Check, Finding};
 use self::logins::{logins_of, only_token_logins};
 use self::observed::{KubeconfigEntry, Observed, Unreadable};
@@ -173,6 +176,8 @@ struct Observations {
     /// The client with the kubeconfig under test; `None` in a pod without a kubeconfig.
     client: Option<ObservedClient>,
     installation: Installation,
+    /// The state of each pod, if the user requests it.
+    states: Option<Vec<PodState>>,
 }
 
 /// The observed installation.
@@ -222,7 +227,7 @@ fn decide(observations: &Observations, now: Timestamp) -> Report {
             findings.push((Check::Installation, Finding::unseen("the Concierge's objects", why.clone())));
         }
     }
-    Report::new(&findings, relations)
+    Report::new(&findings, relations).with_states(observations.states.clone())
 }
 
 async fn observe(
@@ -267,6 +272,7 @@ async fn observe(
                 return Ok(Observations {
                     client: Some(client),
                     installation: Installation::Unreachable(why),
+                    states: None,
                 });
             };
             (Some(client), Ok(Ok(admin)))
@@ -281,7 +287,7 @@ async fn observe(
         // The kubeconfig under test was checked nevertheless.
         Ok(Err(error)) if client.is_some() => {
             let why = format!("the kubeconfig in use: {}", chain(&error));
-            return Ok(Observations { client, installation: Installation::Unreachable(why) });
+            return Ok(Observations { client, installation: Installation::Unreachable(why), states: None });
         }
         Ok(Err(error)) => return Err(error.into()),
     };
@@ -303,7 +309,15 @@ async fn observe(
         }
         Err(installation) => installation,
     };
-    Ok(Observations { client, installation })
+    let states = match &installation {
+        Installation::Read(observed) if parsed.bool("debug-state") => {
+            let pods = observed.pods.found().map_or(&[][..], Vec::as_slice);
+            let names: Vec<String> = pods.iter().map(|pod| pod.name.clone()).collect();
+            Some(reader.debug_state(&names).await)
+        }
+        _ => None,
+    };
+    Ok(Observations { client, installation, states })
 }
 
 fn entries_of(config: &Kubeconfig, file: &str, checked: bool) -> Vec<KubeconfigEntry> {

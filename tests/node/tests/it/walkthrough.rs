@@ -45,6 +45,7 @@ async fn scenario(node: &Node, environment: &OnNode<'_>, walk: &Walk<'_>) -> any
     walk.install().await?;
     both_replicas_run_as_nobody(environment).await?;
     one_of_them_holds_the_lease(environment).await?;
+    the_state_of_each_pod_is_shown(environment).await?;
     walk.create_user().await?;
     walk.await_cluster_key().await?;
     let issuer = walk.show_credential_issuer().await?;
@@ -169,6 +170,38 @@ async fn one_of_them_holds_the_lease(environment: &OnNode<'_>) -> anyhow::Result
         Ok(())
     })
     .await
+}
+
+/// The doctor reads the state through port-forwards of the kubelet, with the administrator's
+/// certificate.
+async fn the_state_of_each_pod_is_shown(environment: &OnNode<'_>) -> anyhow::Result<()> {
+    let doctor = |output: &str| -> anyhow::Result<Step> {
+        let mut command = Command::new(tools::binary("pinniped")?);
+        command.args(["doctor", "--debug-state", "--output", output, "--kubeconfig"]);
+        command.arg(environment.admin_kubeconfig());
+        Ok(Step::inside(environment, command))
+    };
+    // There is no authenticator yet, which may be a problem; the states are printed nevertheless.
+    let output = doctor("json")?.run(None).await?;
+    let report: Value = serde_json::from_str(&output.stdout)?;
+    let states = report["debugState"].as_array().unwrap_or_else(|| panic!("{report:#}"));
+    assert_eq!(states.len(), 2, "{states:#?}");
+    let mut leaders = 0;
+    for state in states {
+        let page = &state["state"];
+        assert_eq!(page["program"]["pod"], state["pod"], "{state:#}");
+        assert_eq!(page["configuration"]["aggregatedAPIServerPort"], 10250);
+        assert!(page["leaderElection"]["lastRenewal"].is_string(), "{page:#}");
+        assert!(page["metrics"]["pinniped_leader"].is_number(), "{page:#}");
+        let text = page.to_string();
+        assert!(!text.contains("PRIVATE KEY") && !text.contains("eyJ"), "{page:#}");
+        leaders += usize::from(page["leaderElection"]["isLeader"] == true);
+    }
+    assert_eq!(leaders, 1, "{states:#?}");
+    let output = doctor("text")?.run(None).await?;
+    assert_eq!(output.stdout.matches("State of pod pinniped-concierge-").count(), 2, "{}", output.stdout);
+    assert!(output.stdout.contains(", leader; the Lease is held by "), "{}", output.stdout);
+    Ok(())
 }
 
 fn the_clusters_key_is_used_and_the_proxy_is_off(node: &Node, strategies: &Value) -> anyhow::Result<()> {

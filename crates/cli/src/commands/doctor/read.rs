@@ -282,7 +282,7 @@ impl Reader<'_> {
         Some(probe::probe_endpoint(&self.dialer, &info.endpoint, system, self.time_left()).await)
     }
 
-    async fn get<K>(&self, api: &Api<K>, resource: &str, name: &str) -> ReadResult<K>
+    pub(super) async fn get<K>(&self, api: &Api<K>, resource: &str, name: &str) -> ReadResult<K>
     where
         K: Resource + Clone + DeserializeOwned + Debug,
     {

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::debug_state::{self, PodState};
 use super::finding::{Check, Checked, Finding};
 use crate::printer::printable_line;
 use crate::printer::style::{Color, Mark, Text};
@@ -38,7 +39,7 @@ enum CheckResult {
 }
 
 /// All findings, in the order in which they are printed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Report {
     /// Whether there is no problem.
@@ -47,6 +48,9 @@ pub(super) struct Report {
     problems: usize,
     /// The findings.
     findings: Vec<Entry>,
+    /// The state of each pod, if the user requests it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    debug_state: Option<Vec<PodState>>,
 }
 
 /// The relation between checks: which failed checks explain the failure of another one.
@@ -171,7 +175,13 @@ impl Report {
         entries.sort_by_key(|entry| (entry.result, entry.consequence_of.is_some()));
         let is_root = |entry: &&Entry| entry.result == CheckResult::Problem && entry.consequence_of.is_none();
         let problems = entries.iter().filter(is_root).count();
-        Self { healthy: problems == 0, problems, findings: entries }
+        Self { healthy: problems == 0, problems, findings: entries, debug_state: None }
+    }
+
+    /// Adds the states of the pods.
+    #[must_use]
+    pub(super) fn with_states(self, states: Option<Vec<PodState>>) -> Self {
+        Self { debug_state: states, ..self }
     }
 
     /// Returns the number of problems that are no consequence of another one.
@@ -215,6 +225,7 @@ impl Report {
                 text.plain(format!(" {}\n", printable_line(remedy)));
             }
         }
+        debug_state::summarize(self.debug_state.as_deref().unwrap_or_default(), for_people, &mut text);
         text
     }
 }

@@ -196,7 +196,7 @@ pub(super) static PROXY: [FlagSpec; 4] = [
     FlagSpec::new("port", Kind::Uint16, "Port on 127.0.0.1; 0 selects a free one"),
 ];
 
-pub(super) static DOCTOR: [FlagSpec; 7] = [
+pub(super) static DOCTOR: [FlagSpec; 8] = [
     FlagSpec::text(
         "check-kubeconfig",
         "Kubeconfig of a user, to log in with and to compare with the values that the cluster advertises",
@@ -204,6 +204,10 @@ pub(super) static DOCTOR: [FlagSpec; 7] = [
     .files(),
     suffix("concierge-api-group-suffix"),
     FlagSpec::text("concierge-credential-issuer", "Name of the CredentialIssuer (default: the only one)"),
+    FlagSpec::switch(
+        "debug-state",
+        "Also read the state of each Concierge pod through a port-forward, for which you need the permission for the path /debug/state",
+    ),
     kubeconfig(),
     FlagSpec::text("kubeconfig-context", "Context of the kubeconfig to use (default: the current one)")
         .contexts(),

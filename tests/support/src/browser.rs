@@ -47,7 +47,7 @@ const FLAGS: [&str; 9] = [
     "--disable-component-update",
     "--disable-sync",
 ];
-/// The size of the window, in CSS pixels.
+/// The size of the page, in CSS pixels.
 const SIZE: (u32, u32) = (1000, 760);
 /// Time limit of a step on a busy machine.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
@@ -124,7 +124,7 @@ impl Browser {
         let mut args: Vec<String> = FLAGS.map(str::to_owned).to_vec();
         args.push(format!("--user-data-dir={}", profile.display()));
         let capabilities = json!({"browserName": "chrome", "acceptInsecureCerts": true,
-            "goog:chromeOptions": {"binary": browser, "args": args}});
+            "goog:loggingPrefs": {"performance": "ALL"}, "goog:chromeOptions": {"binary": browser, "args": args}});
         WebDriver::new_session(port, &capabilities).await
     }
 
@@ -203,6 +203,26 @@ impl Browser {
         self.driver.post("execute/sync", &script).await
     }
 
+    /// Returns the addresses that the pages have requested since the last call, files included.
+    ///
+    /// # Errors
+    /// Returns an error when the browser has ended.
+    pub async fn requested(&self) -> anyhow::Result<Vec<String>> {
+        let entries = self.driver.post("se/log", &json!({"type": "performance"})).await?;
+        let mut addresses = Vec::new();
+        for entry in entries.as_array().context("the log is not a list")? {
+            let text = entry["message"].as_str().context("an entry of the log has no message")?;
+            let event: Value = serde_json::from_str(text).context("an entry of the log is not JSON")?;
+            let event = &event["message"];
+            if event["method"] == "Network.requestWillBeSent"
+                && let Some(address) = event["params"]["request"]["url"].as_str()
+            {
+                addresses.push(address.to_owned());
+            }
+        }
+        Ok(addresses)
+    }
+
     /// Selects the color scheme that the page gets as the preference of the user.
     ///
     /// # Errors
@@ -215,13 +235,15 @@ impl Browser {
         self.driver.post("goog/cdp/execute", &command).await.map(drop)
     }
 
-    /// Changes the size of the window, in CSS pixels.
+    /// Changes the size of the page, in CSS pixels. It may be narrower than a window can be.
     ///
     /// # Errors
     /// Returns an error when the browser has ended.
     pub async fn resize(&self, width: u32, height: u32) -> anyhow::Result<()> {
-        let size = json!({"width": width, "height": height});
-        self.driver.post("window/rect", &size).await.map(drop)
+        let params = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
+        // The command of WebDriver sets the size of the window, which has a least width.
+        let command = json!({"cmd": "Emulation.setDeviceMetricsOverride", "params": params});
+        self.driver.post("goog/cdp/execute", &command).await.map(drop)
     }
 
     /// Saves a screenshot of the window as `screenshots/NAME.png` in the target folder, and returns

@@ -31,10 +31,20 @@ pub(crate) struct Args {
     offline: bool,
 }
 
+/// Environment variable with the folder of the programs that build the site, for tests.
+pub(crate) const ENV: &str = "PINNIPED_SITE_PROGRAMS";
+
 /// The table of contents, from the root of the repository.
 const SUMMARY: &str = "docs/SUMMARY.md";
+/// The size of the largest picture.
+const MAX_PICTURE_BYTES: u64 = 60_000;
 /// The configuration of mdBook and the style sheet that it names, in `docs/`.
 const CONFIGURATION: [&str; 2] = ["book.toml", "site.css"];
+
+/// Finds or installs the programs that build the site, and returns their folder.
+pub(crate) fn install(offline: bool) -> anyhow::Result<PathBuf> {
+    programs::find_or_install(offline).map(|programs| programs.folder().to_owned())
+}
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let programs = programs::find_or_install(args.offline)?;
@@ -64,7 +74,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Copies the pages and their pictures, with links for the site. Returns pages that the table of
-/// contents does not have.
+/// contents does not have, and pictures that are too large.
 fn copy_pages(root: &Path, files: &[PathBuf], source: &Path) -> anyhow::Result<Vec<String>> {
     let pages: BTreeSet<PathBuf> = files.iter().filter(|file| is_in_site(file)).cloned().collect();
     let tree = links::Tree { files: files.iter().cloned().collect(), in_site: pages.clone() };
@@ -92,8 +102,14 @@ fn copy_pages(root: &Path, files: &[PathBuf], source: &Path) -> anyhow::Result<V
             }
         } else {
             create_parent(&to)?;
-            std::fs::copy(root.join(file), &to)
+            let size = std::fs::copy(root.join(file), &to)
                 .with_context(|| format!("could not copy {}", file.display()))?;
+            if size > MAX_PICTURE_BYTES {
+                problems.push(format!(
+                    "{}: {size} bytes, more than {MAX_PICTURE_BYTES}: compress it, see CONTRIBUTING.md",
+                    file.display()
+                ));
+            }
         }
     }
     Ok(problems)
@@ -103,7 +119,7 @@ fn copy_pages(root: &Path, files: &[PathBuf], source: &Path) -> anyhow::Result<V
 fn is_in_site(file: &Path) -> bool {
     let is_page = file.extension().is_some_and(|end| end == "md");
     let is_at_top = file.components().count() == 1;
-    let is_picture = file.extension().is_some_and(|end| end == "svg");
+    let is_picture = file.extension().is_some_and(|end| end == "svg" || end == "png");
     file != Path::new(SUMMARY)
         && ((is_page && is_at_top) || (file.starts_with("docs") && (is_page || is_picture)))
 }
@@ -143,6 +159,7 @@ mod tests {
             ("README.md", true),
             ("docs/howto/oidc.md", true),
             ("docs/pictures/overview.svg", true),
+            ("docs/pictures/keycloak-login.png", true),
             ("docs/SUMMARY.md", false),
             ("docs/book.toml", false),
             ("deploy/chart/README.md", false),

@@ -14,7 +14,7 @@ use crate::control_plane::{
     self, KubernetesRelease, contour, crane, debian, envoy, helm, keycloak, oidc_provider, prometheus,
     prometheus_ui, registry,
 };
-use crate::{cargo, disk, dist, node, suite};
+use crate::{cargo, disk, dist, node, site, suite};
 use run::Job;
 
 /// The package whose tests use a real node.
@@ -185,6 +185,8 @@ fn programs(args: &Args, packages: &[String], target: &Path) -> anyhow::Result<V
         crane::find_or_build(args.offline)?;
         environment.push((registry::ENV, registry::find_or_build(args.offline)?));
         args.available("files for other systems", dist::fetch_crates(args.offline))?;
+        let documentation = args.available("the documentation site", site::install(args.offline))?;
+        environment.extend(documentation.map(|dir| (site::ENV, dir)));
     }
     if wants(&PROVIDER_PACKAGES) {
         environment.extend(keycloak(args)?.map(|dir| (keycloak::ENV, dir)));

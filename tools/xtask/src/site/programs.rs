@@ -2,7 +2,7 @@
 //! browser. Both are installed once from crates.io into the user's cache.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Context as _;
@@ -27,6 +27,10 @@ const PROGRAMS: [Program; 2] = [
 pub(super) struct Programs(PathBuf);
 
 impl Programs {
+    pub(super) fn folder(&self) -> &Path {
+        &self.0
+    }
+
     /// Returns a command for a program, which finds the other one in its `PATH`.
     pub(super) fn command(&self, name: &str) -> Command {
         let mut path = OsString::from(&self.0);

@@ -7,6 +7,7 @@
 //! device.rs        the device flow, which a browser on another machine completes
 //! demo.rs          the demo as a process
 //! howto.rs         the commands of docs/howto/oidc.md
+//! tutorial.rs      the tutorial docs/tutorials/oidc.md
 //! ```
 //!
 //! Screenshots of the pages are in `screenshots/` of the target folder. Faults that no real
@@ -18,3 +19,4 @@ mod device;
 mod environment;
 mod howto;
 mod keycloak;
+mod tutorial;

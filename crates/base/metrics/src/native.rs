@@ -4,8 +4,6 @@
 //! The format has no bounds, only the schema and the numbers of the buckets: bucket `i` has the
 //! values above 2^((i-1)/8) up to 2^(i/8).
 
-use std::time::Duration;
-
 /// The schema: 2^3 buckets for each power of two.
 pub(crate) const SCHEMA: i32 = 3;
 const PER_POWER: i32 = 1 << SCHEMA;
@@ -35,10 +33,11 @@ const MANTISSA_BITS: u32 = f64::MANTISSA_DIGITS - 1;
 const MANTISSA: u64 = (1 << MANTISSA_BITS) - 1;
 const EXPONENT_BIAS: i32 = 1023;
 
-/// Returns the position of the bucket for a duration. Position 0 is the bucket of zero.
+/// Returns the position of the bucket for a duration in nanoseconds. Position 0 is the bucket of
+/// zero.
 #[inline]
-pub(crate) fn position(duration: Duration) -> usize {
-    let seconds = duration.as_secs_f64();
+pub(crate) fn position(nanoseconds: u64) -> usize {
+    let seconds = nanoseconds as f64 / 1e9;
     if seconds <= ZERO_THRESHOLD {
         return 0;
     }
@@ -88,10 +87,10 @@ mod tests {
     fn a_duration_is_in_the_bucket_with_its_bounds() {
         let mut nanoseconds = 1.0f64;
         while nanoseconds < 600e9 {
-            let duration = Duration::from_nanos(nanoseconds as u64);
-            let (at, seconds) = (position(duration), duration.as_secs_f64());
-            assert!(at == BUCKETS - 1 || seconds <= upper(at) * (1.0 + 1e-12), "{duration:?} in {at}");
-            assert!(at == 0 || seconds > upper(at - 1) * (1.0 - 1e-12), "{duration:?} in {at}");
+            let whole = nanoseconds as u64;
+            let (at, seconds) = (position(whole), whole as f64 / 1e9);
+            assert!(at == BUCKETS - 1 || seconds <= upper(at) * (1.0 + 1e-12), "{seconds} in {at}");
+            assert!(at == 0 || seconds > upper(at - 1) * (1.0 - 1e-12), "{seconds} in {at}");
             nanoseconds *= 1.003;
         }
     }
@@ -99,16 +98,16 @@ mod tests {
     #[test]
     fn bounds_belong_to_the_bucket_below_and_extremes_to_the_first_and_the_last() {
         let second = (-FIRST_EXPONENT * PER_POWER) as usize;
-        for (duration, expected) in [
-            (Duration::ZERO, 0),
-            (Duration::from_nanos(61_035), 0),
-            (Duration::from_nanos(61_036), 1),
-            (Duration::from_secs(1), second),
-            (Duration::from_nanos(1_000_000_001), second + 1),
-            (Duration::from_secs(512), BUCKETS - 1),
-            (Duration::MAX, BUCKETS - 1),
+        for (nanoseconds, expected) in [
+            (0, 0),
+            (61_035, 0),
+            (61_036, 1),
+            (1_000_000_000, second),
+            (1_000_000_001, second + 1),
+            (512_000_000_000, BUCKETS - 1),
+            (u64::MAX, BUCKETS - 1),
         ] {
-            assert_eq!(position(duration), expected, "{duration:?}");
+            assert_eq!(position(nanoseconds), expected, "{nanoseconds}");
         }
     }
 

@@ -103,8 +103,8 @@ pub struct HistogramTable<const D: usize>(Arc<Histograms<D>>);
 #[derive(Debug)]
 struct Histograms<const D: usize> {
     shape: Shape<D>,
-    /// The upper bounds of all classic buckets except for the last one.
-    bounds: Vec<Duration>,
+    /// The upper bounds of all classic buckets except for the last one, in nanoseconds.
+    bounds: Vec<u64>,
     /// For each combination that was observed: the classic buckets, the sum in nanoseconds, and the
     /// native buckets.
     combinations: Box<[OnceLock<Cells>]>,
@@ -124,7 +124,8 @@ impl<const D: usize> Histograms<D> {
 
     fn snapshot(&self, cells: &Cells) -> Histogram {
         let sum_position = self.sum_position();
-        let bounds = self.bounds.iter().map(Duration::as_secs_f64).chain([f64::INFINITY]);
+        let seconds = |bound: &u64| Duration::from_nanos(*bound).as_secs_f64();
+        let bounds = self.bounds.iter().map(seconds).chain([f64::INFINITY]);
         let first_native = sum_position + 1;
         Histogram {
             sum: Duration::from_nanos(cells.sum(sum_position)).as_secs_f64(),
@@ -138,8 +139,10 @@ impl<const D: usize> HistogramTable<D> {
     /// Creates the histograms of a definition with `D` labels.
     pub fn new(definition: &'static Definition) -> Self {
         let shape = Shape::new(definition);
-        let bounds: Vec<Duration> = match definition.kind {
-            Kind::Histogram(bounds) => bounds.iter().copied().map(Duration::from_secs_f64).collect(),
+        let bounds: Vec<u64> = match definition.kind {
+            Kind::Histogram(bounds) => {
+                bounds.iter().map(|bound| nanoseconds(Duration::from_secs_f64(*bound))).collect()
+            }
             Kind::Counter | Kind::Gauge => Vec::new(),
         };
         let combinations = (0..shape.size).map(|_| OnceLock::new()).collect();
@@ -154,13 +157,13 @@ impl<const D: usize> HistogramTable<D> {
     /// Records a duration at these positions in the lists of label values.
     pub fn observe(&self, at: [usize; D], duration: Duration) {
         let this = &*self.0;
-        let bucket = this.bounds.iter().position(|bound| duration <= *bound).unwrap_or(this.bounds.len());
-        let nanoseconds = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        let nanoseconds = nanoseconds(duration);
+        let bucket = this.bounds.partition_point(|bound| *bound < nanoseconds);
         let shard = this.cells(this.shape.position(at)).shard();
         let sum_position = this.sum_position();
         shard.add(bucket, 1);
         shard.add(sum_position, nanoseconds);
-        shard.add(sum_position + 1 + native::position(duration), 1);
+        shard.add(sum_position + 1 + native::position(nanoseconds), 1);
     }
 
     /// Returns the number of observations.
@@ -180,6 +183,10 @@ impl<const D: usize> Table for HistogramTable<D> {
             }
         }
     }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::Request;
+use http_body_util::{BodyExt as _, Full};
 
 use crate::api_server::Script;
 use crate::world::{World, eventually};
@@ -24,7 +26,7 @@ async fn a_proxy_that_has_stopped_keeps_its_counters_and_has_no_gauges() {
     let world = World::start(script).await;
     let mut sender = world.certificate("u", &[]).h2().await;
     let request = Request::get("https://h/api/v1/pods?watch=1");
-    let request = request.body(http_body_util::Empty::<bytes::Bytes>::new()).unwrap();
+    let request = request.body(http_body_util::Empty::<Bytes>::new()).unwrap();
     let open = tokio::spawn(sender.send_request(request));
     eventually("the watch arrives", || !world.api.seen().is_empty()).await;
     let (metrics, listeners) = (world.metrics.clone(), world.listeners.clone());
@@ -45,4 +47,20 @@ async fn a_proxy_that_has_stopped_keeps_its_counters_and_has_no_gauges() {
     })
     .await;
     assert!(listeners.stats().is_empty());
+}
+
+#[tokio::test]
+async fn the_bytes_of_a_request_and_of_its_response_are_counted() {
+    let world = World::start(Script::default()).await;
+    let mut sender = world.certificate("u", &[]).h2().await;
+    let request = Request::post("https://h/api/v1/namespaces").header("content-length", 5);
+    let request = request.body(Full::new(Bytes::from_static(b"12345"))).unwrap();
+    let response = sender.send_request(request).await.unwrap();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    assert!(!body.is_empty());
+    for (direction, count) in [("from_clients", 5), ("to_clients", body.len())] {
+        let line = format!("pinniped_impersonation_proxy_bytes_total{{direction=\"{direction}\"}} {count}");
+        let text = world.metrics.text().unwrap();
+        assert!(text.lines().any(|found| found == line), "{line} is not in {text}");
+    }
 }

@@ -235,6 +235,11 @@ async fn a_websocket_is_tunnelled_and_each_side_can_close_first() {
         }
         eventually("the tunnel ends", || world.proxy.tunnels() == 0).await;
     }
+    let text = world.metrics.text().unwrap();
+    for (direction, count) in [("from_clients", 2 * 5 + 8), ("to_clients", 12 + 10)] {
+        let line = format!("pinniped_impersonation_proxy_bytes_total{{direction=\"{direction}\"}} {count}");
+        assert!(text.lines().any(|found| found == line), "{line} is not in {text}");
+    }
     let seen = &world.api.seen()[0];
     assert_eq!(
         seen.all("sec-websocket-protocol"),

@@ -122,6 +122,7 @@ async fn a_request_with_a_body_is_retried_when_an_endpoint_refuses_the_connectio
     let backend = Backend::http("good").await;
     let dead = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let gateway = gateway();
+    let mut received = 0;
     for protocol in [Protocol::Http1, Protocol::H2c] {
         let routes = all_to(one(upstream(protocol, &[dead, backend.address])));
         Table::new().plain("a", routes).serve(&gateway);
@@ -135,8 +136,11 @@ async fn a_request_with_a_body_is_retried_when_an_endpoint_refuses_the_connectio
                 ("good", true),
                 "{protocol:?}"
             );
+            received += response.body.len() as u64;
         }
     }
+    let counts = gateway.counts();
+    assert_eq!((counts.request_bytes_from_clients, counts.request_bytes_to_clients), (8 * 5, received));
     Table::new().plain("a", all_to(to(&[dead]))).serve(&gateway);
     let response = Http1::plain(&gateway).await.get("a", "/").await;
     assert_eq!(response.status, 503);

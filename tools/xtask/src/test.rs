@@ -26,7 +26,7 @@ const PROVIDER_PACKAGES: [&str; 2] = ["pinniped-e2e", "pinniped-test-support"];
 /// Packages whose tests use a real Prometheus, or check rules with its tool.
 const PROMETHEUS_PACKAGES: [&str; 2] = ["pinniped-e2e", "pinniped-manifests"];
 /// Packages whose tests use a real Helm.
-const HELM_PACKAGES: [&str; 3] = ["pinniped-e2e", "pinniped-manifests", RELEASE_PACKAGE];
+const HELM_PACKAGES: [&str; 4] = [E2E_PACKAGE, NODE_PACKAGE, "pinniped-manifests", RELEASE_PACKAGE];
 /// The package whose tests make a release and push to a real registry.
 const RELEASE_PACKAGE: &str = "pinniped-release-tests";
 /// The package whose tests use a real informer.

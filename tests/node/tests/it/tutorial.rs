@@ -1,28 +1,22 @@
 //! Runs the commands of `docs/tutorials/kind.md` and, between its login and its last block, those
 //! of `docs/howto/upgrade-and-uninstall.md`.
 
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
-use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
-use pinniped_e2e::environment::{OnNode, Step};
+use pinniped_e2e::environment::OnNode;
 use pinniped_e2e::narrator::Narrator;
 use pinniped_e2e::pages::shell_blocks;
 use pinniped_e2e::walkthrough::Walk;
 use pinniped_node::{Node, fixture};
-use pinniped_test_support::kubectl::CommandOutput;
 use pinniped_test_support::tools;
 
 use crate::admin::Admin;
+use crate::reader::Reader;
 use crate::walkthrough::INSTALL;
 
 const TUTORIAL: &str = "docs/tutorials/kind.md";
 const UPGRADE: &str = "docs/howto/upgrade-and-uninstall.md";
-
-/// Time limit of all commands together on a busy machine.
-const TIME_LIMIT: Duration = Duration::from_secs(600);
 
 /// Stands in for kind, which needs a container daemon: the cluster is the node, and the test
 /// imports the image. It records its arguments.
@@ -56,7 +50,8 @@ async fn scenario(node: &Node, environment: &OnNode<'_>, walk: &Walk<'_>) -> any
     let upgrade = shell_blocks(UPGRADE)?;
     ensure!(before.len() >= 7 && upgrade.len() >= 4, "{} and {} blocks", before.len(), upgrade.len());
     let blocks = [before, &upgrade[..], std::slice::from_ref(last)].concat();
-    let output = run(environment, folder.path(), &blocks).await?;
+    let reader = Reader::new(environment, folder.path())?.with_program("kind", KIND)?;
+    let output = reader.run(&blocks).await?;
 
     let printed = &output.stdout;
     ensure!(printed.contains("no permissions yet"), "{printed}");
@@ -72,22 +67,4 @@ async fn scenario(node: &Node, environment: &OnNode<'_>, walk: &Walk<'_>) -> any
     let left = walk.leftovers().await?;
     ensure!(left.is_empty(), "{UPGRADE} leaves {}", left.join(", "));
     Ok(())
-}
-
-/// Runs the blocks as one script in a folder that contains `deploy`, as an administrator.
-async fn run(environment: &OnNode<'_>, folder: &Path, blocks: &[String]) -> anyhow::Result<CommandOutput> {
-    std::os::unix::fs::symlink(tools::repository().join("deploy"), folder.join("deploy"))?;
-    std::fs::write(folder.join("page.sh"), format!("set -euxo pipefail\n{}\n", blocks.join("\n")))?;
-    let kind = folder.join("bin/kind");
-    std::fs::create_dir(folder.join("bin"))?;
-    std::fs::write(&kind, KIND)?;
-    std::fs::set_permissions(&kind, std::fs::Permissions::from_mode(0o755))?;
-
-    let kubectl = Admin(environment).command(&[]);
-    let tools_dir = Path::new(kubectl.get_program()).parent().context("kubectl has no folder")?;
-    let mut path = vec![folder.join("bin"), tools_dir.to_owned(), tools::bin_dir()?];
-    path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
-    let mut bash = Command::new("bash");
-    bash.arg("page.sh").current_dir(folder).env("HOME", folder).env("PATH", std::env::join_paths(path)?);
-    Step::inside(environment, bash).within(TIME_LIMIT).run(None).await?.success()
 }

@@ -273,3 +273,73 @@ async fn objects_of_upstreams_manifests_are_adopted_with_their_names_and_uids() 
     release.works().await;
     release.uninstall().await;
 }
+
+/// The namespaces of the dry run. A dry run does not create them for the objects in them.
+const DRY: [&str; 4] = ["helm-dry", "helm-dry-users", "helm-dry-authenticator", "helm-dry-gateway"];
+/// Definitions of the monitors that the chart can have.
+const MONITORS: &str = include_str!("helm/monitors.yaml");
+
+#[tokio::test]
+async fn a_real_api_server_accepts_every_optional_object_of_the_chart() {
+    let Some(helm) = std::env::var_os(HELM).map(PathBuf::from) else {
+        tools::skip("the chart in a dry run", "no Helm: `cargo xtask test` builds it");
+        return;
+    };
+    let kubectl = World::shared().unwrap().kubectl();
+    let definitions = render(&helm, &["--show-only=templates/crds/concierge.yaml"]).await;
+    kubectl.apply(&[MONITORS, &definitions].join("---\n")).await.unwrap();
+    let monitors = ["servicemonitors", "podmonitors"].map(|name| format!("crd/{name}.monitoring.coreos.com"));
+    let issuers = "crd/credentialissuers.config.concierge.helm-dry.example.com";
+    kubectl.await_established(&[&monitors[0], &monitors[1], issuers]).await.unwrap();
+    for namespace in DRY {
+        kubectl.output(&["create", "namespace", namespace]).await.unwrap();
+    }
+
+    let rendered = render(&helm, &[]).await;
+    let apply = async |text: &str| {
+        let args = ["apply", "--dry-run=server", "--validate=strict", "-f", "-"];
+        kubectl::run(kubectl.command(&args), Some(text)).await.unwrap()
+    };
+    // The pod of `helm test` is refused until its namespace has the default account.
+    let applied = wait::until_ok(TIME_LIMIT, "the API server to accept the objects", async || {
+        Ok(apply(&rendered).await.success()?.stdout)
+    })
+    .await
+    .unwrap();
+    let objects = rendered.lines().filter(|line| line.starts_with("kind: ")).count();
+    assert!(objects > 60, "{objects}");
+    assert_eq!(
+        applied.lines().filter(|line| line.ends_with("(server dry run)")).count(),
+        objects,
+        "{applied}"
+    );
+    for kind in ["servicemonitor", "podmonitor", "networkpolicy", "poddisruptionbudget", "credentialissuer"] {
+        assert!(applied.lines().any(|line| line.starts_with(kind)), "no {kind}: {applied}");
+    }
+
+    // A misspelled field of a monitor is refused.
+    let wrong = rendered.replace("interval: 30s", "intervall: 30s");
+    let refused = apply(&wrong).await;
+    assert!(refused.code != 0 && refused.stderr.contains("intervall"), "{refused:?}");
+
+    kubectl.output(&[&["delete", "namespace", "--wait=false"], &DRY[..]].concat()).await.unwrap();
+    kubectl.output(&["delete", &monitors[0], &monitors[1]]).await.unwrap();
+    let args = ["delete", "-f", "-"];
+    kubectl::run(kubectl.command(&args), Some(&definitions)).await.unwrap().success().unwrap();
+}
+
+/// Renders the chart with every optional object, with names of its own.
+async fn render(helm: &PathBuf, args: &[&str]) -> String {
+    let chart = tools::repository().join("deploy/chart");
+    let values = chart.join("ci/all-values.yaml");
+    let mut command = Command::new(helm);
+    command.args(["template", "helm-dry"]).arg(&chart).args(["--namespace=helm-dry", "--values"]).arg(values);
+    command.args([
+        "--set=name=helm-dry,config.apiGroupSuffix=helm-dry.example.com",
+        "--set=localUserAuthenticator.namespace.name=helm-dry-authenticator",
+        "--set=gateway.namespace.name=helm-dry-gateway",
+        "--api-versions=config.concierge.helm-dry.example.com/v1alpha1/CredentialIssuer",
+    ]);
+    command.args(args);
+    kubectl::run(command, None).await.unwrap().success().unwrap().stdout
+}

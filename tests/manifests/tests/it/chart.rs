@@ -16,14 +16,14 @@ const CHART: &str = "deploy/chart";
 /// The values from which the manifests are rendered.
 const MANIFESTS: &str = "ci/manifests-values.yaml";
 /// Flag with which Helm assumes that the cluster has the definition of the CredentialIssuer.
-const DEFINED: &str = "--api-versions=config.concierge.pinniped.dev/v1alpha1/CredentialIssuer";
+pub(crate) const DEFINED: &str = "--api-versions=config.concierge.pinniped.dev/v1alpha1/CredentialIssuer";
 const CREDENTIAL_ISSUER: &str = "CredentialIssuer pinniped-concierge-config";
-const CONFIGURATION: &str = "ConfigMap pinniped-concierge/pinniped-concierge-config";
+pub(crate) const CONFIGURATION: &str = "ConfigMap pinniped-concierge/pinniped-concierge-config";
 
 type Objects = BTreeMap<String, Value>;
 
 /// Returns Helm, or records a skip where it was not built.
-fn helm(test: &str) -> Option<PathBuf> {
+pub(crate) fn helm(test: &str) -> Option<PathBuf> {
     let found = std::env::var_os(HELM).map(PathBuf::from);
     if found.is_none() {
         tools::skip(test, "no Helm: `cargo xtask test` builds it");
@@ -44,7 +44,7 @@ fn succeed(program: &PathBuf, args: &[&str]) -> String {
 }
 
 /// Renders the chart as a release in the namespace of the manifests.
-fn render(helm: &PathBuf, args: &[&str]) -> Vec<Value> {
+pub(crate) fn render(helm: &PathBuf, args: &[&str]) -> Vec<Value> {
     let release = ["template", "pinniped-concierge", ".", "--namespace=pinniped-concierge"];
     documents::parse(&succeed(helm, &[&release, args].concat()), &format!("{args:?}"))
 }

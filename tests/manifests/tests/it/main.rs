@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot continue should stop")]
 
 mod chart;
+mod chart_values;
 mod crds;
 mod difference;
 mod documents;

@@ -212,7 +212,7 @@ impl<H> Chain<H> {
         let notes = Notes {
             audit_id: audit_id.clone(),
             ignored_token: AtomicBool::new(false),
-            series: Series::default(),
+            labels: RequestLabels::default(),
         };
         let abandoned = scopeguard::guard((), |()| {
             self.handler.observe(RequestResult::Abandoned);

@@ -301,7 +301,8 @@ impl Admin {
 }
 
 /// Returns the connector of kube with the verifier of the other clients of this program. As in Go,
-/// a server certificate that is itself in the CA bundle is accepted, even if it is a CA certificate.
+/// a server certificate that is itself in the CA bundle is accepted, also if it is a CA
+/// certificate.
 fn connector(config: &kube::Config, dialer: TcpDialer) -> Result<HttpsConnector<TcpDialer>, AdminError> {
     let mut tls = config.rustls_client_config()?;
     // With a file, which a pod has, kube reads the bundle again when it is replaced.

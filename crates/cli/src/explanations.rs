@@ -2,8 +2,9 @@
 //! their remedies.
 //!
 //! `pinniped explain` prints it. `pinniped doctor` and the remedies after errors take their texts
-//! from it. To add one, add a row to [`status`], [`strategy_messages`], [`concierge_messages`] or [`client_errors`]. A test
-//! compares the table with the types and reasons that the Concierge writes.
+//! from it. To add one, add a row to [`status`], [`strategy_messages`], [`concierge_messages`] or
+//! [`client_errors`]. A test compares the table with the types and reasons that the Concierge
+//! writes.
 
 pub mod client_errors;
 pub mod concierge_messages;

@@ -83,7 +83,7 @@ fn given_kubeconfig(args: &[String]) -> Option<&str> {
     found
 }
 
-/// What a shell offers for a word.
+/// The completions of a word.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Candidates {
     /// The candidates, with or without a description after a tab.

@@ -108,8 +108,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads everything related to the `CredentialIssuer`; without it, because the user may not read
-    /// it for the given reason, everything else.
+    /// Reads everything related to the `CredentialIssuer`. If the user may not read it, for the
+    /// given reason, reads everything else.
     pub(super) async fn observe(
         &self,
         issuer: Result<CredentialIssuer, String>,

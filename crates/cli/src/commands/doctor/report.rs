@@ -59,8 +59,8 @@ pub(super) struct Relations {
     /// Whether the kubeconfig leads to the impersonation proxy, which then needs a Concierge that
     /// works.
     pub(super) through_proxy: bool,
-    /// Whether the pods of the Concierge that are not ready explain other problems: no pod is ready,
-    /// or the API is not available. Otherwise the other pods do the work.
+    /// Whether the pods of the Concierge that are not ready explain other problems: no pod is
+    /// ready, or the API is not available. Otherwise the other pods do the work.
     pub(super) pods_explain: bool,
     /// The place at which the login failed, if it did.
     pub(super) login_failed: LoginFailed,

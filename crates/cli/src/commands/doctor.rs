@@ -282,7 +282,7 @@ async fn observe(
         Ok(Ok(admin)) => admin,
         Err(Elapsed { .. }) => {
             let why = format!("the kubeconfig in use: {}", limits.no_login());
-            return Ok(Observations { client, installation: Installation::Unreachable(why) });
+            return Ok(Observations { client, installation: Installation::Unreachable(why), states: None });
         }
         // The kubeconfig under test was checked nevertheless.
         Ok(Err(error)) if client.is_some() => {

@@ -57,7 +57,7 @@ impl DebugState {
         let mut page: Map<String, Value> =
             self.0.iter().map(|(name, read)| ((*name).to_owned(), bounded(read()))).collect();
         let values = match metrics.scrape(Format::Text).await {
-            Ok(text) => values(&text),
+            Ok(text) => values(&String::from_utf8_lossy(&text)),
             Err(error) => json!({ "error": error.to_string() }),
         };
         page.insert("metrics".to_owned(), values);

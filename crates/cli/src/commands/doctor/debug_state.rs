@@ -27,7 +27,7 @@ use tokio_rustls::TlsConnector;
 use tower::{ServiceBuilder, ServiceExt as _};
 
 use super::observed::ReadResult;
-use super::read::{READ_TIMEOUT, Reader};
+use super::read::Reader;
 use crate::printer::printable_line;
 use crate::printer::style::{Color, Mark, Text};
 
@@ -129,7 +129,8 @@ impl Reader<'_> {
             };
             states.push(match &target {
                 Err(why) => failed(why.clone(), None),
-                Ok(target) => match tokio::time::timeout(READ_TIMEOUT, self.page(target, pod)).await {
+                Ok(target) => match tokio::time::timeout(self.limits.request(), self.page(target, pod)).await
+                {
                     Ok(Ok(state)) => {
                         PodState { pod: pod.clone(), state: Some(state), error: None, remedy: None }
                     }

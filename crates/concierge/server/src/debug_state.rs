@@ -273,7 +273,7 @@ mod tests {
     #[tokio::test]
     async fn the_page_has_its_sections_and_the_values_of_metrics() {
         let metrics = Metrics::new();
-        metrics.collect([&SERVING_CERTIFICATE_VALID], |samples| {
+        metrics.collect(|samples| {
             samples.push(&SERVING_CERTIFICATE_VALID, [], 1);
         });
         let durations = HistogramTable::<1>::new(&LOGIN_DURATION);

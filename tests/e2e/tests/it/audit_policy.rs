@@ -122,7 +122,7 @@ async fn send(
             is_admin,
         })
     };
-    let mut senders = vec![
+    let mut senders = [
         known("admin", "system:masters", false, true)?,
         known("admin", "system:masters", true, true)?,
         known("alice", "developers", false, false)?,

@@ -17,10 +17,13 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Method, header};
+use http_body_util::Full;
 use pinniped_kube_request::identity::User;
 use pinniped_pki::tls::{ALPN_HTTP, CipherRestriction, Profile, Roots, client_config_with};
+use pinniped_traces::SpanKind;
 use tokio::time::Instant;
 use url::Url;
 
@@ -31,7 +34,7 @@ use self::pool::Pool;
 use self::version::{ReviewVersion, VersionMemory, may_refuse_version};
 use crate::registry::{AuthenticateError, TokenAuthenticator};
 use pinniped_delegated_auth::review_call::{
-    Backoff, CallError, TokenReviewResponse, TokenReviewResult, token_review_body,
+    Backoff, CallError, TokenReviewResponse, TokenReviewResult, record, token_review_body,
 };
 use pinniped_http_client::dial::{Dialer, Target};
 use pinniped_http_client::proxy_environment::{ProxyEnvironment, ProxyEnvironmentError};
@@ -174,15 +177,27 @@ impl WebhookClient {
         Ok(result)
     }
 
-    async fn try_once(&self, body: bytes::Bytes) -> Result<bytes::Bytes, CallError> {
-        let request = http::Request::builder()
+    async fn try_once(&self, body: Bytes) -> Result<Bytes, CallError> {
+        let mut request = http::Request::builder()
             .method(Method::POST)
             .uri(self.url.as_str())
             .header(header::ACCEPT, "application/json")
             .header(header::CONTENT_TYPE, "application/json")
             .header(header::USER_AGENT, crate::user_agent())
-            .body(http_body_util::Full::new(body))
+            .body(Full::new(body))
             .map_err(|error| CallError::last(error.to_string()))?;
+        let mut span = pinniped_traces::child("WebhookTokenReview", SpanKind::Client);
+        if let Some(span) = &span {
+            span.set("http.request.method", Method::POST.as_str());
+            span.set("server.address", self.url.host_str().unwrap_or_default());
+            span.inject(request.headers_mut());
+        }
+        let result = self.send(request).await;
+        record(span.as_mut(), &result);
+        result
+    }
+
+    async fn send(&self, request: http::Request<Full<Bytes>>) -> Result<Bytes, CallError> {
         let result = match tokio::time::timeout(self.try_timeout, self.pool.send(request)).await {
             Ok(result) => result.map_err(|mut error| {
                 error.message =

@@ -15,6 +15,7 @@ use http::{Method, Request, Response, StatusCode, Uri};
 use hyper::upgrade::OnUpgrade;
 use pinniped_apiserver::chain::{Chain, Handler, RequestContext, RequestResult};
 use pinniped_apiserver::refusal::Refusal;
+use pinniped_apiserver::trace;
 use pinniped_delegated_auth::reviews::{ReviewError, TokenReviewer};
 use pinniped_http_client::upstream::{RequestBody, add_precomputed};
 use pinniped_http_headers::hop_by_hop;
@@ -28,6 +29,7 @@ use pinniped_kube_request::request_info::RequestInfo;
 use pinniped_logging::value::TRACE;
 use pinniped_reverse_proxy::{ClientUpgrade, ProtocolPolicy, ResponseDeadline};
 use pinniped_secret::Token;
+use pinniped_traces::SpanKind;
 use tokio_util::sync::CancellationToken;
 
 mod anonymous_probe;
@@ -173,6 +175,11 @@ impl ForwardHandler {
         let ours = self.impersonator.header();
         let address = context.forwarded_for().cloned();
         let added = forward::rewrite(request, identity, ours, address)?;
+        let mut span = pinniped_traces::child("Forward", SpanKind::Client).map(Box::new);
+        if let Some(span) = &span {
+            trace::describe_call(span, request.method(), context.attributes);
+            span.inject(request.headers_mut());
+        }
         let precomputed = added.ready();
         let upstream = match identity {
             Identity::Impersonate(..) if is_proxy_subresource(context.attributes) => &self.foreign_upstream,
@@ -216,6 +223,11 @@ impl ForwardHandler {
                 .await
             }
         };
+        match (&mut span, &sent) {
+            (None, _) => {}
+            (Some(span), Ok(response)) => span.respond(response.status()),
+            (Some(span), Err(_)) => span.fail("no_response"),
+        }
         let response = sent.map_err(forward::refusal_of)?;
         // The 401 may come from the API server, or from a server behind it that requires its own
         // credential. The source of the token checks which one it is.

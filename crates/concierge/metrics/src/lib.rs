@@ -6,7 +6,7 @@
 #![forbid(unsafe_code)]
 
 use pinniped_kube_metrics::{
-    REQUEST_SECONDS, capacity, connections, controllers, program, requests, reviews,
+    REQUEST_SECONDS, capacity, connections, controllers, program, requests, reviews, traces,
 };
 use pinniped_metrics::{Definition, Label, LabelValue};
 
@@ -190,8 +190,7 @@ pub const ALL: &[&Definition] = &[
 
 /// Returns the definitions of all metrics of the program.
 pub fn of_the_program() -> impl Iterator<Item = &'static Definition> {
-    [program::ALL, ALL, controllers::ALL, reviews::ALL, requests::ALL, connections::ALL, capacity::ALL]
-        .into_iter()
-        .flatten()
-        .copied()
+    let shared =
+        [controllers::ALL, reviews::ALL, requests::ALL, connections::ALL, capacity::ALL, traces::ALL];
+    [program::ALL, ALL].into_iter().chain(shared).flatten().copied()
 }

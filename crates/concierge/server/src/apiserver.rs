@@ -53,6 +53,7 @@ use pinniped_kube_types::suffix::GroupSuffix;
 use pinniped_metrics::Metrics;
 use pinniped_pki::CertificateStore;
 use pinniped_pki::tls::{self, CipherRestriction, ClientCertificates, Profile};
+use pinniped_traces::Tracer;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -116,6 +117,8 @@ pub struct Params {
     pub listeners: Listeners,
     /// Limits on connections.
     pub limits: Limits,
+    /// Records requests; `None` if there are no traces.
+    pub tracer: Option<Tracer>,
 }
 
 /// The running server. Dropping it terminates it without a graceful shutdown.
@@ -178,6 +181,7 @@ pub fn serve(listener: Listener, params: Params) -> ApiServer {
         params.authorizer,
         InFlight::new(&InFlightLimits::AGGREGATED_API, params.requests.of(Server::AggregatedApi)),
         draining.clone(),
+        params.tracer,
         handler,
     );
     let handle = pinniped_http_server::serve(listener, tls, Api(Arc::new(chain)), params.limits);
@@ -190,6 +194,7 @@ fn chain(
     authorizer: Authorizer,
     in_flight: InFlight,
     draining: Draining,
+    tracer: Option<Tracer>,
     handler: ApiHandler,
 ) -> Chain<ApiHandler> {
     Chain::new(ChainParams {
@@ -199,6 +204,7 @@ fn chain(
         in_flight,
         draining,
         response_headers: ResponseHeaders::CacheControl,
+        tracer,
         handler,
     })
 }

@@ -66,6 +66,7 @@ use crate::impersonation::ProxyFactory;
 use crate::owner;
 use crate::token_client::TokenClient;
 use crate::token_issuer::{ServiceAccountTokens, ServiceAccountTokensParams};
+use crate::traces;
 use pinniped_logging::log::{self, LogLevel, LogTargets};
 use pinniped_program::downward_api::{self, PodInfo};
 use pinniped_program::in_cluster::{self, InCluster, SERVICE_ACCOUNT_DIRECTORY};
@@ -188,6 +189,7 @@ pub(crate) async fn run(
     ));
     pinniped_program::metrics::register(&metrics, &listeners, &capacity);
     let memory_limit = capacity.stats().memory_limit;
+    let tracer = traces::start(&config, &pod, &proxies, &metrics, &mut background)?;
     // The capacity has the configured limits, which may change.
     let limits =
         Limits { connections: config::MOST_CONNECTIONS, capacity: capacity.clone(), ..Limits::default() };
@@ -259,6 +261,7 @@ pub(crate) async fn run(
         uid_impersonation: config.uid_impersonation,
         metrics: proxy_metrics,
         limits: limits.clone(),
+        tracer: tracer.clone(),
     };
 
     // The port is bound before the controllers start: a port that is in use terminates the program
@@ -394,6 +397,7 @@ pub(crate) async fn run(
             requests,
             listeners,
             limits,
+            tracer,
         },
     );
 

@@ -16,13 +16,18 @@ use std::num::NonZero;
 use std::path::Path;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use pinniped_concierge_domain::admission_report::UnappliedAdmission;
 use pinniped_concierge_domain::renewal::{API_SERVING_LIFETIME_SECONDS, API_SERVING_RENEW_BEFORE_SECONDS};
+use pinniped_error::chain;
 use pinniped_kube_client::UpstreamLimits;
 use pinniped_kube_types::suffix::GroupSuffix;
-use pinniped_pki::tls::CipherRestriction;
+use pinniped_pki::CaBundle;
+use pinniped_pki::tls::{CipherRestriction, Roots};
 use serde::Deserialize;
 use serde_json::Value;
+use url::Url;
 
 use pinniped_logging::log::LogLevel;
 use pinniped_program::stop::Shutdown;
@@ -103,6 +108,8 @@ pub struct Config {
     /// The lifetime of the impersonation proxy's generated serving certificate; one hundred years
     /// by default.
     pub proxy_serving_lifetime: Option<Duration>,
+    /// The export of traces; `None` if there is none. Not in upstream.
+    pub tracing: Option<Tracing>,
 }
 
 impl Config {
@@ -111,6 +118,23 @@ impl Config {
         let limits = UpstreamLimits::default();
         if self.upstream_http2_only { UpstreamLimits { short_reads: 0, ..limits } } else { limits }
     }
+}
+
+/// The export of traces. The keys are those of the API server's `TracingConfiguration` where it has
+/// them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tracing {
+    /// The endpoint of the collector, as in the file.
+    pub endpoint: String,
+    /// The URL of the traces.
+    pub url: Url,
+    /// How many of a million requests are recorded. Requests whose client may decide that come in
+    /// addition.
+    pub sampling_rate_per_million: u32,
+    /// The bundle that verifies the collector, as in the file.
+    pub certificate_authority_data: Option<String>,
+    /// The roots that verify the collector.
+    pub roots: Roots,
 }
 
 /// Names of the objects that belong to this installation. All are required in the file.
@@ -358,6 +382,8 @@ fn validate(raw: raw::Config) -> Result<Config, ConfigError> {
         }
     };
 
+    let tracing = tracing(raw.tracing)?;
+
     Ok(Config {
         discovery_url,
         serving_certificate_duration: Duration::from_secs(duration),
@@ -380,7 +406,43 @@ fn validate(raw: raw::Config) -> Result<Config, ConfigError> {
         uid_impersonation,
         upstream_http2_only: raw.upstream_http2_only,
         proxy_serving_lifetime,
+        tracing,
     })
+}
+
+/// Returns the export of traces. The bundle is base64 of PEM, as in the objects of this project.
+fn tracing(raw: raw::Tracing) -> Result<Option<Tracing>, ConfigError> {
+    let rate = raw.sampling_rate_per_million;
+    let certificate_authority_data = raw.certificate_authority_data.filter(|data| !data.is_empty());
+    let Some(endpoint) = raw.endpoint.filter(|endpoint| !endpoint.is_empty()) else {
+        return match (rate, certificate_authority_data) {
+            (None | Some(0), None) => Ok(None),
+            _ => Err(invalid("tracing", "endpoint is required with the other keys of tracing")),
+        };
+    };
+    let url = pinniped_traces::endpoint(&endpoint)
+        .map_err(|error| invalid("tracing", format!("endpoint: {}", chain(&error))))?;
+    let sampling_rate_per_million = u32::try_from(rate.unwrap_or_default())
+        .ok()
+        .filter(|rate| *rate <= 1_000_000)
+        .ok_or_else(|| invalid("tracing", "samplingRatePerMillion must be within range 0 to 1000000"))?;
+    let roots = match &certificate_authority_data {
+        None => Roots::System,
+        Some(data) => {
+            let bundle = STANDARD
+                .decode(data)
+                .map_err(|error| error.to_string())
+                .and_then(|pem| CaBundle::from_pem(&pem).map_err(|error| chain(&error).to_string()))
+                .map_err(|error| {
+                    invalid(
+                        "tracing",
+                        format!("certificateAuthorityData must be base64 of PEM certificates: {error}"),
+                    )
+                })?;
+            Roots::Bundle(bundle)
+        }
+    };
+    Ok(Some(Tracing { endpoint, url, sampling_rate_per_million, certificate_authority_data, roots }))
 }
 
 /// Returns whether a CredentialIssuer and a kubeconfig can contain this URL. It must not contain a

@@ -20,6 +20,7 @@ use pinniped_kube_client::Upstream;
 use pinniped_pki::CertificateStore;
 use pinniped_pki::tls::CipherRestriction;
 use pinniped_secret::TokenSource;
+use pinniped_traces::Tracer;
 
 /// Starts proxies with the same dependencies.
 pub(crate) struct ProxyFactory {
@@ -37,6 +38,7 @@ pub(crate) struct ProxyFactory {
     pub(crate) uid_impersonation: bool,
     pub(crate) metrics: ImpersonatorMetrics,
     pub(crate) limits: Limits,
+    pub(crate) tracer: Option<Tracer>,
 }
 
 impl ProxyServer for ProxyFactory {
@@ -58,6 +60,7 @@ impl ProxyServer for ProxyFactory {
             limits: self.limits.clone(),
             in_flight: InFlightLimits::PROXY,
             metrics: self.metrics.clone(),
+            tracer: self.tracer.clone(),
         };
         async move {
             let running =

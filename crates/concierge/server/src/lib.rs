@@ -15,6 +15,7 @@ mod impersonation;
 mod owner;
 pub mod token_client;
 pub mod token_issuer;
+pub mod traces;
 #[cfg(test)]
 mod unexpected_ends;
 

@@ -58,12 +58,7 @@ pub(crate) async fn authenticate(
     headers: &mut HeaderMap,
     connection: Option<&Connection>,
 ) -> Result<Caller, Refusal> {
-    let peer = Peer {
-        chain: connection.map_or(&[][..], |connection| &connection.peer_certificates),
-        cached: connection.and_then(Client::of).map(|client| &client.verification),
-        address: connection.map(|connection| connection.peer_addr.ip()),
-    };
-    let result = authenticator.authenticate(headers, peer, Timestamp::now()).await;
+    let result = authenticator.authenticate(headers, peer(connection), Timestamp::now()).await;
     let caller = match result {
         AuthenticationResult::User { user, method } => Caller { user, method: Some(method) },
         AuthenticationResult::Anonymous => Caller { user: ANONYMOUS.clone(), method: None },
@@ -89,6 +84,23 @@ pub(crate) fn recognizes_client(authenticator: &RequestAuthenticator, connection
         Peer { chain: &connection.peer_certificates, cached, address: None },
         Timestamp::now(),
     )
+}
+
+/// Returns the user of a request if no token must be reviewed for that.
+pub(crate) fn user_without_review(
+    authenticator: &RequestAuthenticator,
+    headers: &HeaderMap,
+    connection: Option<&Connection>,
+) -> Option<KnownUser> {
+    authenticator.user_without_review(headers, peer(connection), Timestamp::now())
+}
+
+fn peer(connection: Option<&Connection>) -> Peer<'_> {
+    Peer {
+        chain: connection.map_or(&[][..], |connection| &connection.peer_certificates),
+        cached: connection.and_then(Client::of).map(|client| &client.verification),
+        address: connection.map(|connection| connection.peer_addr.ip()),
+    }
 }
 
 /// Returns whether the client was identified before its token was read.

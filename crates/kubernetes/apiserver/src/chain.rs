@@ -37,6 +37,7 @@ use pinniped_kube_request::attributes::Attributes;
 use pinniped_kube_request::identity::{KnownUser, User};
 use pinniped_kube_request::request_info::RequestInfo;
 use pinniped_secret::Token;
+use pinniped_traces::{RequestSpan, Tracer};
 use scopeguard::ScopeGuard;
 use tokio::time::Instant;
 
@@ -51,6 +52,7 @@ use crate::presentation::Presentation;
 use crate::refusal::Refusal;
 use crate::response_headers;
 use crate::tokens::Tokens;
+use crate::trace;
 
 /// The last step of a chain for requests with a body of type `B`, and the decisions that differ
 /// between servers.
@@ -136,6 +138,8 @@ struct Notes {
     /// The client sent a token that was ignored because of extra space.
     ignored_token: AtomicBool,
     labels: RequestLabels,
+    /// The span, if the request is recorded. Boxed because most are not.
+    span: Option<Box<RequestSpan>>,
 }
 
 /// The parameters of a [`Chain`].
@@ -150,6 +154,8 @@ pub struct ChainParams<H> {
     pub draining: Draining,
     /// The headers of every response.
     pub response_headers: ResponseHeaders,
+    /// Records requests; `None` if there are no traces.
+    pub tracer: Option<Tracer>,
     /// The last step.
     pub handler: H,
 }
@@ -162,14 +168,22 @@ pub struct Chain<H> {
     in_flight: InFlight,
     draining: Draining,
     response_headers: ResponseHeaders,
+    tracer: Option<Tracer>,
     handler: H,
 }
 
 impl<H> Chain<H> {
     /// Creates a chain.
     pub fn new(params: ChainParams<H>) -> Self {
-        let ChainParams { authenticator, authorization, in_flight, draining, response_headers, handler } =
-            params;
+        let ChainParams {
+            authenticator,
+            authorization,
+            in_flight,
+            draining,
+            response_headers,
+            tracer,
+            handler,
+        } = params;
         let client_impersonation = ClientImpersonation::new(authorization.clone());
         Self {
             authenticator,
@@ -178,6 +192,7 @@ impl<H> Chain<H> {
             in_flight,
             draining,
             response_headers,
+            tracer,
             handler,
         }
     }
@@ -213,6 +228,7 @@ impl<H> Chain<H> {
             audit_id: audit_id.clone(),
             ignored_token: AtomicBool::new(false),
             labels: RequestLabels::default(),
+            span: self.span(connection, request.headers(), &audit_id),
         };
         let abandoned = scopeguard::guard((), |()| {
             self.handler.observe(RequestResult::Abandoned);
@@ -220,7 +236,10 @@ impl<H> Chain<H> {
         });
 
         let serve = pin!(self.serve(connection, request, &notes, &presentation, received));
-        let served = layers::guard_panic(serve).await;
+        let served = match &notes.span {
+            None => layers::guard_panic(serve).await,
+            Some(span) => Box::pin(layers::guard_panic(span.cover(serve))).await,
+        };
         ScopeGuard::into_inner(abandoned);
         let result = match &served {
             Ok(Ok(response)) => RequestResult::Served(response),
@@ -238,6 +257,9 @@ impl<H> Chain<H> {
         };
 
         self.in_flight.metrics().ended(&notes.labels, Some(response.status()), received.elapsed());
+        if let Some(span) = &notes.span {
+            span.end(response.status());
+        }
         let headers = response.headers_mut();
         if notes.ignored_token.load(Ordering::Relaxed)
             && let Ok(warning) = HeaderValue::try_from(format!("299 - \"{EXTRA_SPACE_WARNING}\""))
@@ -252,6 +274,21 @@ impl<H> Chain<H> {
             }
         }
         response
+    }
+
+    /// Starts the span of a request. It ends when the response begins.
+    fn span(
+        &self,
+        connection: Option<&Connection>,
+        headers: &HeaderMap,
+        audit_id: &HeaderValue,
+    ) -> Option<Box<RequestSpan>> {
+        let span = self.tracer.as_ref()?.begin(headers, || {
+            let user = authenticate::user_without_review(&self.authenticator, headers, connection);
+            user.is_some_and(|user| trace::may_decide(&user))
+        })?;
+        trace::set_audit_id(&span, audit_id);
+        Some(Box::new(span))
     }
 
     /// Steps 4 to 11, in order.
@@ -269,6 +306,9 @@ impl<H> Chain<H> {
         // 4. Request info, from which all further steps derive their rules.
         let info = RequestInfo::parse(request.method(), request.uri())?;
         notes.labels.set(&info);
+        if let Some(span) = &notes.span {
+            trace::describe(span, request.method(), &info);
+        }
         // 5. Shutdown, before any work for the request.
         self.draining.check(received, &info)?;
         // 6. Deadline, which covers all further steps.

@@ -16,6 +16,7 @@
 //! | [`health`] | serves `/healthz`, `/livez` and `/readyz` |
 //! | [`slow_requests`] | remembers the slowest requests of the last minutes |
 //! | [`statusz`] | serves `/statusz` |
+//! | [`trace`] | the span of a request |
 //!
 //! The crate has no routes and serves no object. A review that fails refuses the request.
 
@@ -37,3 +38,4 @@ pub mod response_headers;
 pub mod slow_requests;
 pub mod statusz;
 mod tokens;
+pub mod trace;

@@ -198,6 +198,22 @@ impl RequestAuthenticator {
             || matches!(verification.client, ClientVerification::User(_))
     }
 
+    /// Returns the user of a request without a review of its token: the user of the front proxy or
+    /// of the client certificate. This is not an authentication, and removes no headers.
+    pub fn user_without_review(
+        &self,
+        headers: &HeaderMap,
+        peer: Peer<'_>,
+        now: Timestamp,
+    ) -> Option<KnownUser> {
+        if peer.chain.is_empty() {
+            return None;
+        }
+        let trust = self.trust();
+        let verification = self.verification(&trust, peer, now);
+        by_certificate(headers, &trust, &verification, &mut Vec::new()).map(|(user, _)| user)
+    }
+
     async fn try_methods(
         &self,
         headers: &mut HeaderMap,
@@ -206,22 +222,10 @@ impl RequestAuthenticator {
         address: Option<IpAddr>,
     ) -> AuthenticationResult {
         let mut failures = Vec::new();
-        if let Some(verification) = verification {
-            if let (FrontProxyVerification::Trusted, Some(config)) =
-                (&verification.front_proxy, trust.request_header())
-            {
-                match request_header::identity(headers, config) {
-                    Ok(Some(user)) => {
-                        let user = KnownUser::from(user.with_authenticated_group());
-                        return AuthenticationResult::User { user, method: Method::FrontProxy };
-                    }
-                    Ok(None) => {}
-                    Err(error) => failures.push(error.to_string()),
-                }
-            }
-            if let ClientVerification::User(user) = &verification.client {
-                return AuthenticationResult::User { user: user.clone(), method: Method::ClientCertificate };
-            }
+        if let Some(verification) = verification
+            && let Some((user, method)) = by_certificate(headers, trust, verification, &mut failures)
+        {
+            return AuthenticationResult::User { user, method };
         }
         if let Some(verification) = verification {
             if let FrontProxyVerification::Failed(failure) = &verification.front_proxy {
@@ -309,6 +313,30 @@ impl RequestAuthenticator {
     /// the TLS handshake.
     pub fn client_ca_hints(&self) -> Vec<DistinguishedName> {
         self.trust().hints.clone()
+    }
+}
+
+/// Returns the user that the front proxy names, or that of the client certificate.
+fn by_certificate(
+    headers: &HeaderMap,
+    trust: &Trust,
+    verification: &ChainVerification,
+    failures: &mut Vec<String>,
+) -> Option<(KnownUser, Method)> {
+    if let (FrontProxyVerification::Trusted, Some(config)) =
+        (&verification.front_proxy, trust.request_header())
+    {
+        match request_header::identity(headers, config) {
+            Ok(Some(user)) => {
+                return Some((KnownUser::from(user.with_authenticated_group()), Method::FrontProxy));
+            }
+            Ok(None) => {}
+            Err(error) => failures.push(error.to_string()),
+        }
+    }
+    match &verification.client {
+        ClientVerification::User(user) => Some((user.clone(), Method::ClientCertificate)),
+        _ => None,
     }
 }
 

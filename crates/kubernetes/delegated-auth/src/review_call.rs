@@ -19,6 +19,7 @@ use http::{HeaderMap, StatusCode};
 use pinniped_error::{causes, find};
 use pinniped_kube_request::identity::User;
 use pinniped_kube_types::status::generic_message;
+use pinniped_traces::Span;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::time::Instant;
@@ -72,6 +73,19 @@ impl CallError {
     /// Returns whether the server refused the call because of its caller.
     fn is_denied(&self) -> bool {
         matches!(self.code, Some(401 | 403))
+    }
+}
+
+/// Records the result of a call in its span.
+pub fn record<T>(span: Option<&mut Span>, result: &Result<T, CallError>) {
+    let Some(span) = span else { return };
+    match result {
+        Ok(_) => span.succeed(),
+        Err(error) => match error.code.and_then(|code| StatusCode::from_u16(code).ok()) {
+            Some(code) => span.respond(code),
+            None if error.is_lost => span.fail("connection_lost"),
+            None => span.fail("no_response"),
+        },
     }
 }
 

@@ -24,6 +24,7 @@ use http_body_util::{BodyExt as _, Limited};
 use kube::client::Body;
 use pinniped_error::chain;
 use pinniped_fair_semaphore::{LEVELS, Waiting};
+use pinniped_traces::Span;
 
 mod authorizer;
 mod metrics;
@@ -34,7 +35,9 @@ pub use authorizer::{Authorizer, Decision};
 pub use token_reviewer::TokenReviewer;
 
 use crate::client_key::Level;
-use crate::review_call::{Backoff, CallError, FullResponse, MAX_RESPONSE_SIZE, is_refused_connection};
+use crate::review_call::{
+    Backoff, CallError, FullResponse, MAX_RESPONSE_SIZE, is_refused_connection, record,
+};
 
 /// Timeout of one call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -99,15 +102,18 @@ impl Reviews {
         path: &'static str,
         resource: &'static str,
         body: Bytes,
+        mut span: Option<Span>,
     ) -> Result<T, ReviewError>
     where
         T: serde::de::DeserializeOwned,
     {
         let permit = tokio::time::timeout(QUEUE_TIMEOUT, permit);
         let _permit = permit.await.map_err(|_| ReviewError::Overloaded)?;
-        let response = self.backoff.run(|| self.post_once(path, resource, body.clone()));
+        let response = self.backoff.run(|| self.post_once(path, resource, body.clone(), span.as_ref()));
         let response = tokio::time::timeout(REVIEW_TIMEOUT, response).await.map_err(|_| timed_out(path));
-        let body = response.flatten().map_err(|error| ReviewError::Call(error.message))?;
+        let response = response.flatten();
+        record(span.as_mut(), &response);
+        let body = response.map_err(|error| ReviewError::Call(error.message))?;
         serde_json::from_slice(&body)
             .map_err(|error| ReviewError::Call(format!("could not read review: {error}")))
     }
@@ -117,14 +123,18 @@ impl Reviews {
         path: &'static str,
         resource: &'static str,
         body: Bytes,
+        span: Option<&Span>,
     ) -> Result<Bytes, CallError> {
-        let request = Request::builder()
+        let mut request = Request::builder()
             .method(Method::POST)
             .uri(path)
             .header(CONTENT_TYPE, "application/json")
             .header(ACCEPT, "application/json")
             .body(Body::from(body))
             .map_err(|error| CallError::last(error.to_string()))?;
+        if let Some(span) = span {
+            span.inject(request.headers_mut());
+        }
         let call = async {
             let response = self.client.send(request).await.map_err(|error| failed(&error))?;
             let (parts, body) = response.into_parts();

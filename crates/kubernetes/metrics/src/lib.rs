@@ -13,6 +13,7 @@ pub mod controllers;
 pub mod program;
 pub mod requests;
 pub mod reviews;
+pub mod traces;
 
 /// Bounds of buckets for requests and for what they wait for: from one millisecond to the timeout
 /// of a webhook and to the deadline of a request. Requests that end at the deadline take a little

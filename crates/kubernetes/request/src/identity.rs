@@ -19,6 +19,8 @@ pub const AUTHENTICATED: &str = "system:authenticated";
 pub const UNAUTHENTICATED: &str = "system:unauthenticated";
 /// The group whose members are allowed everything.
 pub const MASTERS: &str = "system:masters";
+/// The group of monitoring agents.
+pub const MONITORING: &str = "system:monitoring";
 /// The extra key in which the API server records the credential of the request.
 pub const CREDENTIAL_ID_EXTRA: &str = "authentication.kubernetes.io/credential-id";
 

@@ -1,6 +1,6 @@
 //! The reference page of all metrics.
 
-use pinniped_kube_metrics::{capacity, connections, controllers, program, requests, reviews};
+use pinniped_kube_metrics::{capacity, connections, controllers, program, requests, reviews, traces};
 use pinniped_metrics::{Definition, Kind, Label, Values};
 
 use super::rules;
@@ -47,7 +47,7 @@ labels, have no sample for a combination that has not occurred.
 const PAGE_WIDTH: usize = 100;
 
 /// The sections with their definitions.
-pub(super) static SECTIONS: [(&str, &[&Definition]); 8] = [
+pub(super) static SECTIONS: [(&str, &[&Definition]); 9] = [
     ("Program", program::ALL),
     ("Logins, certificates, impersonation proxy", pinniped_concierge_metrics::ALL),
     ("Controllers", controllers::ALL),
@@ -55,6 +55,7 @@ pub(super) static SECTIONS: [(&str, &[&Definition]); 8] = [
     ("Requests", requests::ALL),
     ("Connections", connections::ALL),
     ("Capacity", capacity::ALL),
+    ("Traces", traces::ALL),
     ("Gateway", pinniped_gateway_metrics::ALL),
 ];
 

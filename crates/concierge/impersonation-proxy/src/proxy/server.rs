@@ -20,6 +20,7 @@ use pinniped_pki::CertificateStore;
 use pinniped_pki::tls::{CipherRestriction, ClientCertificates, Profile, server_config};
 use pinniped_secret::TokenSource;
 use pinniped_tasks::{TaskGroup, TaskMonitor};
+use pinniped_traces::Tracer;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::anonymous_probe::{self, Capabilities, ProbeError};
@@ -62,6 +63,8 @@ pub struct ImpersonatorParams {
     pub in_flight: InFlightLimits,
     /// The metrics, which outlive a single proxy.
     pub metrics: ImpersonatorMetrics,
+    /// Records requests; `None` if there are no traces.
+    pub tracer: Option<Tracer>,
 }
 
 /// The reasons why a proxy did not start. All its resources are released, including the port.
@@ -152,6 +155,7 @@ pub async fn start(params: ImpersonatorParams) -> Result<Impersonator, StartErro
         in_flight: InFlight::new(&params.in_flight, params.metrics.chain()),
         draining: draining.clone(),
         response_headers: ResponseHeaders::Security,
+        tracer: params.tracer,
         handler,
     });
     let probes = Probes {

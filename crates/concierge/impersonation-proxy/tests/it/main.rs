@@ -22,6 +22,7 @@ mod reviews;
 mod short_reads;
 mod streams;
 mod tls_server;
+mod traces;
 mod upgrades;
 mod uploads;
 mod world;

@@ -69,6 +69,7 @@ pub(crate) struct Options {
     pub(crate) in_flight: InFlightLimits,
     pub(crate) probe_interval: Duration,
     pub(crate) limits: pinniped_http_server::Limits,
+    pub(crate) tracer: Option<pinniped_traces::Tracer>,
 }
 
 impl Default for Options {
@@ -80,6 +81,7 @@ impl Default for Options {
             in_flight: InFlightLimits::PROXY,
             probe_interval: proxy::PROBE_INTERVAL,
             limits: pinniped_http_server::Limits::default(),
+            tracer: None,
         }
     }
 }
@@ -168,6 +170,7 @@ impl World {
             limits: options.limits,
             in_flight: options.in_flight,
             metrics: proxy_metrics,
+            tracer: options.tracer,
         })
         .await?;
         Ok(Self {

@@ -106,7 +106,7 @@ impl World {
         let in_flight = InFlight::new(&InFlightLimits::AGGREGATED_API, requests.of(Server::AggregatedApi));
         let draining = Draining::default();
         let authorizer = Authorizer::new(client);
-        let chain = chain(authenticator, authorizer, in_flight.clone(), draining.clone(), handler);
+        let chain = chain(authenticator, authorizer, in_flight.clone(), draining.clone(), None, handler);
         Self { chain, in_flight, draining, audit, admission, metrics }
     }
 

@@ -62,6 +62,11 @@ impl Config {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    use pinniped_pki::{CertificateAuthority, Validity};
     use serde_json::json;
 
     use super::super::tests::with;
@@ -141,11 +146,34 @@ mod tests {
             assert_eq!(changes(&running, &new), Changes { at_once: vec![], ..wanted }, "{line}");
             assert_eq!(changes(&new, &new), Changes::default(), "{line}");
         }
-        // Each key is in the table, except for the names and the format, which has one value only.
+        // Each key is in the table, except for those with tests of their own and the format, which
+        // has one value only.
         let covered: Vec<_> = table().iter().map(|(key, ..)| *key).collect();
-        let others = |key: &&str| !key.starts_with("names.") && *key != "log.format";
+        let others =
+            |key: &&str| !key.starts_with("names.") && !key.starts_with("tracing.") && *key != "log.format";
         let all: Vec<_> = KEYS.iter().map(|key| key.path).filter(others).collect();
         assert_eq!(covered, all);
+    }
+
+    #[test]
+    fn changed_settings_of_traces_take_effect_at_the_next_start() {
+        let validity = Validity::starting(jiff::Timestamp::now(), Duration::from_secs(3600));
+        let ca = CertificateAuthority::generate("collector", &validity).unwrap();
+        let data = STANDARD.encode(ca.certificate_pem());
+        let old = config("tracing: {endpoint: https://a}");
+        for (key, settings) in [
+            ("tracing.endpoint", "endpoint: https://b".to_owned()),
+            ("tracing.samplingRatePerMillion", "endpoint: https://a, samplingRatePerMillion: 1".to_owned()),
+            (
+                "tracing.certificateAuthorityData",
+                format!("endpoint: https://a, certificateAuthorityData: {data}"),
+            ),
+        ] {
+            let new = config(&format!("tracing: {{{settings}}}"));
+            let wanted = Changes { at_once: vec![], next_start: vec![key] };
+            assert_eq!(changes(&old, &new), wanted);
+            assert_eq!(changes(&old.with_changes_at_once(&new), &new), wanted);
+        }
     }
 
     #[test]

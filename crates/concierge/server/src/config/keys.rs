@@ -50,7 +50,7 @@ impl Key {
 }
 
 /// All keys, in the order of the reference page.
-pub(super) const KEYS: [Key; 40] = {
+pub(super) const KEYS: [Key; 43] = {
     use Kind::{Flag, Number, Text, TextByKey, Texts};
     [
         at_once("discovery.url", Text, |c| json!(c.discovery_url)),
@@ -118,6 +118,13 @@ pub(super) const KEYS: [Key; 40] = {
         }),
         next_start("impersonationProxyUIDImpersonation", Text, |c| json!(c.uid_impersonation)),
         next_start("upstreamHTTP2Only", Flag, |c| json!(c.upstream_http2_only)),
+        next_start("tracing.endpoint", Text, |c| json!(c.tracing.as_ref().map(|tracing| &tracing.endpoint))),
+        next_start("tracing.samplingRatePerMillion", Number, |c| {
+            json!(c.tracing.as_ref().map_or(0, |tracing| tracing.sampling_rate_per_million))
+        }),
+        next_start("tracing.certificateAuthorityData", Text, |c| {
+            json!(c.tracing.as_ref().and_then(|tracing| tracing.certificate_authority_data.as_ref()))
+        }),
     ]
 };
 

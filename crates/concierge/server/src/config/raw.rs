@@ -63,6 +63,7 @@ pub(super) struct Config {
     pub(super) upstream_http2_only: bool,
     #[serde(rename = "impersonationproxyservingcertdays")]
     pub(super) proxy_serving_cert_days: Option<i64>,
+    pub(super) tracing: Tracing,
 }
 
 #[derive(Deserialize, Default)]
@@ -154,6 +155,16 @@ pub(super) struct Tls {
 pub(super) struct OneDotTwo {
     #[serde(rename = "allowedciphers")]
     pub(super) allowed_ciphers: Vec<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct Tracing {
+    pub(super) endpoint: Option<String>,
+    #[serde(rename = "samplingratepermillion")]
+    pub(super) sampling_rate_per_million: Option<i64>,
+    #[serde(rename = "certificateauthoritydata")]
+    pub(super) certificate_authority_data: Option<String>,
 }
 
 #[derive(Deserialize, Default)]

@@ -365,3 +365,41 @@ fn a_missing_or_unparsable_file_is_an_error_that_names_it() {
     assert!(parse("names: 3").unwrap_err().to_string().starts_with("decode yaml: "));
     assert!(parse("").unwrap_err().to_string().starts_with("validate names: "));
 }
+
+#[test]
+fn traces_are_off_without_an_endpoint() {
+    assert_eq!(with("").unwrap().tracing, None);
+    assert_eq!(with("tracing: {endpoint: '', samplingRatePerMillion: 0}").unwrap().tracing, None);
+    let tracing = with("tracing: {endpoint: https://collector:4318}").unwrap().tracing.unwrap();
+    assert_eq!(tracing.url.as_str(), "https://collector:4318/v1/traces");
+    assert_eq!((tracing.sampling_rate_per_million, tracing.roots), (0, Roots::System));
+}
+
+#[test]
+fn settings_of_traces_that_would_have_no_effect_are_errors() {
+    for (keys, text) in [
+        ("samplingRatePerMillion: 1", "endpoint is required with the other keys of tracing"),
+        ("certificateAuthorityData: YQ==", "endpoint is required with the other keys of tracing"),
+        (
+            "endpoint: 'http://collector'",
+            "endpoint: \"http://collector\" is not a URL of the form https://HOST[:PORT][/PATH]",
+        ),
+        (
+            "endpoint: 'https://c', samplingRatePerMillion: 1000001",
+            "samplingRatePerMillion must be within range 0 to 1000000",
+        ),
+        (
+            "endpoint: 'https://c', samplingRatePerMillion: -1",
+            "samplingRatePerMillion must be within range 0 to 1000000",
+        ),
+    ] {
+        let error = with(&format!("tracing: {{{keys}}}")).unwrap_err().to_string();
+        assert_eq!(error, format!("validate tracing: {text}"), "{keys}");
+    }
+    for data in ["'?'", "YQ=="] {
+        let keys = format!("tracing: {{endpoint: 'https://c', certificateAuthorityData: {data}}}");
+        let error = with(&keys).unwrap_err().to_string();
+        let start = "validate tracing: certificateAuthorityData must be base64 of PEM certificates: ";
+        assert!(error.starts_with(start), "{error}");
+    }
+}

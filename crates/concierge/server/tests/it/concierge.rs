@@ -30,6 +30,7 @@ use pinniped_pki::{CaBundle, CertificateAuthority, CertificateStore, ClientSubje
 use pinniped_secret::{Token, TokenSource};
 use pinniped_test_support::certs::Pair;
 use pinniped_test_support::control_plane::{ControlPlane, ControlPlaneParams};
+use pinniped_traces::Tracer;
 
 const NAMESPACE: &str = "default";
 const ACCOUNT: &str = "default";
@@ -99,6 +100,19 @@ pub(crate) async fn concierge_through(
     limits: UpstreamLimits,
     dial: Option<Arc<dyn Dial>>,
 ) -> anyhow::Result<Concierge> {
+    let cluster_auth = ClusterAuthConfigWatch::fixed(ClusterAuthConfig::default());
+    concierge_with(plane, token, limits, dial, cluster_auth, None).await
+}
+
+/// Does the same with these client CAs and traces.
+pub(crate) async fn concierge_with(
+    plane: &ControlPlane,
+    token: String,
+    limits: UpstreamLimits,
+    dial: Option<Arc<dyn Dial>>,
+    cluster_auth: ClusterAuthConfigWatch,
+    tracer: Option<Tracer>,
+) -> anyhow::Result<Concierge> {
     let validity = Validity::starting(jiff::Timestamp::now(), Duration::from_secs(3600));
     let ca = CertificateAuthority::generate("test", &validity)?;
     let subject = ClientSubject { username: READER.to_owned(), ..ClientSubject::default() };
@@ -117,7 +131,6 @@ pub(crate) async fn concierge_through(
     let client = kube_client(&upstream, Arc::clone(&tokens), NAMESPACE);
     let reviews = review_client(&upstream, Arc::clone(&tokens), NAMESPACE)?;
     let (reviewer, authorizer) = (TokenReviewer::new(reviews.clone()), Authorizer::new(reviews));
-    let cluster_auth = ClusterAuthConfigWatch::fixed(ClusterAuthConfig::default());
     let proxy = proxy::start(ImpersonatorParams {
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         serving: holder(&ca, &validity)?,
@@ -135,6 +148,7 @@ pub(crate) async fn concierge_through(
         limits: Limits::default(),
         in_flight: InFlightLimits::PROXY,
         metrics: ImpersonatorMetrics::default(),
+        tracer: tracer.clone(),
     })
     .await?;
     let api = apiserver::serve(
@@ -157,6 +171,7 @@ pub(crate) async fn concierge_through(
             requests: Default::default(),
             listeners: Default::default(),
             limits: pinniped_http_server::Limits::default(),
+            tracer,
         },
     );
     Ok(Concierge { proxy, api, upstream, reader })
@@ -165,7 +180,12 @@ pub(crate) async fn concierge_through(
 /// Starts a control plane on which the account of the Concierge and [`READER`] have all
 /// permissions.
 pub(crate) async fn control_plane() -> anyhow::Result<ControlPlane> {
-    let plane = ControlPlane::start(ControlPlaneParams::default()).await?;
+    control_plane_with(ControlPlaneParams::default()).await
+}
+
+/// Does the same with these parameters.
+pub(crate) async fn control_plane_with(params: ControlPlaneParams) -> anyhow::Result<ControlPlane> {
+    let plane = ControlPlane::start(params).await?;
     let all = [
         "create",
         "clusterrolebinding",

@@ -11,6 +11,7 @@ use pinniped_kube_metrics::reviews as definitions;
 use pinniped_kube_request::attributes::{Attributes, ResourceAttributes};
 use pinniped_kube_request::identity::{KnownUser, MASTERS, User};
 use pinniped_metrics::Metrics;
+use pinniped_traces::{Span, SpanKind};
 use serde::{Deserialize, Serialize};
 
 use super::metrics::{ReviewDefinitions, ReviewMetrics};
@@ -170,13 +171,21 @@ impl Authorizer {
             CachedDecision::Deny(_) | CachedDecision::NoOpinion(_) => CacheAs::Negative,
         };
         let Inner { reviews, results, permits, .. } = &*self.0;
-        let review = |permit| self.clone().post(permit, body.clone());
+        let review = |permit| {
+            let span = pinniped_traces::child("SubjectAccessReview", SpanKind::Client);
+            self.clone().post(permit, body.clone(), span)
+        };
         results.get_or_review(key, reviews.charge(client.levels()), permits, cache_as, review).await
     }
 
-    async fn post(self, permit: Waiting, body: Bytes) -> Result<CachedDecision, ReviewError> {
+    async fn post(
+        self,
+        permit: Waiting,
+        body: Bytes,
+        span: Option<Span>,
+    ) -> Result<CachedDecision, ReviewError> {
         let began = Instant::now();
-        let decision = self.post_unobserved(permit, body).await;
+        let decision = self.post_unobserved(permit, body, span).await;
         self.0.metrics.reviewed(began, &decision, |decision| match decision {
             CachedDecision::Allow => 0,
             CachedDecision::Deny(_) => 1,
@@ -185,8 +194,13 @@ impl Authorizer {
         decision
     }
 
-    async fn post_unobserved(&self, permit: Waiting, body: Bytes) -> Result<CachedDecision, ReviewError> {
-        let response: ReviewResponse = self.0.reviews.post(permit, PATH, RESOURCE, body).await?;
+    async fn post_unobserved(
+        &self,
+        permit: Waiting,
+        body: Bytes,
+        span: Option<Span>,
+    ) -> Result<CachedDecision, ReviewError> {
+        let response: ReviewResponse = self.0.reviews.post(permit, PATH, RESOURCE, body, span).await?;
         let status = response.status.unwrap_or_default();
         let reason: Arc<str> = status.reason.unwrap_or_default().into();
         match (status.allowed.unwrap_or_default(), status.denied.unwrap_or_default()) {

@@ -12,6 +12,7 @@ use pinniped_http_core::client_network;
 use pinniped_kube_metrics::reviews as definitions;
 use pinniped_kube_request::identity::KnownUser;
 use pinniped_metrics::Metrics;
+use pinniped_traces::{Span, SpanKind};
 
 use super::metrics::{ReviewDefinitions, ReviewMetrics};
 use super::review_cache::{CacheAs, DigestCache, ENTRIES, ReviewCache};
@@ -147,15 +148,24 @@ impl TokenReviewer {
         };
         let _caller = share.callers.try_acquire(charge.levels()).ok_or(ReviewError::Overloaded)?;
         let body = token_review_body("authentication.k8s.io/v1", token);
-        let review = |permit| self.clone().post(key, permit, body.clone());
+        let review = |permit| {
+            let span = pinniped_traces::child("TokenReview", SpanKind::Client);
+            self.clone().post(key, permit, body.clone(), span)
+        };
         let cache_as =
             |user: &Option<KnownUser>| if user.is_some() { CacheAs::Positive } else { CacheAs::Negative };
         results.get_or_review(key, charge, &share.reviews, cache_as, review).await
     }
 
-    async fn post(self, key: Digest, permit: Waiting, body: Bytes) -> Result<Option<KnownUser>, ReviewError> {
+    async fn post(
+        self,
+        key: Digest,
+        permit: Waiting,
+        body: Bytes,
+        span: Option<Span>,
+    ) -> Result<Option<KnownUser>, ReviewError> {
         let began = Instant::now();
-        let user = self.post_unobserved(key, permit, body).await;
+        let user = self.post_unobserved(key, permit, body, span).await;
         self.0.metrics.reviewed(began, &user, |user| usize::from(user.is_none()));
         user
     }
@@ -165,9 +175,11 @@ impl TokenReviewer {
         key: Digest,
         permit: Waiting,
         body: Bytes,
+        span: Option<Span>,
     ) -> Result<Option<KnownUser>, ReviewError> {
         let Inner { reviews, accepted, .. } = &*self.0;
-        let response: TokenReviewResponse<MAX_VALUES> = reviews.post(permit, PATH, RESOURCE, body).await?;
+        let response: TokenReviewResponse<MAX_VALUES> =
+            reviews.post(permit, PATH, RESOURCE, body, span).await?;
         match response.status.unwrap_or_default().into_result() {
             TokenReviewResult::Authenticated(user) => {
                 accepted.insert(key, reviews.charge(&[Level::User(&user.name)]));

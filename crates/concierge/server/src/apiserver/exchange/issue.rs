@@ -11,6 +11,7 @@ use pinniped_kube_request::identity::{self, User};
 use pinniped_kube_types::status::Status;
 use pinniped_pki::{ClientSubject, IssuedPair};
 use pinniped_secret::text::SecretString;
+use pinniped_traces::SpanKind;
 use serde::Serialize;
 
 use super::metrics::Strategy;
@@ -41,6 +42,17 @@ enum Refusal {
     Busy(String),
 }
 
+impl Refusal {
+    /// Returns the type of the error in spans.
+    fn error_type(&self) -> &'static str {
+        match self {
+            Self::Unsupported(_) => "unsupported",
+            Self::Failed { .. } => "failed",
+            Self::Busy(_) => "busy",
+        }
+    }
+}
+
 impl Exchange {
     /// Tries each type once, in the order of the client. When none can be issued, the audit log
     /// contains the reason for the preferred one, and the strategy is [`Strategy::None`].
@@ -63,12 +75,20 @@ impl Exchange {
             if tried.contains(&type_) {
                 continue;
             }
+            let mut span = pinniped_traces::child("IssueCredential", SpanKind::Internal);
             let result = match type_ {
                 CredentialType::ClientCertificate => self.certificate(&user, now).await,
                 CredentialType::ServiceAccountToken => self.token(&user).await,
                 // A type that is unknown to this version; a request may contain any number of them.
                 CredentialType::Other(_) => continue,
             };
+            if let Some(span) = &mut span {
+                match &result {
+                    Ok(_) => span.succeed(),
+                    Err(refusal) => span.fail(refusal.error_type()),
+                }
+            }
+            drop(span);
             match result {
                 Ok(issued) => {
                     let strategy = match &issued {

@@ -44,6 +44,7 @@ fn start(ca: &CertificateAuthority, validity: &Validity) -> ApiServer {
             requests: Default::default(),
             listeners: Default::default(),
             limits: pinniped_http_server::Limits::default(),
+            tracer: None,
         },
     )
 }

@@ -57,7 +57,7 @@ fn resource(pod: &PodInfo) -> Vec<(&'static str, String)> {
 }
 
 fn register(metrics: &Metrics, counts: Counts) {
-    metrics.collect([&SPANS], move |samples| {
+    metrics.collect(move |samples| {
         for (result, count) in
             [("exported", counts.exported()), ("dropped", counts.dropped()), ("failed", counts.failed())]
         {

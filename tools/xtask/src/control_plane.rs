@@ -43,6 +43,7 @@ mod module;
 pub(crate) mod node_tools;
 mod nodejs;
 pub(crate) mod oidc_provider;
+pub(crate) mod otel_collector;
 pub(crate) mod prometheus;
 pub(crate) mod prometheus_ui;
 pub(crate) mod registry;

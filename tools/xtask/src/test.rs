@@ -11,8 +11,8 @@ use std::time::Instant;
 use anyhow::Context as _;
 
 use crate::control_plane::{
-    self, KubernetesRelease, contour, crane, debian, envoy, helm, keycloak, oidc_provider, prometheus,
-    prometheus_ui, registry,
+    self, KubernetesRelease, contour, crane, debian, envoy, helm, keycloak, oidc_provider, otel_collector,
+    prometheus, prometheus_ui, registry,
 };
 use crate::{cargo, disk, dist, node, site, suite};
 use run::Job;
@@ -25,6 +25,8 @@ const THIRD_PARTY_PACKAGES: [&str; 2] = [NODE_PACKAGE, E2E_PACKAGE];
 const PROVIDER_PACKAGES: [&str; 2] = ["pinniped-e2e", "pinniped-test-support"];
 /// Packages whose tests use a real Prometheus, or check rules with its tool.
 const PROMETHEUS_PACKAGES: [&str; 2] = ["pinniped-e2e", "pinniped-manifests"];
+/// The package whose tests use a real collector of traces.
+const TRACES_PACKAGE: &str = "pinniped-concierge";
 /// Packages whose tests use a real Helm.
 const HELM_PACKAGES: [&str; 4] = [E2E_PACKAGE, NODE_PACKAGE, "pinniped-manifests", RELEASE_PACKAGE];
 /// The package whose tests make a release and push to a real registry.
@@ -176,6 +178,9 @@ fn programs(args: &Args, packages: &[String], target: &Path) -> anyhow::Result<V
     }
     if wants(&PROMETHEUS_PACKAGES) {
         environment.push((prometheus::ENV, prometheus::find_or_build(args.offline)?));
+    }
+    if wants(&[TRACES_PACKAGE]) {
+        environment.push((otel_collector::ENV, otel_collector::find_or_build(args.offline)?));
     }
     if wants(&HELM_PACKAGES) {
         environment.push((helm::ENV, helm::find_or_build(args.offline)?));

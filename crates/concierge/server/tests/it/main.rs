@@ -4,3 +4,4 @@ mod concierge;
 mod https_proxy;
 mod restart;
 mod short_reads;
+mod traces;

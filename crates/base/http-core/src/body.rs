@@ -39,6 +39,16 @@ impl Body {
         Self { deadline: Some(deadline), ..self }
     }
 
+    /// Keeps a value until the body ends or is dropped. A body that has ended does not keep it.
+    #[must_use]
+    pub fn keeping<T: Send + Unpin + 'static>(self, value: T) -> Self {
+        if http_body::Body::is_end_stream(&self) {
+            return self;
+        }
+        let frames = Keeping { frames: self.frames, value: Some(value) }.boxed_unsync();
+        Self { frames, ..self }
+    }
+
     /// Returns the time by which the client must have read the body.
     pub fn deadline(&self) -> Option<Instant> {
         self.deadline
@@ -65,6 +75,37 @@ impl http_body::Body for Body {
     }
 }
 
+/// A body and a value that is dropped at its end.
+struct Keeping<T> {
+    frames: UnsyncBoxBody<Bytes, BoxError>,
+    value: Option<T>,
+}
+
+impl<T: Unpin> http_body::Body for Keeping<T> {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        let this = self.get_mut();
+        let frame = Pin::new(&mut this.frames).poll_frame(cx);
+        if matches!(frame, Poll::Ready(None | Some(Err(_)))) {
+            this.value = None;
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.frames.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.frames.size_hint()
+    }
+}
+
 /// Returns a body without bytes, with the known length 0.
 pub fn empty() -> Body {
     Body::new(Empty::new())
@@ -78,4 +119,29 @@ pub fn full(bytes: impl Into<Bytes>) -> Body {
 /// Returns a body that forwards a request body frame by frame, including trailers.
 pub fn from_incoming(incoming: Incoming) -> Body {
     Body::new(incoming)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_value_is_kept_until_the_body_ends_or_is_dropped() {
+        let kept = Arc::new(());
+        let mut body = full("abc").with_deadline(Instant::now()).keeping(Arc::clone(&kept));
+        assert!(body.deadline().is_some());
+        assert_eq!(http_body::Body::size_hint(&body).exact(), Some(3));
+        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "abc");
+        assert_eq!(Arc::strong_count(&kept), 2);
+        assert!(body.frame().await.is_none());
+        assert_eq!(Arc::strong_count(&kept), 1);
+
+        let body = full("abc").keeping(Arc::clone(&kept));
+        assert_eq!(Arc::strong_count(&kept), 2);
+        drop(body);
+        let _ended = empty().keeping(Arc::clone(&kept));
+        assert_eq!(Arc::strong_count(&kept), 1);
+    }
 }

@@ -48,11 +48,15 @@ use anonymous_probe::Capabilities;
 use credential::Credential;
 use forward::Identity;
 use metrics::ResultLabel;
-use request_guard::RequestGuard;
+use request_guard::{Held, RequestGuard};
 
 /// The suffix of every reason that this proxy returns, so that users can find the component that
 /// decided.
 const DECIDED_BY: &str = "decision made by impersonation-proxy.concierge.pinniped.dev";
+
+/// The annotation of audit events with the result of a request for this proxy. Its values are those
+/// of the metric `pinniped_impersonation_proxy_requests_total`.
+const AUDIT_RESULT: &str = "impersonation-proxy.concierge.pinniped.dev/result";
 
 /// The handler chain as a service. Clones share the chain.
 #[derive(Clone)]
@@ -94,9 +98,13 @@ impl Handler<RequestBody> for ForwardHandler {
         context: &mut RequestContext<'_>,
     ) -> Result<Response<Body>, Refusal> {
         let upgrade = hop_by_hop::wants_http1(request.headers());
-        let bytes = self.metrics.bytes().clone();
-        let guard =
-            RequestGuard::new(context.permit.take(), bytes, context.request_uri, request.method(), upgrade);
+        // The body of other responses has the audit already.
+        let held = Held {
+            permit: context.permit.take(),
+            audit: context.audit.filter(|_| upgrade).cloned(),
+            bytes: self.metrics.bytes().clone(),
+        };
+        let guard = RequestGuard::new(held, context.request_uri, request.method(), upgrade);
         tracing::debug!(target: TRACE, username = context.user.name, "impersonation proxy servicing request was for user");
         forward::check_clean(request)?;
         let token = context.token.take();
@@ -109,8 +117,12 @@ impl Handler<RequestBody> for ForwardHandler {
         self.capabilities.anonymous().admits(info)
     }
 
-    fn observe(&self, result: RequestResult<'_>) {
-        self.metrics.ended(ResultLabel::of(&result));
+    fn observe(&self, result: &RequestResult<'_>) {
+        self.metrics.ended(ResultLabel::of(result));
+    }
+
+    fn audit_annotation(&self, result: &RequestResult<'_>) -> Option<(&'static str, &'static str)> {
+        Some((AUDIT_RESULT, ResultLabel::of(result).name()))
     }
 }
 

@@ -6,7 +6,7 @@
 #![forbid(unsafe_code)]
 
 use pinniped_kube_metrics::{
-    REQUEST_SECONDS, capacity, connections, controllers, program, requests, reviews, traces,
+    REQUEST_SECONDS, audit, capacity, connections, controllers, program, requests, reviews, traces,
 };
 use pinniped_metrics::{Definition, Label, LabelValue};
 
@@ -190,7 +190,18 @@ pub const ALL: &[&Definition] = &[
 
 /// Returns the definitions of all metrics of the program.
 pub fn of_the_program() -> impl Iterator<Item = &'static Definition> {
-    let shared =
-        [controllers::ALL, reviews::ALL, requests::ALL, connections::ALL, capacity::ALL, traces::ALL];
-    [program::ALL, ALL].into_iter().chain(shared).flatten().copied()
+    [
+        program::ALL,
+        ALL,
+        controllers::ALL,
+        reviews::ALL,
+        requests::ALL,
+        audit::ALL,
+        connections::ALL,
+        capacity::ALL,
+        traces::ALL,
+    ]
+    .into_iter()
+    .flatten()
+    .copied()
 }

@@ -205,6 +205,7 @@ fn chain(
         draining,
         response_headers: ResponseHeaders::CacheControl,
         tracer,
+        audit: None,
         handler,
     })
 }

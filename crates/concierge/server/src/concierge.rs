@@ -47,6 +47,7 @@ use pinniped_delegated_auth::reviews::{Authorizer, TokenReviewer};
 use pinniped_http_client::proxy_environment::ProxyEnvironment;
 use pinniped_http_server::{Capacity, CapacityParams, Limits, Listeners};
 use pinniped_impersonation_proxy::proxy::ImpersonatorMetrics;
+use pinniped_kube_audit::auditor::Auditor;
 use pinniped_kube_client::{UpstreamParams, api_server, kube_client, review_client};
 use pinniped_metrics::Metrics;
 use pinniped_pki::{CaBundle, CertificateStore};
@@ -86,6 +87,9 @@ const SYNC_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a pod remains unready without a decision about admission objects. Then requests reach
 /// it, and it refuses them with the reason.
 const ADMISSION_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time for the audit events that wait when the program stops. The shutdown leaves more than this
+/// of the pod's termination grace period.
+const AUDIT_FLUSH: Duration = Duration::from_secs(3);
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LAST_RETRY: Duration = Duration::from_secs(2);
 
@@ -194,6 +198,20 @@ pub(crate) async fn run(
     let limits =
         Limits { connections: config::MOST_CONNECTIONS, capacity: capacity.clone(), ..Limits::default() };
 
+    // Its tasks are stopped last, after the last request.
+    let mut audit_tasks = TaskGroup::new(&monitor);
+    let audit = match config.proxied_requests_audit.as_ref().map(Auditor::open) {
+        None => None,
+        Some(opened) => {
+            let (auditor, workers) = opened.context("could not start the audit of proxied requests")?;
+            auditor.register_metrics(&metrics);
+            for worker in workers {
+                audit_tasks.spawn("audit of proxied requests", |stop| worker.run(stop));
+            }
+            Some(Arc::new(auditor))
+        }
+    };
+
     let discovery_url = DiscoveryUrl::new(config.discovery_url.clone());
     let (lifetime_setting, credential_lifetime) = watch::channel(config.credential_lifetime);
     let live = LiveSettings {
@@ -262,6 +280,7 @@ pub(crate) async fn run(
         metrics: proxy_metrics,
         limits: limits.clone(),
         tracer: tracer.clone(),
+        audit,
     };
 
     // The port is bound before the controllers start: a port that is in use terminates the program
@@ -429,6 +448,8 @@ pub(crate) async fn run(
         tokio::join!(controllers.shutdown(), drained);
         token_tasks.stop().await;
         background.stop().await;
+        // Events that are not delivered in time are counted as lost when the tasks are dropped.
+        let _late = tokio::time::timeout(AUDIT_FLUSH, audit_tasks.stop()).await;
     };
     tokio::select! {
         () = orderly => tracing::info!("[graceful-termination] apiserver is exiting"),

@@ -21,6 +21,7 @@ use base64::engine::general_purpose::STANDARD;
 use pinniped_concierge_domain::admission_report::UnappliedAdmission;
 use pinniped_concierge_domain::renewal::{API_SERVING_LIFETIME_SECONDS, API_SERVING_RENEW_BEFORE_SECONDS};
 use pinniped_error::chain;
+use pinniped_kube_audit::auditor::AuditParams;
 use pinniped_kube_client::UpstreamLimits;
 use pinniped_kube_types::suffix::GroupSuffix;
 use pinniped_pki::CaBundle;
@@ -32,6 +33,7 @@ use url::Url;
 use pinniped_logging::log::LogLevel;
 use pinniped_program::stop::Shutdown;
 
+mod audit;
 pub mod changes;
 mod keys;
 mod raw;
@@ -89,6 +91,8 @@ pub struct Config {
     pub ciphers: CipherRestriction,
     /// Whether audit events contain user names and groups.
     pub log_usernames_and_groups: bool,
+    /// The audit of requests to the impersonation proxy; `None` for none. Not in upstream.
+    pub proxied_requests_audit: Option<AuditParams>,
     /// The lifetime of the client certificates that logins return. Not in upstream, where it is
     /// five minutes.
     pub credential_lifetime: Duration,
@@ -355,6 +359,7 @@ fn validate(raw: raw::Config) -> Result<Config, ConfigError> {
             ));
         }
     };
+    let proxied_requests_audit = audit::params(raw.audit.proxied_requests)?;
     let credential_lifetime =
         seconds("credentialLifetimeSeconds", raw.credential_lifetime_seconds.unwrap_or(300), 60, 3600)?;
     let shutdown = Shutdown {
@@ -399,6 +404,7 @@ fn validate(raw: raw::Config) -> Result<Config, ConfigError> {
         log_level,
         ciphers,
         log_usernames_and_groups,
+        proxied_requests_audit,
         credential_lifetime,
         shutdown,
         max_connections,

@@ -16,6 +16,7 @@ use pinniped_http_server::Limits;
 use pinniped_impersonation_proxy::proxy::{
     self, Impersonator, ImpersonatorMetrics, ImpersonatorParams, InFlightLimits,
 };
+use pinniped_kube_audit::auditor::Auditor;
 use pinniped_kube_client::Upstream;
 use pinniped_pki::CertificateStore;
 use pinniped_pki::tls::CipherRestriction;
@@ -39,6 +40,7 @@ pub(crate) struct ProxyFactory {
     pub(crate) metrics: ImpersonatorMetrics,
     pub(crate) limits: Limits,
     pub(crate) tracer: Option<Tracer>,
+    pub(crate) audit: Option<Arc<Auditor>>,
 }
 
 impl ProxyServer for ProxyFactory {
@@ -61,6 +63,7 @@ impl ProxyServer for ProxyFactory {
             in_flight: InFlightLimits::PROXY,
             metrics: self.metrics.clone(),
             tracer: self.tracer.clone(),
+            audit: self.audit.clone(),
         };
         async move {
             let running =

@@ -33,17 +33,9 @@ pub(crate) enum Denial {
 }
 
 impl Authorization {
-    /// Authorizes a request of this user. A review is charged to `client`.
-    ///
-    /// # Errors
-    /// The refusal, also when the review fails.
-    pub(crate) async fn authorize(
-        &self,
-        client: ClientKey<'_>,
-        user: &KnownUser,
-        attributes: &Attributes,
-    ) -> Result<(), Refusal> {
-        self.review(client, user, attributes).await.map_err(|denial| match denial {
+    /// Returns the refusal after a review that did not allow the request.
+    pub(crate) fn refusal(&self, denial: Denial, user: &KnownUser, attributes: &Attributes) -> Refusal {
+        match denial {
             Denial::Denied(reason) => {
                 tracing::debug!(reason, "Forbidden");
                 Refusal::Forbidden(Box::new(forbidden::status(&user.name, attributes, &reason)))
@@ -54,10 +46,13 @@ impl Authorization {
                 }
                 error.into()
             }
-        })
+        }
     }
 
-    /// Performs one review for this client.
+    /// Performs one review, which is charged to this client.
+    ///
+    /// # Errors
+    /// The reason why the request is not allowed, see [`Self::refusal`].
     pub(crate) async fn review(
         &self,
         client: ClientKey<'_>,

@@ -8,6 +8,7 @@
 //!  5 shutdown              draining              503 once the shutdown has begun
 //!  6 deadline              deadline              60 s or less; none for long-running requests
 //!  7 authenticate          authenticate          certificate, token, front proxy, anonymous; 401
+//!    audit                 audit                 the policy, and the first event; see below
 //!  8 max in flight         in_flight             429; charged to the client itself, before any
 //!                                                access review for the request
 //!  9 client impersonation  client_impersonation  Impersonate-* headers, each part reviewed; 403
@@ -19,12 +20,16 @@
 //! which clients can observe. The exception is step 8, which the API server performs after step 9:
 //! here the reviews of impersonation are limited, too.
 //!
+//! A request that is refused before step 7 has one audit event, and others have the events of the
+//! API server. The last event is written when the response has ended, or the upgraded connection.
+//!
 //! `Chain::respond` contains steps 1 to 3, and `Chain::serve` is the list of steps 4 to 11. Every
 //! error is a [`Refusal`], which defines the response of the client. The chain is generic over the
 //! handler, so that a request needs no virtual call and no additional allocation.
 
 use std::future::Future;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::header::{CACHE_CONTROL, HeaderValue, WARNING};
@@ -33,6 +38,7 @@ use pinniped_delegated_auth::bearer::EXTRA_SPACE_WARNING;
 use pinniped_delegated_auth::client_key::ClientKey;
 use pinniped_delegated_auth::request::RequestAuthenticator;
 use pinniped_http_server::{Body, Connection, layers};
+use pinniped_kube_audit::auditor::Auditor;
 use pinniped_kube_request::attributes::Attributes;
 use pinniped_kube_request::identity::{KnownUser, User};
 use pinniped_kube_request::request_info::RequestInfo;
@@ -41,6 +47,7 @@ use pinniped_traces::{RequestSpan, Tracer};
 use scopeguard::ScopeGuard;
 use tokio::time::Instant;
 
+use crate::audit::{AuditResult, RequestAudit};
 use crate::authenticate::{self, Client};
 use crate::authorize::Authorization;
 use crate::client_impersonation::ClientImpersonation;
@@ -82,7 +89,12 @@ pub trait Handler<B>: Send + Sync {
     }
 
     /// Observes the result of a request.
-    fn observe(&self, _result: RequestResult<'_>) {}
+    fn observe(&self, _result: &RequestResult<'_>) {}
+
+    /// Returns the annotation of audit events with the decision of this server.
+    fn audit_annotation(&self, _result: &RequestResult<'_>) -> Option<(&'static str, &'static str)> {
+        None
+    }
 }
 
 /// The values that the steps of the chain determine for the last one.
@@ -104,6 +116,9 @@ pub struct RequestContext<'a> {
     pub token: Option<Token>,
     /// The deadline; `None` for a long-running request.
     pub deadline: Option<Instant>,
+    /// The audit of the request. The last event is written when its last clone is dropped; the
+    /// response has one, and an upgraded connection needs one.
+    pub audit: Option<&'a Arc<RequestAudit>>,
     /// The permit. It is released when the response begins, unless the handler takes it.
     pub permit: Option<InFlightPermit>,
 }
@@ -131,8 +146,7 @@ pub enum ResponseHeaders {
     Security,
 }
 
-/// Notes of the steps about a request, for the response headers and the metrics.
-#[derive(Debug)]
+/// Notes of the steps about a request, for the response headers, the metrics, traces and the audit.
 struct Notes {
     audit_id: HeaderValue,
     /// The client sent a token that was ignored because of extra space.
@@ -140,6 +154,8 @@ struct Notes {
     labels: RequestLabels,
     /// The span, if the request is recorded. Boxed because most are not.
     span: Option<Box<RequestSpan>>,
+    /// `None` if requests are not audited.
+    audit: Option<Arc<RequestAudit>>,
 }
 
 /// The parameters of a [`Chain`].
@@ -156,6 +172,8 @@ pub struct ChainParams<H> {
     pub response_headers: ResponseHeaders,
     /// Records requests; `None` if there are no traces.
     pub tracer: Option<Tracer>,
+    /// The audit of requests; `None` for none.
+    pub audit: Option<Arc<Auditor>>,
     /// The last step.
     pub handler: H,
 }
@@ -169,6 +187,7 @@ pub struct Chain<H> {
     draining: Draining,
     response_headers: ResponseHeaders,
     tracer: Option<Tracer>,
+    audit: Option<Arc<Auditor>>,
     handler: H,
 }
 
@@ -182,6 +201,7 @@ impl<H> Chain<H> {
             draining,
             response_headers,
             tracer,
+            audit,
             handler,
         } = params;
         let client_impersonation = ClientImpersonation::new(authorization.clone());
@@ -193,6 +213,7 @@ impl<H> Chain<H> {
             draining,
             response_headers,
             tracer,
+            audit,
             handler,
         }
     }
@@ -224,14 +245,20 @@ impl<H> Chain<H> {
         let audit_id = response_headers::audit_id(request.headers());
         // Servers behind this one use the same identifier, so the logs of all can be correlated.
         request.headers_mut().insert(response_headers::AUDIT_ID, audit_id.clone());
+        let audit = self.audit.as_ref();
         let notes = Notes {
             audit_id: audit_id.clone(),
             ignored_token: AtomicBool::new(false),
             labels: RequestLabels::default(),
             span: self.span(connection, request.headers(), &audit_id),
+            audit: audit.map(|auditor| RequestAudit::new(auditor, &audit_id, request, connection)),
         };
         let abandoned = scopeguard::guard((), |()| {
-            self.handler.observe(RequestResult::Abandoned);
+            let result = RequestResult::Abandoned;
+            self.handler.observe(&result);
+            if let Some(audit) = &notes.audit {
+                audit.end(AuditResult::Abandoned, self.handler.audit_annotation(&result), &presentation);
+            }
             self.in_flight.metrics().ended(&notes.labels, None, received.elapsed());
         });
 
@@ -246,7 +273,11 @@ impl<H> Chain<H> {
             Ok(Err(refusal)) => RequestResult::Refused(refusal),
             Err(_) => RequestResult::Panicked,
         };
-        self.handler.observe(result);
+        self.handler.observe(&result);
+        if let Some(audit) = &notes.audit {
+            let annotation = self.handler.audit_annotation(&result);
+            audit.end(AuditResult::of(&result), annotation, &presentation);
+        }
         let mut response = match served {
             Ok(Ok(response)) => response,
             Ok(Err(refusal)) => with_deadline(refusal.into_response(&presentation)),
@@ -273,7 +304,10 @@ impl<H> Chain<H> {
                 headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
             }
         }
-        response
+        match &notes.audit {
+            Some(audit) => response.map(|body| body.keeping(Arc::clone(audit))),
+            None => response,
+        }
     }
 
     /// Starts the span of a request. It ends when the response begins.
@@ -331,6 +365,9 @@ impl<H> Chain<H> {
                 notes.ignored_token.store(true, Ordering::Relaxed);
             }
             let caller = caller?;
+            if let Some(audit) = &notes.audit {
+                audit.begin(&caller.user, attributes, class, presentation);
+            }
 
             // 8. Max in flight. Before impersonation, unlike in the API server: one request can
             // require dozens of reviews, so it takes a permit of its client before the first one.
@@ -351,9 +388,16 @@ impl<H> Chain<H> {
                 None => (&caller.user, None),
                 Some(target) => (target, Some(&*caller.user)),
             };
+            if let (Some(audit), Some(target)) = (&notes.audit, &target) {
+                audit.impersonates(target);
+            }
 
             // 10. Authorize. The review is charged to the client, also while it impersonates.
-            self.authorization.authorize(client, user, attributes).await?;
+            let reviewed = self.authorization.review(client, user, attributes).await;
+            if let Some(audit) = &notes.audit {
+                audit.authorized(&reviewed);
+            }
+            reviewed.map_err(|denial| self.authorization.refusal(denial, user, attributes))?;
             notes.labels.authorized();
 
             // 11. Handle.
@@ -366,6 +410,7 @@ impl<H> Chain<H> {
                 request_uri: presentation.request_uri(),
                 token: tokens.into_token(caller.method),
                 deadline,
+                audit: notes.audit.as_ref(),
                 permit,
             };
             self.handler.handle(request, &mut context).await

@@ -5,6 +5,7 @@
 //! | module | content |
 //! |---|---|
 //! | [`chain`] | the steps of every request, and the trait of the last one |
+//! | [`audit`] | the audit events of a request |
 //! | `authenticate` | identifies the client |
 //! | [`in_flight`] | limits the requests that are served at the same time |
 //! | `client_impersonation` | decides on the `Impersonate-*` header fields of clients |
@@ -22,6 +23,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod audit;
 mod authenticate;
 pub mod authorize;
 pub mod chain;

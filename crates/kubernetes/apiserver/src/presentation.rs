@@ -1,5 +1,7 @@
 //! The properties of a request that determine the format of an error response.
 
+use std::borrow::Cow;
+
 use http::header::{ACCEPT, HeaderValue, USER_AGENT};
 use http::{HeaderMap, Request, Uri, Version};
 
@@ -30,6 +32,16 @@ impl Presentation {
     /// Returns path and query as the client sent them.
     pub(crate) fn request_uri(&self) -> &str {
         self.uri.path_and_query().map_or("/", |path| path.as_str())
+    }
+
+    /// Returns the target as the client sent it.
+    pub(crate) fn uri(&self) -> &Uri {
+        &self.uri
+    }
+
+    /// Returns the user agent; empty if there is none.
+    pub(crate) fn agent(&self) -> Cow<'_, str> {
+        self.agent.as_ref().map_or(Cow::Borrowed(""), |agent| String::from_utf8_lossy(agent.as_bytes()))
     }
 
     /// Returns the version of HTTP.

@@ -98,6 +98,24 @@ impl From<Box<Status>> for Refusal {
 }
 
 impl Refusal {
+    /// Returns the status code of the response, and the reason of its `Status`; empty if it is not
+    /// a `Status` or has none.
+    pub(crate) fn code_and_reason(&self) -> (u16, &str) {
+        match self {
+            Self::BadPath => (400, ""),
+            Self::BadTimeout(_) | Self::BadImpersonation(_) => (400, "BadRequest"),
+            Self::NoRequestInfo(_) | Self::Review(_) => (500, ""),
+            Self::Internal(_) => (500, "InternalError"),
+            Self::ShuttingDown => (503, "ServiceUnavailable"),
+            Self::Deadline => (504, "Timeout"),
+            Self::Unauthenticated => (401, "Unauthorized"),
+            Self::Forbidden(status) | Self::Status(status) => (status.code(), &status.reason),
+            Self::Overloaded => (429, "TooManyRequests"),
+            Self::HeadTooLarge => (431, ""),
+            Self::BadGateway => (502, ""),
+        }
+    }
+
     /// Returns the response to a request with these properties.
     pub(crate) fn into_response(self, presentation: &Presentation) -> Response<Body> {
         let status = |status: &Status| respond::status(status, &presentation.negotiated());
@@ -203,6 +221,29 @@ mod tests {
         );
         let (status, media_type, _, body) = response(Refusal::Unauthenticated).await;
         assert_eq!((status, &*media_type), (401, "application/yaml"), "{body}");
+    }
+
+    #[tokio::test]
+    async fn audit_events_have_the_status_code_of_the_response() {
+        let info = || RequestInfoError::NoKind("/api/v1/watch".to_owned());
+        let forbidden = Status { code: 403, reason: "Forbidden".to_owned(), ..Status::default() };
+        for refusal in [
+            || Refusal::BadPath,
+            || Refusal::BadTimeout(String::new()),
+            || Refusal::ShuttingDown,
+            || Refusal::Deadline,
+            || Refusal::Unauthenticated,
+            || Refusal::Overloaded,
+            || Refusal::HeadTooLarge,
+            || Refusal::Internal(""),
+            || Refusal::BadGateway,
+            || Refusal::Review(ReviewError::Call(String::new())),
+        ] {
+            let code = refusal().code_and_reason().0;
+            assert_eq!(code, response(refusal()).await.0, "{:?}", refusal());
+        }
+        assert_eq!(Refusal::from(info()).code_and_reason(), (500, ""));
+        assert_eq!(Refusal::Forbidden(Box::new(forbidden)).code_and_reason(), (403, "Forbidden"));
     }
 
     #[tokio::test]

@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod audit;
 pub mod capacity;
 pub mod connections;
 pub mod controllers;

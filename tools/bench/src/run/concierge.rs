@@ -13,6 +13,21 @@ pub(crate) const NAMESPACE: &str = "pinniped-concierge";
 /// The name in the certificate of its proxy.
 pub(super) const PROXY_NAME: &str = "bench-proxy.local";
 
+/// If this environment variable is set, the proxy audits all requests at the level Metadata.
+const AUDIT: &str = "PINNIPED_BENCH_AUDIT";
+
+/// Adds the audit of proxied requests to the configuration, as the last keys of the ConfigMap.
+fn with_audit(manifest: &str) -> String {
+    const LAST_KEY: &str = "      logUsernamesAndGroups: disabled\n";
+    const AUDITED: &str = "      logUsernamesAndGroups: disabled\n      \
+        proxiedRequests:\n        \
+          policyFile: /etc/config/audit-policy.yaml\n        \
+          log: {path: /tmp/audit.log, maxSizeMegabytes: 20, maxBackups: 1}\n  \
+      audit-policy.yaml: |\n    \
+        {apiVersion: audit.k8s.io/v1, kind: Policy, omitStages: [RequestReceived], rules: [{level: Metadata}]}\n";
+    manifest.replace(LAST_KEY, AUDITED)
+}
+
 /// The running pod.
 pub(crate) struct Concierge {
     pub(crate) pid: u32,
@@ -29,6 +44,7 @@ pub(crate) async fn install(world: &World) -> anyhow::Result<()> {
             .with_context(|| format!("could not read {}", path.display()))?
             // `start` below starts it once with the measured configuration.
             .replace("\n  replicas: 2\n", "\n  replicas: 0\n");
+        let text = if std::env::var_os(AUDIT).is_some() { with_audit(&text) } else { text };
         wait::until_ok(Duration::from_secs(30), format!("kubectl apply -f {file}"), async || {
             kubectl.apply(&text).await
         })

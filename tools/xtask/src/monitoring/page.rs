@@ -1,6 +1,8 @@
 //! The reference page of all metrics.
 
-use pinniped_kube_metrics::{capacity, connections, controllers, program, requests, reviews, traces};
+use pinniped_kube_metrics::{
+    audit, capacity, connections, controllers, program, requests, reviews, traces,
+};
 use pinniped_metrics::{Definition, Kind, Label, Values};
 
 use super::rules;
@@ -53,6 +55,7 @@ pub(super) static SECTIONS: [(&str, &[&Definition]); 9] = [
     ("Controllers", controllers::ALL),
     ("Reviews", reviews::ALL),
     ("Requests", requests::ALL),
+    ("Audit", audit::ALL),
     ("Connections", connections::ALL),
     ("Capacity", capacity::ALL),
     ("Traces", traces::ALL),

@@ -37,6 +37,11 @@ pub(super) enum ResultLabel {
 }
 
 impl ResultLabel {
+    /// Returns the value of the label.
+    pub(super) fn name(self) -> &'static str {
+        definitions::PROXY_RESULTS[self as usize].0
+    }
+
     /// Returns the label of a result.
     pub(super) fn of(result: &RequestResult<'_>) -> Self {
         match result {

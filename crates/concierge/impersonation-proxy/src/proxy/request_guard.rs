@@ -1,36 +1,41 @@
-//! The resources of a request until its last byte: a permit and the log line of its end.
+//! The resources of a request until its last byte: a permit, the log line of its end, and the audit
+//! of an upgraded connection.
+
+use std::sync::Arc;
 
 use http::Method;
 
+use pinniped_apiserver::audit::RequestAudit;
 use pinniped_apiserver::in_flight::InFlightPermit;
 use pinniped_reverse_proxy::{Direction, Guard};
 
 use super::metrics::ByteCounts;
 
+/// The values that a request holds until its end.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) permit: Option<InFlightPermit>,
+    pub(super) audit: Option<Arc<RequestAudit>>,
+    pub(super) bytes: ByteCounts,
+}
+
 /// Lives as long as a request is served, with any result.
 #[derive(Debug)]
 pub(super) struct RequestGuard {
-    _permit: Option<InFlightPermit>,
+    held: Held,
     _log: Option<ServingLog>,
-    bytes: ByteCounts,
 }
 
 impl RequestGuard {
-    pub(super) fn new(
-        permit: Option<InFlightPermit>,
-        bytes: ByteCounts,
-        url: &str,
-        method: &Method,
-        upgrade: bool,
-    ) -> Self {
+    pub(super) fn new(held: Held, url: &str, method: &Method, upgrade: bool) -> Self {
         let log = tracing::enabled!(tracing::Level::DEBUG).then(|| ServingLog::begin(url, method, upgrade));
-        Self { _permit: permit, _log: log, bytes }
+        Self { held, _log: log }
     }
 }
 
 impl Guard for RequestGuard {
     fn transferred(&self, direction: Direction, bytes: u64) {
-        self.bytes.add(direction, bytes);
+        self.held.bytes.add(direction, bytes);
     }
 }
 

@@ -16,6 +16,7 @@ use pinniped_delegated_auth::reviews::{Authorizer, TokenReviewer};
 use pinniped_http_server::tunnels::Tunnels;
 use pinniped_http_server::workers::Share;
 use pinniped_http_server::{Limits, Listener, ServerHandle, Workers, serve_on};
+use pinniped_kube_audit::auditor::Auditor;
 use pinniped_pki::CertificateStore;
 use pinniped_pki::tls::{CipherRestriction, ClientCertificates, Profile, server_config};
 use pinniped_secret::TokenSource;
@@ -65,6 +66,8 @@ pub struct ImpersonatorParams {
     pub metrics: ImpersonatorMetrics,
     /// Records requests; `None` if there are no traces.
     pub tracer: Option<Tracer>,
+    /// The audit of requests; `None` for none. Its workers must run longer than the proxy.
+    pub audit: Option<Arc<Auditor>>,
 }
 
 /// The reasons why a proxy did not start. All its resources are released, including the port.
@@ -156,6 +159,7 @@ pub async fn start(params: ImpersonatorParams) -> Result<Impersonator, StartErro
         draining: draining.clone(),
         response_headers: ResponseHeaders::Security,
         tracer: params.tracer,
+        audit: params.audit,
         handler,
     });
     let probes = Probes {

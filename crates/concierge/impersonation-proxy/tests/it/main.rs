@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a failed step of a test should end it")]
 
 mod api_server;
+mod audit;
 mod client_impersonation;
 mod credentials;
 mod exchange;

@@ -21,6 +21,7 @@ use pinniped_http_server::{Body, Listeners};
 use pinniped_impersonation_proxy::proxy::{
     self, Impersonator, ImpersonatorMetrics, ImpersonatorParams, InFlightLimits,
 };
+use pinniped_kube_audit::auditor::Auditor;
 use pinniped_kube_client::{Upstream, UpstreamParams, kube_client, review_client};
 use pinniped_metrics::Metrics;
 use pinniped_pki::{CertificateAuthority, CertificateDer, CertificateStore, ClientSubject, Validity};
@@ -70,6 +71,7 @@ pub(crate) struct Options {
     pub(crate) probe_interval: Duration,
     pub(crate) limits: pinniped_http_server::Limits,
     pub(crate) tracer: Option<pinniped_traces::Tracer>,
+    pub(crate) audit: Option<Arc<Auditor>>,
 }
 
 impl Default for Options {
@@ -82,6 +84,7 @@ impl Default for Options {
             probe_interval: proxy::PROBE_INTERVAL,
             limits: pinniped_http_server::Limits::default(),
             tracer: None,
+            audit: None,
         }
     }
 }
@@ -171,6 +174,7 @@ impl World {
             in_flight: options.in_flight,
             metrics: proxy_metrics,
             tracer: options.tracer,
+            audit: options.audit,
         })
         .await?;
         Ok(Self {

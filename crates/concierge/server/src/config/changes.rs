@@ -149,10 +149,52 @@ mod tests {
         // Each key is in the table, except for those with tests of their own and the format, which
         // has one value only.
         let covered: Vec<_> = table().iter().map(|(key, ..)| *key).collect();
-        let others =
-            |key: &&str| !key.starts_with("names.") && !key.starts_with("tracing.") && *key != "log.format";
+        let others = |key: &&str| {
+            !["names.", "tracing.", PROXIED_REQUESTS].iter().any(|prefix| key.starts_with(prefix))
+                && *key != "log.format"
+        };
         let all: Vec<_> = KEYS.iter().map(|key| key.path).filter(others).collect();
         assert_eq!(covered, all);
+    }
+
+    const PROXIED_REQUESTS: &str = "audit.proxiedRequests.";
+
+    #[test]
+    fn changes_of_the_audit_of_proxied_requests_take_effect_at_the_next_start() {
+        let values = [
+            ("policyFile", "/p", "/q"),
+            ("log.path", "/l", "/m"),
+            ("log.maxAgeDays", "1", "2"),
+            ("log.maxBackups", "1", "2"),
+            ("log.maxSizeMegabytes", "1", "2"),
+            ("log.batchBufferSize", "1", "2"),
+            ("log.batchMaxSize", "1", "2"),
+            ("log.batchMaxWaitSeconds", "1", "2"),
+        ];
+        let text = |changed: &str, mode: &str| {
+            let value = |(key, old, new)| if key == changed { new } else { old };
+            let log: Vec<String> = values[1..]
+                .iter()
+                .map(|entry| format!("{}: {}", entry.0.trim_start_matches("log."), value(*entry)))
+                .collect();
+            let policy = value(values[0]);
+            config(&format!(
+                "audit: {{proxiedRequests: {{policyFile: {policy}, log: {{{}, mode: {mode}}}}}}}",
+                log.join(", ")
+            ))
+        };
+        let keys = |old: &Config, new: &Config| changes(old, new).next_start;
+        for (key, ..) in values {
+            assert_eq!(keys(&text("", ""), &text(key, "")), [format!("{PROXIED_REQUESTS}{key}")]);
+        }
+        // A blocking log has no batches.
+        assert_eq!(
+            keys(&text("", ""), &text("", "blocking")),
+            ["log.mode", "log.batchBufferSize", "log.batchMaxSize", "log.batchMaxWaitSeconds"]
+                .map(|key| format!("{PROXIED_REQUESTS}{key}"))
+        );
+        let all = KEYS.iter().filter(|key| key.path.starts_with(PROXIED_REQUESTS));
+        assert_eq!(all.count(), values.len() + 1);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::audit::{in_effect, of_batch, of_log};
 use super::{Config, ConfigError};
 
 /// The time when a changed value takes effect.
@@ -50,7 +51,7 @@ impl Key {
 }
 
 /// All keys, in the order of the reference page.
-pub(super) const KEYS: [Key; 43] = {
+pub(super) const KEYS: [Key; 52] = {
     use Kind::{Flag, Number, Text, TextByKey, Texts};
     [
         at_once("discovery.url", Text, |c| json!(c.discovery_url)),
@@ -108,6 +109,29 @@ pub(super) const KEYS: [Key; 43] = {
         next_start("log.format", Text, |_| json!("json")),
         next_start("tls.onedottwo.allowedCiphers", Texts, |c| json!(c.ciphers.suite_names())),
         next_start("audit.logUsernamesAndGroups", Text, |c| json!(c.log_usernames_and_groups)),
+        next_start("audit.proxiedRequests.policyFile", Text, |c| {
+            in_effect(c, |audit| json!(audit.policy_file))
+        }),
+        next_start("audit.proxiedRequests.log.path", Text, |c| of_log(c, |log| json!(log.file.path))),
+        next_start("audit.proxiedRequests.log.maxAgeDays", Number, |c| {
+            of_log(c, |log| json!(log.file.max_age.map(|age| age.as_secs() / 86_400)))
+        }),
+        next_start("audit.proxiedRequests.log.maxBackups", Number, |c| {
+            of_log(c, |log| json!(log.file.max_backups))
+        }),
+        next_start("audit.proxiedRequests.log.maxSizeMegabytes", Number, |c| {
+            of_log(c, |log| json!(log.file.max_size >> 20))
+        }),
+        next_start("audit.proxiedRequests.log.mode", Text, |c| of_log(c, |log| json!(log.batch.is_some()))),
+        next_start("audit.proxiedRequests.log.batchBufferSize", Number, |c| {
+            of_log(c, |log| of_batch(log.batch.as_ref(), |batch| batch.buffer_size as u64))
+        }),
+        next_start("audit.proxiedRequests.log.batchMaxSize", Number, |c| {
+            of_log(c, |log| of_batch(log.batch.as_ref(), |batch| batch.max_size as u64))
+        }),
+        next_start("audit.proxiedRequests.log.batchMaxWaitSeconds", Number, |c| {
+            of_log(c, |log| of_batch(log.batch.as_ref(), |batch| batch.max_wait.as_secs()))
+        }),
         at_once("credentialLifetimeSeconds", Number, |c| json!(c.credential_lifetime.as_secs())),
         next_start("shutdownDelaySeconds", Number, |c| json!(c.shutdown.delay.as_secs())),
         next_start("shutdownGraceSeconds", Number, |c| json!(c.shutdown.grace.as_secs())),

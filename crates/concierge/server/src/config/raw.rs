@@ -172,4 +172,33 @@ pub(super) struct Tracing {
 pub(super) struct Audit {
     #[serde(rename = "logusernamesandgroups")]
     pub(super) log_usernames_and_groups: String,
+    #[serde(rename = "proxiedrequests")]
+    pub(super) proxied_requests: ProxiedRequests,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct ProxiedRequests {
+    #[serde(rename = "policyfile")]
+    pub(super) policy_file: String,
+    pub(super) log: Option<AuditLog>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct AuditLog {
+    pub(super) path: String,
+    #[serde(rename = "maxagedays")]
+    pub(super) max_age_days: Option<i64>,
+    #[serde(rename = "maxbackups")]
+    pub(super) max_backups: Option<i64>,
+    #[serde(rename = "maxsizemegabytes")]
+    pub(super) max_size_megabytes: Option<i64>,
+    pub(super) mode: String,
+    #[serde(rename = "batchbuffersize")]
+    pub(super) batch_buffer_size: Option<i64>,
+    #[serde(rename = "batchmaxsize")]
+    pub(super) batch_max_size: Option<i64>,
+    #[serde(rename = "batchmaxwaitseconds")]
+    pub(super) batch_max_wait_seconds: Option<i64>,
 }

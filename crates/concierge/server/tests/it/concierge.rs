@@ -22,6 +22,7 @@ use pinniped_http_server::{Limits, Listener};
 use pinniped_impersonation_proxy::proxy::{
     self, ImpersonatorMetrics, ImpersonatorParams, InFlightLimits, PROBE_INTERVAL,
 };
+use pinniped_kube_audit::auditor::Auditor;
 use pinniped_kube_client::{Dial, Upstream, UpstreamLimits, UpstreamParams, kube_client, review_client};
 use pinniped_kube_types::suffix::GroupSuffix;
 use pinniped_metrics::Metrics;
@@ -83,6 +84,19 @@ pub(crate) struct Concierge {
     pub(crate) upstream: Upstream,
     /// A client certificate of [`READER`].
     pub(crate) reader: Pair,
+    /// The CA of clients.
+    pub(crate) ca: CertificateAuthority,
+}
+
+/// Returns a client certificate for the proxy.
+pub(crate) fn client_pair(ca: &CertificateAuthority, username: &str) -> anyhow::Result<Pair> {
+    let validity = Validity::starting(jiff::Timestamp::now(), Duration::from_secs(3600));
+    let subject = ClientSubject { username: username.to_owned(), ..ClientSubject::default() };
+    let pair = ca.issue_client(&subject, &validity)?;
+    Ok(Pair {
+        certificate_pem: pair.certificate_pem.clone(),
+        private_key_pem: pair.private_key_pem.as_str().to_owned(),
+    })
 }
 
 pub(crate) async fn concierge(
@@ -90,37 +104,44 @@ pub(crate) async fn concierge(
     token: String,
     limits: UpstreamLimits,
 ) -> anyhow::Result<Concierge> {
-    concierge_through(plane, token, limits, None).await
+    concierge_with(plane, token, Options { limits, ..Options::default() }).await
 }
 
-/// Does the same with connections to the API server that `dial` opens.
-pub(crate) async fn concierge_through(
-    plane: &ControlPlane,
-    token: String,
-    limits: UpstreamLimits,
-    dial: Option<Arc<dyn Dial>>,
-) -> anyhow::Result<Concierge> {
-    let cluster_auth = ClusterAuthConfigWatch::fixed(ClusterAuthConfig::default());
-    concierge_with(plane, token, limits, dial, cluster_auth, None).await
+/// The parts of a Concierge that tests change.
+pub(crate) struct Options {
+    /// The limits of connections to the API server.
+    pub(crate) limits: UpstreamLimits,
+    /// Opens the connections to the API server.
+    pub(crate) dial: Option<Arc<dyn Dial>>,
+    pub(crate) in_flight: InFlightLimits,
+    pub(crate) audit: Option<Arc<Auditor>>,
+    /// The client CAs of the aggregated API.
+    pub(crate) cluster_auth: ClusterAuthConfigWatch,
+    pub(crate) tracer: Option<Tracer>,
 }
 
-/// Does the same with these client CAs and traces.
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            limits: UpstreamLimits::default(),
+            dial: None,
+            in_flight: InFlightLimits::PROXY,
+            audit: None,
+            cluster_auth: ClusterAuthConfigWatch::fixed(ClusterAuthConfig::default()),
+            tracer: None,
+        }
+    }
+}
+
 pub(crate) async fn concierge_with(
     plane: &ControlPlane,
     token: String,
-    limits: UpstreamLimits,
-    dial: Option<Arc<dyn Dial>>,
-    cluster_auth: ClusterAuthConfigWatch,
-    tracer: Option<Tracer>,
+    options: Options,
 ) -> anyhow::Result<Concierge> {
+    let Options { limits, dial, in_flight, audit, cluster_auth, tracer } = options;
     let validity = Validity::starting(jiff::Timestamp::now(), Duration::from_secs(3600));
     let ca = CertificateAuthority::generate("test", &validity)?;
-    let subject = ClientSubject { username: READER.to_owned(), ..ClientSubject::default() };
-    let reader = ca.issue_client(&subject, &validity)?;
-    let reader = Pair {
-        certificate_pem: reader.certificate_pem.clone(),
-        private_key_pem: reader.private_key_pem.as_str().to_owned(),
-    };
+    let reader = client_pair(&ca, READER)?;
     let signer = CertificateStore::signer("signer");
     signer.set(ca.certificate_pem().as_bytes(), ca.private_key_pem().as_bytes())?;
     let cluster_ca = CaBundle::from_pem(plane.ca().certificate_pem.as_bytes())?;
@@ -146,9 +167,10 @@ pub(crate) async fn concierge_with(
         uid_impersonation: true,
         probe_interval: PROBE_INTERVAL,
         limits: Limits::default(),
-        in_flight: InFlightLimits::PROXY,
+        in_flight,
         metrics: ImpersonatorMetrics::default(),
         tracer: tracer.clone(),
+        audit,
     })
     .await?;
     let api = apiserver::serve(
@@ -174,7 +196,7 @@ pub(crate) async fn concierge_with(
             tracer,
         },
     );
-    Ok(Concierge { proxy, api, upstream, reader })
+    Ok(Concierge { proxy, api, upstream, reader, ca })
 }
 
 /// Starts a control plane on which the account of the Concierge and [`READER`] have all

@@ -12,7 +12,7 @@ use http_body_util::{BodyExt as _, Empty};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use pinniped_http_client::proxy::Proxy;
-use pinniped_kube_client::{Dial, RequestBody, Upstream, UpstreamLimits, UpstreamParams};
+use pinniped_kube_client::{Dial, RequestBody, Upstream, UpstreamParams};
 use pinniped_pki::CaBundle;
 use pinniped_test_support::certs::{Authority, Pair};
 use pinniped_test_support::{wait, wire};
@@ -23,7 +23,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-use crate::concierge::{concierge_through, control_plane, token};
+use crate::concierge::{Options, concierge_with, control_plane, token};
 
 const READ: &str = "https://localhost/api/v1/namespaces/default/configmaps?limit=1";
 const WATCH: &str = "https://localhost/api/v1/namespaces/default/configmaps?watch=true";
@@ -106,7 +106,8 @@ async fn all_requests_to_the_api_server_use_an_https_proxy() -> anyhow::Result<(
     let proxy = TlsProxy::start(&plane.ca().server("proxy", &[], &[proxy_address])?).await?;
     let dial: Arc<dyn Dial> = Arc::new(Proxy::parse(&format!("https://user:pass@{}", proxy.address))?);
     let account = token(&plane.client().await?).await?;
-    let concierge = concierge_through(&plane, account, UpstreamLimits::default(), Some(dial)).await?;
+    let concierge =
+        concierge_with(&plane, account, Options { dial: Some(dial), ..Options::default() }).await?;
 
     let tcp = TcpStream::connect(concierge.proxy.local_addr()).await?;
     let tls = wire::connect_unverified(tcp, "localhost", &[b"h2"], Some(&concierge.reader)).await?;

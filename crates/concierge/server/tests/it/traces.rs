@@ -28,7 +28,7 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
 
-use crate::concierge::{concierge_with, control_plane_with, token};
+use crate::concierge::{Options, concierge_with, control_plane_with, token};
 
 /// Environment variable with the path of the collector; `cargo xtask test` builds it and sets this.
 const COLLECTOR_ENV: &str = "PINNIPED_OTEL_COLLECTOR";
@@ -212,8 +212,8 @@ async fn spans_of_the_concierge_and_of_a_real_api_server_refer_to_each_other() -
     let admin = plane.client().await?;
     let cluster_auth = ClusterAuthConfigWatch::load(admin.clone()).await?;
     let account = token(&admin).await?;
-    let concierge =
-        concierge_with(&plane, account, UpstreamLimits::default(), None, cluster_auth, tracer).await?;
+    let options = Options { cluster_auth, tracer, ..Options::default() };
+    let concierge = concierge_with(&plane, account, options).await?;
 
     // A request through the proxy, whose client is an ordinary user.
     let tcp = TcpStream::connect(concierge.proxy.local_addr()).await?;

@@ -1,0 +1,159 @@
+use std::fs;
+use std::path::Path;
+
+use pinniped_kube_request::attributes::Attributes;
+use pinniped_metrics::Format;
+
+use super::*;
+use crate::event::{Request, RequestText};
+use crate::policy::{Level, Stage};
+
+const POLICY: &str = "{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: Metadata}]}";
+
+fn batch(buffer_size: usize) -> BatchParams {
+    BatchParams { buffer_size, max_size: 3, max_wait: Duration::from_secs(30), throttle: None }
+}
+
+fn open(folder: &Path, path: &Path, batch: Option<BatchParams>) -> (Auditor, Vec<Worker>) {
+    let policy_file = folder.join("policy.yaml");
+    fs::write(&policy_file, POLICY).unwrap();
+    let file = FileParams { path: path.to_owned(), max_age: None, max_backups: 0, max_size: 1 << 20 };
+    Auditor::open(&AuditParams { policy_file, log: Some(LogParams { file, batch }) }).unwrap()
+}
+
+fn write(auditor: &Auditor, audit_id: &str) {
+    let attributes = Attributes::NonResource { verb: "get".to_owned(), path: "/".to_owned() };
+    let received = Timestamp::now();
+    let request = RequestText::new(&Request {
+        uri: "/",
+        attributes: &attributes,
+        source_ips: &[],
+        user_agent: "",
+        received,
+    });
+    auditor.write(&Event {
+        level: Level::Metadata,
+        audit_id,
+        stage: Stage::ResponseComplete,
+        request: &request,
+        user: None,
+        impersonated_user: None,
+        response: None,
+        time: received,
+        annotations: &[],
+    });
+}
+
+/// Returns the audit IDs in a file.
+fn ids(path: &Path) -> Vec<String> {
+    let event = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap();
+    let text = fs::read_to_string(path).unwrap();
+    text.lines().map(|line| event(line)["auditID"].as_str().unwrap().to_owned()).collect()
+}
+
+fn count(auditor: &Auditor, series: &str) -> u64 {
+    let metrics = Metrics::new();
+    auditor.register_metrics(&metrics);
+    let text = metrics.encode(Format::Text).unwrap();
+    text.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok()).unwrap()
+}
+
+const RECEIVED: &str = r#"pinniped_audit_events_total{backend="log"}"#;
+
+fn lost(reason: &str) -> String {
+    format!(r#"pinniped_audit_events_lost_total{{backend="log",reason="{reason}"}}"#)
+}
+
+#[test]
+fn a_blocking_log_has_each_event_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.log");
+    let (auditor, workers) = open(folder.path(), &path, None);
+    assert!(workers.is_empty());
+    for id in ["a", "b"] {
+        write(&auditor, id);
+        assert_eq!(ids(&path).last().unwrap(), id);
+    }
+    assert_eq!(count(&auditor, RECEIVED), 2);
+}
+
+#[test]
+fn events_that_a_full_disk_refuses_are_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let (auditor, _) = open(folder.path(), Path::new("/dev/full"), None);
+    for id in ["a", "b"] {
+        write(&auditor, id);
+    }
+    assert_eq!((count(&auditor, RECEIVED), count(&auditor, &lost("failed"))), (0, 2));
+}
+
+#[tokio::test]
+async fn a_worker_writes_the_events_that_wait_when_it_stops() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.log");
+    let (auditor, mut workers) = open(folder.path(), &path, Some(batch(100)));
+    let stop = CancellationToken::new();
+    let worker = tokio::spawn(workers.pop().unwrap().run(stop.clone()));
+    // A complete batch is written without a wait.
+    ["a", "b", "c"].into_iter().for_each(|id| write(&auditor, id));
+    while ids(&path).len() < 3 {
+        tokio::task::yield_now().await;
+    }
+    write(&auditor, "d");
+    stop.cancel();
+    worker.await.unwrap();
+    assert_eq!(ids(&path), ["a", "b", "c", "d"]);
+    assert_eq!(count(&auditor, RECEIVED), 4);
+}
+
+#[tokio::test]
+async fn events_are_lost_and_counted_when_the_buffer_is_full_or_the_time_is_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.log");
+    let (auditor, mut workers) = open(folder.path(), &path, Some(batch(5)));
+    for _ in 0..7 {
+        write(&auditor, "a");
+    }
+    assert_eq!(count(&auditor, &lost("buffer_full")), 2);
+    let worker = workers.pop().unwrap().run(CancellationToken::new());
+    let mut worker = Box::pin(worker);
+    // The worker has begun, and is dropped before it is done.
+    assert!(futures_poll(&mut worker));
+    drop(worker);
+    assert_eq!(count(&auditor, &lost("shutdown")), 5);
+}
+
+/// Polls a future once, and returns whether it is pending.
+fn futures_poll<F: Future + Unpin>(future: &mut F) -> bool {
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    std::pin::Pin::new(future).poll(&mut context).is_pending()
+}
+
+#[test]
+fn a_policy_that_requires_bodies_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let policy_file = folder.path().join("policy.yaml");
+    fs::write(&policy_file, POLICY.replace("Metadata", "RequestResponse")).unwrap();
+    let error = Auditor::open(&AuditParams { policy_file: policy_file.clone(), log: None }).unwrap_err();
+    let start = format!(
+        "the audit policy {} is invalid: rules[0].level: RequestResponse requires",
+        policy_file.display()
+    );
+    assert!(error.to_string().starts_with(&start), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn batches_are_throttled_after_a_burst() {
+    let mut pace = Pace::new(Throttle { per_second: 10, burst: 3 });
+    let start = Instant::now();
+    for waited in [0, 0, 0, 100, 200] {
+        pace.wait().await;
+        assert_eq!(start.elapsed().as_millis(), waited);
+    }
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let start = Instant::now();
+    for waited in [0, 0, 0, 100] {
+        pace.wait().await;
+        assert_eq!(start.elapsed().as_millis(), waited);
+    }
+}

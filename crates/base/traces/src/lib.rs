@@ -15,8 +15,8 @@
 //!
 //! A client must not decide how many requests are recorded. The caller of [`Tracer::begin`] states
 //! whether it trusts the client. If not, the span begins a trace of its own, which is recorded at
-//! the configured rate, and refers to the span of the client with a link. This is also what the
-//! Kubernetes API server does (`WithPublicEndpointFn` in `k8s.io/apiserver/pkg/endpoints/filters`).
+//! the configured rate, and refers to the span of the client with a link. OpenTelemetry for Go does
+//! the same for public endpoints (`WithPublicEndpointFn` of `otelhttp`).
 //!
 //! Finished spans wait in a bounded queue. Spans that do not fit, and spans that the collector does
 //! not accept, are lost and counted ([`Counts`]). No request waits for the collector.

@@ -57,7 +57,7 @@ fn every_message_of_the_page_about_troubleshooting_is_explained() {
 }
 
 /// Texts in the same files that are neither types nor reasons of conditions.
-const OTHERS: [&str; 14] = [
+const OTHERS: [&str; 15] = [
     "CREATE",
     "Cluster",
     "ConfigMap",
@@ -69,6 +69,7 @@ const OTHERS: [&str; 14] = [
     "True",
     "UPDATE",
     "Unknown",
+    "Validate",
     "ValidatingAdmissionPolicy",
     "ValidatingAdmissionWebhook",
     "ValidatingWebhookConfiguration",

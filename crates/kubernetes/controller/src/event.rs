@@ -41,14 +41,15 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// Time for which the Events in the queue may still be written at shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Number of Events about one object that may be written at once, as in client-go.
+/// Number of Events about one object with one reason that may be written at once: the number of
+/// client-go for an object.
 const BURST: u32 = 25;
 
-/// Time after which one more Event about an object may be written, as in client-go.
+/// Time after which one more of these Events may be written, as in client-go.
 const REFILL_INTERVAL: Duration = Duration::from_secs(300);
 
-/// Maximum number of objects whose rate is remembered.
-const MAX_OBJECTS: usize = 1024;
+/// Maximum number of rates that are remembered.
+const MAX_RATES: usize = 1024;
 
 /// Writes single Events.
 pub struct EventWriter {
@@ -222,11 +223,11 @@ impl EventTask {
     }
 
     async fn write(&mut self, Queued { regarding, event }: &Queued) {
-        if !self.rates.allows(regarding, Instant::now()) {
+        if !self.rates.allows(regarding, &event.reason, Instant::now()) {
             tracing::debug!(
                 object = regarding.name.as_deref().unwrap_or_default(),
                 reason = %event.reason,
-                "discarded an Event: there were too many Events about this object"
+                "discarded an Event: there were too many Events with this reason about this object"
             );
             return;
         }
@@ -248,8 +249,8 @@ impl EventTask {
     }
 }
 
-/// The rate of Events about each object: a bucket of [`BURST`] tokens, which gets one token in each
-/// [`REFILL_INTERVAL`].
+/// The rate of Events with each reason about each object, so that a frequent transition does not hide
+/// another fact: a bucket of [`BURST`] tokens, which gets one token in each [`REFILL_INTERVAL`].
 #[derive(Debug, Default)]
 struct Rates(HashMap<Arc<str>, Rate>);
 
@@ -270,9 +271,10 @@ impl Rate {
 }
 
 impl Rates {
-    fn allows(&mut self, object: &ObjectReference, now: Instant) -> bool {
-        let key = object.uid.as_deref().or(object.name.as_deref()).unwrap_or_default();
-        if !self.0.contains_key(key) && self.0.len() >= MAX_OBJECTS {
+    fn allows(&mut self, object: &ObjectReference, reason: &str, now: Instant) -> bool {
+        let object = object.uid.as_deref().or(object.name.as_deref()).unwrap_or_default();
+        let key = format!("{object}/{reason}");
+        if !self.0.contains_key(key.as_str()) && self.0.len() >= MAX_RATES {
             self.forget(now);
         }
         let rate = self.0.entry(key.into()).or_insert(Rate { tokens: BURST, refilled: now });
@@ -282,13 +284,13 @@ impl Rates {
         allowed
     }
 
-    /// Forgets the objects that have all tokens, and the one with the most tokens if there is none.
+    /// Forgets the rates that have all tokens, and the one with the most tokens if there is none.
     fn forget(&mut self, now: Instant) {
         for rate in self.0.values_mut() {
             rate.refill(now);
         }
         self.0.retain(|_, rate| rate.tokens < BURST);
-        if self.0.len() >= MAX_OBJECTS
+        if self.0.len() >= MAX_RATES
             && let Some(key) = self.0.iter().max_by_key(|(_, rate)| rate.tokens).map(|(key, _)| key.clone())
         {
             self.0.remove(&key);
@@ -458,18 +460,20 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_of_an_object_is_bounded_and_others_have_their_own() {
+    fn the_rate_of_a_reason_is_bounded_and_other_objects_and_reasons_have_their_own() {
         let mut rates = Rates::default();
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let allowed = |rates: &mut Rates, now| (0..100).filter(|_| rates.allows(&thing(), now)).count();
+        let allowed =
+            |rates: &mut Rates, now| (0..100).filter(|_| rates.allows(&thing(), "Bad", now)).count();
         assert_eq!(allowed(&mut rates, at(0)), 25);
         assert_eq!(allowed(&mut rates, at(299)), 0);
         assert_eq!(allowed(&mut rates, at(300)), 1);
         assert_eq!(allowed(&mut rates, at(1250)), 3);
         assert_eq!(allowed(&mut rates, at(1500)), 1, "part of an interval is not lost");
         let other = ObjectReference { uid: Some("v".to_owned()), ..thing() };
-        assert!(rates.allows(&other, at(1500)));
+        assert!(rates.allows(&other, "Bad", at(1500)));
+        assert!(rates.allows(&thing(), "Worse", at(1500)), "another reason");
         assert_eq!(allowed(&mut rates, at(1_000_000)), 25);
     }
 
@@ -478,11 +482,11 @@ mod tests {
         let mut rates = Rates::default();
         let now = Instant::now();
         let object = |nth: usize| ObjectReference { uid: Some(nth.to_string()), ..thing() };
-        (0..30).for_each(|_| _ = rates.allows(&object(0), now));
-        for nth in 1..MAX_OBJECTS * 2 {
-            assert!(rates.allows(&object(nth), now));
-            assert!(rates.0.len() <= MAX_OBJECTS);
+        (0..30).for_each(|_| _ = rates.allows(&object(0), "Bad", now));
+        for nth in 1..MAX_RATES * 2 {
+            assert!(rates.allows(&object(nth), "Bad", now));
+            assert!(rates.0.len() <= MAX_RATES);
         }
-        assert!(!rates.allows(&object(0), now), "an object without tokens stays");
+        assert!(!rates.allows(&object(0), "Bad", now), "an object without tokens stays");
     }
 }

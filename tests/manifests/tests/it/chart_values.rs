@@ -90,6 +90,8 @@ fn values() -> Value {
                     "apiGroup": "rbac.authorization.k8s.io"}]},
                 "serviceMonitor": monitor("concierge"),
             },
+            "debugState": {"reader": {"create": true, "subjects": [{"kind": "User", "name": "operator",
+                "apiGroup": "rbac.authorization.k8s.io"}]}},
         })),
         "credentialIssuer": {"spec": {"impersonationProxy": {"mode": "disabled"}}},
         "serviceAccountTokens": {"usersNamespace": namespace("users")},
@@ -148,6 +150,7 @@ fn places() -> Vec<(&'static str, &'static str, Value)> {
     let agent = "NetworkPolicy pinniped-concierge/pinniped-concierge-kube-cert-agent";
     let monitor = "ServiceMonitor pinniped-concierge/pinniped-concierge";
     let reader = "ClusterRoleBinding pinniped-concierge-metrics-reader";
+    let state_reader = "ClusterRoleBinding pinniped-concierge-debug-state-reader";
     let users = "Namespace pinniped-concierge-users";
     let service = "Service pinniped-gateway/pinniped-gateway";
     places.extend([
@@ -189,6 +192,7 @@ fn places() -> Vec<(&'static str, &'static str, Value)> {
         })),
         (reader, "/subjects/0/name", json!("prometheus")),
         (reader, "/roleRef/name", json!("pinniped-concierge-metrics-reader")),
+        (state_reader, "/subjects/0/name", json!("operator")),
         (ISSUER, "/spec/impersonationProxy/mode", json!("disabled")),
         (GATEWAY, "/spec/template/spec/terminationGracePeriodSeconds", json!(88)),
         (GATEWAY, "/spec/template/spec/containers/0/command/2", json!("--log-level=debug")),

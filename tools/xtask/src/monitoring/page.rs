@@ -1,8 +1,6 @@
 //! The reference page of all metrics.
 
-use pinniped_kube_metrics::{
-    audit, capacity, connections, controllers, program, requests, reviews, traces,
-};
+use pinniped_kube_metrics::{audit, capacity, connections, controllers, program, requests, reviews, traces};
 use pinniped_metrics::{Definition, Kind, Label, Values};
 
 use super::rules;
@@ -49,7 +47,7 @@ labels, have no sample for a combination that has not occurred.
 const PAGE_WIDTH: usize = 100;
 
 /// The sections with their definitions.
-pub(super) static SECTIONS: [(&str, &[&Definition]); 9] = [
+pub(super) static SECTIONS: [(&str, &[&Definition]); 10] = [
     ("Program", program::ALL),
     ("Logins, certificates, impersonation proxy", pinniped_concierge_metrics::ALL),
     ("Controllers", controllers::ALL),

@@ -22,20 +22,23 @@ pub(super) struct Held {
 /// Lives as long as a request is served, with any result.
 #[derive(Debug)]
 pub(super) struct RequestGuard {
-    held: Held,
+    _permit: Option<InFlightPermit>,
+    _audit: Option<Arc<RequestAudit>>,
     _log: Option<ServingLog>,
+    bytes: ByteCounts,
 }
 
 impl RequestGuard {
     pub(super) fn new(held: Held, url: &str, method: &Method, upgrade: bool) -> Self {
         let log = tracing::enabled!(tracing::Level::DEBUG).then(|| ServingLog::begin(url, method, upgrade));
-        Self { held, _log: log }
+        let Held { permit, audit, bytes } = held;
+        Self { _permit: permit, _audit: audit, _log: log, bytes }
     }
 }
 
 impl Guard for RequestGuard {
     fn transferred(&self, direction: Direction, bytes: u64) {
-        self.held.bytes.add(direction, bytes);
+        self.bytes.add(direction, bytes);
     }
 }
 

@@ -16,8 +16,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use pinniped_concierge::config;
 use pinniped_delegated_auth::cluster_auth_config::ClusterAuthConfigWatch;
 use pinniped_http_client::proxy_environment::ProxyEnvironment;
-use pinniped_kube_client::UpstreamLimits;
-use pinniped_metrics::{Format, Metrics};
+use pinniped_metrics::Metrics;
 use pinniped_pki::{CertificateAuthority, Validity};
 use pinniped_program::downward_api::PodInfo;
 use pinniped_tasks::{TaskGroup, TaskMonitor};
@@ -62,7 +61,8 @@ struct Span {
 }
 
 impl Collector {
-    /// Starts the collector. The API server sends with gRPC to `grpc`, and the Concierge with HTTPS.
+    /// Starts the collector. The API server sends with gRPC to the port `grpc`, and the Concierge
+    /// with HTTPS.
     async fn start(program: &Path, dir: &Path, grpc: u16) -> anyhow::Result<Self> {
         let validity = Validity::starting(jiff::Timestamp::now(), Duration::from_secs(3600));
         let ca = CertificateAuthority::generate("collector", &validity)?;
@@ -274,7 +274,7 @@ async fn spans_of_the_concierge_and_of_a_real_api_server_refer_to_each_other() -
         .await?;
     eprintln!("one trace: {received:?}\n  {call:?}\n  {login:?}");
 
-    let text = metrics.encode(Format::Text)?;
+    let text = metrics.text()?;
     ensure!(text.contains("pinniped_trace_spans_total{result=\"failed\"} 0"), "{text}");
     ensure!(!text.contains("pinniped_trace_spans_total{result=\"exported\"} 0"), "{text}");
     Ok(())

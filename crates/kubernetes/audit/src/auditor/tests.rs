@@ -2,7 +2,6 @@ use std::fs;
 use std::path::Path;
 
 use pinniped_kube_request::attributes::Attributes;
-use pinniped_metrics::Format;
 
 use super::*;
 use crate::event::{Request, RequestText};
@@ -54,7 +53,7 @@ fn ids(path: &Path) -> Vec<String> {
 fn count(auditor: &Auditor, series: &str) -> u64 {
     let metrics = Metrics::new();
     auditor.register_metrics(&metrics);
-    let text = metrics.encode(Format::Text).unwrap();
+    let text = metrics.text().unwrap();
     text.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok()).unwrap()
 }
 

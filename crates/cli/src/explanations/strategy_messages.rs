@@ -107,7 +107,7 @@ pub const ALL: &[Explanation] = &[
     ),
     message(
         "ca-as-serving-certificate",
-        &["unexpected IsCA=true"],
+        &["unexpected IsCA="],
         "The certificate of the Secret is that of a CA, which clients refuse as a server's.",
         "put a server certificate into tls.crt of the Secret, not a CA's",
     ),

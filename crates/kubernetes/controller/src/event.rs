@@ -249,8 +249,9 @@ impl EventTask {
     }
 }
 
-/// The rate of Events with each reason about each object, so that a frequent transition does not hide
-/// another fact: a bucket of [`BURST`] tokens, which gets one token in each [`REFILL_INTERVAL`].
+/// The rate of Events with each reason about each object, so that a frequent transition does not
+/// hide another fact: a bucket of [`BURST`] tokens, which gets one token in each
+/// [`REFILL_INTERVAL`].
 #[derive(Debug, Default)]
 struct Rates(HashMap<Arc<str>, Rate>);
 

@@ -1,4 +1,4 @@
-//! What the benchmark and the program that starts the runs of the plugin have in common.
+//! Code that the benchmark shares with the program that starts the runs of the plugin.
 
 use std::process::Output;
 

@@ -38,7 +38,7 @@ const CONDITIONS: &str = "docs/reference/conditions.md";
 const CONDITION_MARKS: [&str; 3] = ["DesiredCondition", "StrategyReason {", "const TYPE_READY"];
 
 /// Names in these files that are neither types nor reasons of a condition or a strategy.
-const NOT_OF_CONDITIONS: [&str; 13] = [
+const NOT_OF_CONDITIONS: [&str; 14] = [
     "CREATE",
     "Cluster",
     "ConfigMap",
@@ -49,6 +49,7 @@ const NOT_OF_CONDITIONS: [&str; 13] = [
     "MutatingWebhookConfiguration",
     "Secret",
     "TokenCredentialRequestAPI",
+    "Validate",
     "ValidatingAdmissionPolicy",
     "ValidatingAdmissionWebhook",
     "ValidatingWebhookConfiguration",

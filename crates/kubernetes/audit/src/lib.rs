@@ -6,7 +6,7 @@
 //! | [`event`] | encodes events |
 //! | [`auditor`] | the policy and the backends of a server; start reading here |
 //! | [`queue`] | the bounded buffer between requests and a backend |
-//! | [`file`] | the file with rotation, and standard output |
+//! | [`mod@file`] | the file with rotation, and standard output |
 //! | `losses` | metrics and log lines of lost events |
 //!
 //! Bodies of requests and responses are not logged, so a policy that requires them is refused. A

@@ -266,7 +266,7 @@ fn the_reference_page_has_every_key_and_when_a_change_takes_effect() {
 }
 
 /// Defaults that are not values of the file, as the reference page describes them.
-const DESCRIBED_DEFAULTS: [(&str, &str); 9] = [
+const DESCRIBED_DEFAULTS: [(&str, &str); 18] = [
     (
         "names.serviceAccountTokensServiceAccount",
         "`impersonationProxyServiceAccount` with the suffix `-service-account-tokens` instead of \
@@ -280,6 +280,15 @@ const DESCRIBED_DEFAULTS: [(&str, &str); 9] = [
     ("maxConnectionsPerAddress", "0"),
     ("impersonationProxyServingCertDays", "a hundred years"),
     ("kubeCertAgent.imagePullSecrets", "none"),
+    ("audit.proxiedRequests.log.path", "none, required with a policy"),
+    ("audit.proxiedRequests.log.maxAgeDays", "0"),
+    ("audit.proxiedRequests.log.maxBackups", "0"),
+    ("audit.proxiedRequests.log.maxSizeMegabytes", "100"),
+    ("audit.proxiedRequests.log.mode", "`batch`"),
+    ("audit.proxiedRequests.log.batchBufferSize", "10000"),
+    ("audit.proxiedRequests.log.batchMaxSize", "400"),
+    ("audit.proxiedRequests.log.batchMaxWaitSeconds", "1"),
+    ("tracing.certificateAuthorityData", "the certificate authorities of the image"),
 ];
 
 #[test]
@@ -313,6 +322,19 @@ fn range(description: &str) -> Option<(i64, i64)> {
     ranges.filter_map(|words| Some((words[0].parse().ok()?, words[2].parse().ok()?))).next()
 }
 
+/// Returns the text of a setting with this path, and of those that it requires.
+fn setting(path: &str, value: i64) -> String {
+    if let Some(key) = path.strip_prefix("audit.proxiedRequests.log.") {
+        return format!(
+            "audit: {{proxiedRequests: {{policyFile: /p, log: {{path: /l, {key}: {value}}}}}}}\n"
+        );
+    }
+    match path.strip_prefix("tracing.") {
+        Some(key) => format!("tracing: {{endpoint: https://a, {key}: {value}}}\n"),
+        None => format!("{path}: {value}\n"),
+    }
+}
+
 #[test]
 fn the_ranges_of_the_reference_page_are_those_that_are_accepted() {
     let mut without_range = Vec::new();
@@ -322,7 +344,7 @@ fn the_ranges_of_the_reference_page_are_those_that_are_accepted() {
             continue;
         };
         for (value, accepted) in [(least - 1, false), (least, true), (most, true), (most + 1, false)] {
-            let result = with(&format!("{}: {value}\n", key.path));
+            let result = with(&setting(key.path, value));
             assert_eq!(result.is_ok(), accepted, "{}: {value}: {result:?}", key.path);
         }
     }

@@ -24,13 +24,15 @@ pub(super) struct Held {
 pub(super) struct RequestGuard {
     _permit: Option<InFlightPermit>,
     _audit: Option<Arc<RequestAudit>>,
-    _log: Option<ServingLog>,
+    /// Boxed because it is large, and used only at level `debug`.
+    _log: Option<Box<ServingLog>>,
     bytes: ByteCounts,
 }
 
 impl RequestGuard {
     pub(super) fn new(held: Held, url: &str, method: &Method, upgrade: bool) -> Self {
-        let log = tracing::enabled!(tracing::Level::DEBUG).then(|| ServingLog::begin(url, method, upgrade));
+        let log = tracing::enabled!(tracing::Level::DEBUG)
+            .then(|| Box::new(ServingLog::begin(url, method, upgrade)));
         let Held { permit, audit, bytes } = held;
         Self { _permit: permit, _audit: audit, _log: log, bytes }
     }

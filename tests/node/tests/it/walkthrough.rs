@@ -182,16 +182,26 @@ async fn the_state_of_each_pod_is_shown(environment: &OnNode<'_>) -> anyhow::Res
         Ok(Step::inside(environment, command))
     };
     // There is no authenticator yet, which may be a problem; the states are printed nevertheless.
-    let output = doctor("json")?.run(None).await?;
-    let report: Value = serde_json::from_str(&output.stdout)?;
-    let states = report["debugState"].as_array().unwrap_or_else(|| panic!("{report:#}"));
-    assert_eq!(states.len(), 2, "{states:#?}");
+    let states = wait::until_ok(
+        std::time::Duration::from_secs(60),
+        "the state of two pods that know the leader",
+        async || {
+            let output = doctor("json")?.run(None).await?;
+            let report: Value = serde_json::from_str(&output.stdout)?;
+            let states = report["debugState"].as_array().cloned().unwrap_or_default();
+            anyhow::ensure!(states.len() == 2, "{report:#}");
+            // A pod that has just started has not read the Lease.
+            let know = states.iter().all(|state| state["state"]["leaderElection"]["lastRenewal"].is_string());
+            anyhow::ensure!(know, "{states:#?}");
+            Ok(states)
+        },
+    )
+    .await?;
     let mut leaders = 0;
-    for state in states {
+    for state in &states {
         let page = &state["state"];
         assert_eq!(page["program"]["pod"], state["pod"], "{state:#}");
         assert_eq!(page["configuration"]["aggregatedAPIServerPort"], 10250);
-        assert!(page["leaderElection"]["lastRenewal"].is_string(), "{page:#}");
         assert!(page["metrics"]["pinniped_leader"].is_number(), "{page:#}");
         let text = page.to_string();
         assert!(!text.contains("PRIVATE KEY") && !text.contains("eyJ"), "{page:#}");

@@ -258,6 +258,8 @@ impl Admin {
         let mut config = (*self.config).clone();
         config.cluster_url = server;
         config.root_cert = Some(roots);
+        // In a pod, this file would take precedence.
+        config.root_cert_file = None;
         config.accept_invalid_certs = false;
         config.tls_server_name = None;
         config

@@ -76,9 +76,9 @@ pub(crate) struct Args {
     #[arg(long, requires = "kubeconfig")]
     yes: bool,
     /// Download the published programs of etcd and Kubernetes if they are missing, instead of
-    /// building them with Go. The options that build other programs with Go do not go with it.
+    /// building them with Go. Cannot be combined with options that build other programs with Go.
     #[arg(long, conflicts_with_all = ["node", "with_cert_manager", "with_gateway", "with_contour",
-        "kubeconfig"])]
+        "observe", "kubeconfig"])]
     download: bool,
     /// Do not access the network, and report missing programs.
     #[arg(long)]

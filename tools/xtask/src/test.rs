@@ -345,10 +345,10 @@ fn oidc_provider(args: &Args) -> anyhow::Result<Option<PathBuf>> {
     args.available("oidc-provider", oidc_provider::find_or_fetch(args.offline))
 }
 
-/// Returns the pages of Prometheus, if they are available and the environment does not exclude a
-/// browser, which the tests of the pages need.
+/// Returns the pages of Prometheus, if they are available. The environment may exclude a browser,
+/// which their tests need, and Node.js 20, which their build needs as oidc-provider does.
 fn prometheus_ui(args: &Args) -> anyhow::Result<Option<PathBuf>> {
-    if is_set(MISSING_BROWSER_ENV) {
+    if is_set(MISSING_BROWSER_ENV) || is_set(oidc_provider::MISSING_ENV) {
         return Ok(None);
     }
     args.available("the pages of Prometheus", prometheus_ui::find_or_build(args.offline))

@@ -10,7 +10,7 @@ use http::{Request, Response, StatusCode};
 use opentelemetry_http::{HttpClient, HttpError};
 use pinniped_error::chain;
 use pinniped_http_client::https::{FullResponse, HttpsClient, SendError};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep_until};
 use url::Url;
 
 /// Path below the endpoint to which traces are sent (OTLP/HTTP, section *OTLP/HTTP Request*).
@@ -95,11 +95,8 @@ impl HttpClient for CollectorClient {
         let result = loop {
             let result = self.https.send(&parts.method, &self.url, &headers, body.clone()).await;
             let Some(least) = retry_after(&result) else { break result };
-            let wait = pause.max(least);
-            if Instant::now() + wait > retry_until {
-                break result;
-            }
-            sleep(wait).await;
+            let Some(next) = next_attempt(pause.max(least), retry_until) else { break result };
+            sleep_until(next).await;
             pause *= 2;
         };
         let response = result.inspect_err(|error| self.failure.set(chain(error).to_string()))?;
@@ -110,6 +107,11 @@ impl HttpClient for CollectorClient {
         *converted.status_mut() = response.status;
         Ok(converted)
     }
+}
+
+/// Returns the time of the next attempt; `None` if it is too late. The collector chooses the wait.
+fn next_attempt(wait: Duration, retry_until: Instant) -> Option<Instant> {
+    Instant::now().checked_add(wait).filter(|next| *next <= retry_until)
 }
 
 /// Returns the least time after which the request may be repeated. `None` if it must not be. The
@@ -130,6 +132,15 @@ fn retry_after(result: &Result<FullResponse, SendError>) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_wait_that_the_collector_requests_is_bounded() {
+        let until = Instant::now() + RETRY_FOR;
+        assert!(next_attempt(Duration::from_millis(1), until).is_some_and(|next| next <= until));
+        for seconds in [RETRY_FOR.as_secs() + 1, u64::MAX] {
+            assert_eq!(next_attempt(Duration::from_secs(seconds), until), None);
+        }
+    }
 
     #[test]
     fn the_path_of_traces_is_appended_to_the_endpoint() {

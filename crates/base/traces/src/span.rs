@@ -77,7 +77,7 @@ fn without_state(span: &SpanContext) -> SpanContext {
 
 impl RequestSpan {
     /// Returns a future in which the span is the current one.
-    pub fn cover<F: Future>(&self, future: F) -> WithContext<F> {
+    pub fn instrument<F: Future>(&self, future: F) -> WithContext<F> {
         future.with_context(self.0.context.clone())
     }
 

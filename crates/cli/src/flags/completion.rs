@@ -118,7 +118,11 @@ pub fn candidates(words: &[String], descriptions: bool, environment: &Environmen
     let flag = flag.and_then(|name| command.flag(name));
     let flag = flag.or_else(|| command.flag_by_letter(letter.filter(|_| prefix.is_empty())?));
     if let Some(flag) = flag.filter(|flag| flag.kind != Kind::Bool) {
-        let values = values(flag, before, environment).into_iter().filter(|value| value.starts_with(given));
+        // A kubeconfig can contain any text, and a line of the output is a candidate or a
+        // directive.
+        let is_line = |value: &str| !value.starts_with(':') && !value.contains(char::is_control);
+        let values = values(flag, before, environment);
+        let values = values.into_iter().filter(|value| value.starts_with(given) && is_line(value));
         let files = flag.kind == Kind::CaBundle || flag.values == Values::Files;
         return Candidates { lines: values.map(|value| format!("{prefix}{value}")).collect(), files };
     }

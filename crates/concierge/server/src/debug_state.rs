@@ -1,9 +1,9 @@
 //! `/debug/state`: the state of this process as it sees it, for administrators.
 //!
 //! The page is JSON with one member for each section that the composition adds, and the current
-//! values of all metrics except for the distributions. Clients need the permission for the path, as
-//! for metrics. The page contains no key, no token and no name of a user. Its size is bounded:
-//! long texts and lists are cut. A section takes locks only to copy its values.
+//! values of counters and gauges, except those in `NOT_LISTED`. Clients need the permission for
+//! the path, as for metrics. The page contains no key, no token and no name of a user. Its size is
+//! bounded: long texts and lists are cut. A section takes locks only to copy its values.
 
 use std::sync::Arc;
 

@@ -34,7 +34,7 @@ use crate::presentation::Presentation;
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
-/// Maximum number of addresses that clients can add to an event.
+/// Maximum number of addresses that are read from `X-Forwarded-For`.
 const MAX_FORWARDED: usize = 32;
 
 const DECISION: &str = "authorization.k8s.io/decision";
@@ -206,6 +206,12 @@ impl RequestAudit {
         }
     }
 
+    /// Returns whether an event is due when the response has ended.
+    pub(crate) fn has_last_event(&self) -> bool {
+        self.begun.get().is_some_and(|begun| begun.decision.logs(Stage::ResponseComplete))
+            && self.ended.get().is_some_and(|ended| !ended.is_last)
+    }
+
     fn decided(
         &self,
         user: Option<&KnownUser>,
@@ -231,16 +237,9 @@ impl RequestAudit {
     /// Returns the addresses like `SourceIPs` of k8s.io/apimachinery. All but the last can be
     /// invented by the client.
     fn source_ips(&self) -> Vec<String> {
-        let mut ips: Vec<IpAddr> = Vec::new();
-        let [forwarded_for, real_ip] = &self.forwarded;
-        let text = |value: &'_ Option<HeaderValue>| {
-            value.as_ref().and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
-        };
-        let forwarded_for = text(forwarded_for);
-        ips.extend(
-            forwarded_for.split(',').filter_map(|ip| ip.trim().parse::<IpAddr>().ok()).take(MAX_FORWARDED),
-        );
-        if let Ok(ip) = text(real_ip).trim().parse()
+        let [forwarded_for, real_ip] = self.forwarded.each_ref().map(text);
+        let mut ips = forwarded_ips(forwarded_for);
+        if let Ok(ip) = real_ip.trim().parse()
             && !ips.contains(&ip)
         {
             ips.push(ip);
@@ -287,6 +286,18 @@ impl RequestAudit {
     }
 }
 
+fn text(value: &Option<HeaderValue>) -> &str {
+    value.as_ref().and_then(|value| value.to_str().ok()).unwrap_or_default()
+}
+
+/// Returns the last addresses of `X-Forwarded-For`: trusted proxies add theirs at the end.
+fn forwarded_ips(value: &str) -> Vec<IpAddr> {
+    let last = value.rsplit(',').take(MAX_FORWARDED);
+    let mut ips: Vec<IpAddr> = last.filter_map(|ip| ip.trim().parse().ok()).collect();
+    ips.reverse();
+    ips
+}
+
 impl Drop for RequestAudit {
     /// Writes the last event.
     fn drop(&mut self) {
@@ -295,5 +306,22 @@ impl Drop for RequestAudit {
         {
             self.write(begun, Stage::ResponseComplete, Timestamp::now());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_forwarded_addresses_are_kept() {
+        let ips = |value: &str| forwarded_ips(value).iter().map(IpAddr::to_string).collect::<Vec<_>>();
+        assert_eq!(ips("192.0.2.1, x, 2001:db8::1"), ["192.0.2.1", "2001:db8::1"]);
+        assert_eq!(ips(""), [""; 0]);
+        let invented = "192.0.2.1,".repeat(MAX_FORWARDED);
+        let kept = ips(&format!("{invented}198.51.100.7"));
+        assert_eq!((kept.len(), kept.last().unwrap().as_str()), (MAX_FORWARDED, "198.51.100.7"));
+        // Only a part of a long value is read.
+        assert_eq!(ips(&format!("192.0.2.1,{}", "a,".repeat(MAX_FORWARDED))), [""; 0]);
     }
 }

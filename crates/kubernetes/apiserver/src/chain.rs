@@ -20,8 +20,9 @@
 //! which clients can observe. The exception is step 8, which the API server performs after step 9:
 //! here the reviews of impersonation are limited, too.
 //!
-//! A request that is refused before step 7 has one audit event, and others have the events of the
-//! API server. The last event is written when the response has ended, or the upgraded connection.
+//! A request that ends before its client is identified (steps 4 to 7) has one audit event, and
+//! others have the events of the API server. The last event is written when the response has ended,
+//! or the upgraded connection.
 //!
 //! `Chain::respond` contains steps 1 to 3, and `Chain::serve` is the list of steps 4 to 11. Every
 //! error is a [`Refusal`], which defines the response of the client. The chain is generic over the
@@ -265,7 +266,7 @@ impl<H> Chain<H> {
         let serve = pin!(self.serve(connection, request, &notes, &presentation, received));
         let served = match &notes.span {
             None => layers::guard_panic(serve).await,
-            Some(span) => Box::pin(layers::guard_panic(span.cover(serve))).await,
+            Some(span) => Box::pin(layers::guard_panic(span.instrument(serve))).await,
         };
         ScopeGuard::into_inner(abandoned);
         let result = match &served {
@@ -305,8 +306,8 @@ impl<H> Chain<H> {
             }
         }
         match &notes.audit {
-            Some(audit) => response.map(|body| body.keeping(Arc::clone(audit))),
-            None => response,
+            Some(audit) if audit.has_last_event() => response.map(|body| body.keeping(Arc::clone(audit))),
+            _ => response,
         }
     }
 
@@ -319,7 +320,7 @@ impl<H> Chain<H> {
     ) -> Option<Box<RequestSpan>> {
         let span = self.tracer.as_ref()?.begin(headers, || {
             let user = authenticate::user_without_review(&self.authenticator, headers, connection);
-            user.is_some_and(|user| trace::may_decide(&user))
+            user.is_some_and(|user| trace::may_request_recording(&user))
         })?;
         trace::set_audit_id(&span, audit_id);
         Some(Box::new(span))

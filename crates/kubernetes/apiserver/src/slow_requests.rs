@@ -16,7 +16,7 @@ use tokio::time::Instant;
 const MAX_REQUESTS: usize = 20;
 
 /// The time for which a request is remembered.
-const MEMORY: Duration = Duration::from_secs(600);
+const RETENTION: Duration = Duration::from_secs(600);
 
 /// Requests that are faster are never remembered, so that most requests take no lock.
 const THRESHOLD: Duration = Duration::from_millis(100);
@@ -45,7 +45,7 @@ pub struct SlowRequest {
     pub audit_id: String,
 }
 
-/// Remembers slow requests. Clones share the memory.
+/// Remembers slow requests. Clones share the list.
 #[derive(Clone, Debug, Default)]
 pub struct SlowRequests(Arc<Mutex<Vec<Remembered>>>);
 
@@ -86,6 +86,16 @@ impl SlowRequests {
     fn record(&self, request: SlowRequest, ended: Instant) {
         let mut requests = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         forget(&mut requests, ended);
+        // One place for requests of the same kind, so that they do not hide others.
+        let is_same = |other: &SlowRequest| {
+            (other.server, &other.verb, &other.resource) == (request.server, &request.verb, &request.resource)
+        };
+        if let Some(same) = requests.iter_mut().find(|same| is_same(&same.request)) {
+            if same.request.duration <= request.duration {
+                *same = Remembered { ended, request };
+            }
+            return;
+        }
         if requests.len() >= MAX_REQUESTS {
             let fastest = (0..requests.len()).min_by_key(|&nth| requests[nth].request.duration);
             match fastest {
@@ -98,7 +108,7 @@ impl SlowRequests {
 }
 
 fn forget(requests: &mut Vec<Remembered>, now: Instant) {
-    requests.retain(|remembered| now.saturating_duration_since(remembered.ended) < MEMORY);
+    requests.retain(|remembered| now.saturating_duration_since(remembered.ended) < RETENTION);
 }
 
 /// Records a request when it is dropped, if the request was slow.
@@ -188,15 +198,26 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_slowest_requests_are_kept_for_ten_minutes() {
         let requests = SlowRequests::default();
+        let path = |verb: String| Attributes::NonResource { verb, path: "/".into() };
         for duration in 100..100 + 2 * MAX_REQUESTS as u64 {
-            request(&requests, &scale(), duration).await;
+            request(&requests, &path(format!("verb-{duration}")), duration).await;
         }
         request(&requests, &scale(), 101).await;
         let slowest = requests.slowest();
         assert_eq!(slowest.len(), MAX_REQUESTS);
         assert!(slowest.iter().all(|request| request.duration.as_millis() >= 120), "{slowest:?}");
-        tokio::time::advance(MEMORY).await;
+        tokio::time::advance(RETENTION).await;
         assert_eq!(requests.slowest(), []);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_of_one_kind_have_one_place_which_the_slowest_takes() {
+        let requests = SlowRequests::default();
+        for duration in [200, 300, 150] {
+            request(&requests, &scale(), duration).await;
+        }
+        let slowest = requests.slowest();
+        assert_eq!(slowest.iter().map(|request| &*request.audit_id).collect::<Vec<_>>(), ["audit-300"]);
     }
 
     #[tokio::test(start_paused = true)]

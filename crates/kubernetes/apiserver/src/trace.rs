@@ -12,7 +12,7 @@ use pinniped_traces::RequestSpan;
 /// Returns whether this user may decide that its requests are recorded: it is a member of the
 /// groups of which the API server accepts that (`notSystemPrivilegedGroup` in
 /// `k8s.io/apiserver/pkg/endpoints/filters/traces.go`).
-pub(crate) fn may_decide(user: &KnownUser) -> bool {
+pub(crate) fn may_request_recording(user: &KnownUser) -> bool {
     user.is_in(MASTERS) || user.is_in(MONITORING)
 }
 
@@ -115,12 +115,12 @@ mod tests {
     }
 
     #[test]
-    fn only_members_of_privileged_groups_may_decide() {
+    fn only_members_of_privileged_groups_may_request_recording() {
         for (group, wanted) in
             [("system:masters", true), ("system:monitoring", true), ("system:authenticated", false)]
         {
             let user = User { name: "pinny".to_owned(), groups: vec![group.to_owned()], ..User::default() };
-            assert_eq!(may_decide(&user.into()), wanted, "{group}");
+            assert_eq!(may_request_recording(&user.into()), wanted, "{group}");
         }
     }
 }

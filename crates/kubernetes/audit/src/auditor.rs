@@ -4,21 +4,19 @@ use std::cell::RefCell;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use jiff::Timestamp;
 use pinniped_kube_request::attributes::Attributes;
 use pinniped_kube_request::identity::User;
 use pinniped_metrics::Metrics;
 use scopeguard::ScopeGuard;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::event::Event;
 use crate::file::{FileParams, Log};
 use crate::losses::{AuditMetrics, Backend, Counts, Loss};
 use crate::policy::{Decision, Policy, PolicyError};
-use crate::queue::{Batch, BatchParams, Queue, Throttle};
+use crate::queue::{Batch, BatchParams, Queue};
 
 /// A larger buffer of a thread is released after its event.
 const MAX_SCRATCH_BYTES: usize = 64 << 10;
@@ -166,66 +164,42 @@ impl Worker {
                 counts.lost(events, Loss::Shutdown, None);
             }
         });
-        let mut pace = queue.throttle().map(Pace::new);
-        let mut log = Some(log);
+        let mut log = log;
         while !stop.is_cancelled() {
             queue.wait(&stop).await;
             while let Some(batch) = queue.take() {
-                if let Some(pace) = &mut pace {
-                    pace.wait().await;
-                }
                 let lost =
                     scopeguard::guard(batch.events, |events| counts.lost(events, Loss::Shutdown, None));
-                let batch = deliver(&mut log, batch, &counts).await;
-                let events = ScopeGuard::into_inner(lost);
-                match batch {
-                    Some(batch) => queue.recycle(batch),
-                    // The write panicked.
-                    None => counts.lost(events, Loss::Failed, None),
-                }
+                let Some(written) = deliver(log, batch, &counts).await else { return };
+                ScopeGuard::into_inner(lost);
+                log = written.0;
+                queue.recycle(written.1);
             }
         }
         drop(rest);
     }
 }
 
-/// Writes a batch on a thread where a slow disk delays nothing else.
-async fn deliver(log: &mut Option<Log>, batch: Batch, counts: &Counts) -> Option<Batch> {
-    let mut open = log.take()?;
+/// Writes a batch on a thread where a slow disk delays nothing else. `None` if the runtime
+/// terminates.
+///
+/// # Panics
+/// If the write panics, so that the program reports the end of the worker.
+async fn deliver(mut log: Log, batch: Batch, counts: &Counts) -> Option<(Log, Batch)> {
     let written = tokio::task::spawn_blocking(move || {
-        let result = open.write(&batch.lines, Timestamp::now());
-        (open, batch, result)
+        let result = log.write(&batch.lines, Timestamp::now());
+        (log, batch, result)
     });
-    let (open, batch, result) = written.await.ok()?;
-    *log = Some(open);
+    let (log, batch, result) = match written.await {
+        Ok(written) => written,
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        Err(_terminated) => return None,
+    };
     match result {
         Ok(()) => counts.received(batch.events),
         Err(error) => counts.lost(batch.events, Loss::Failed, Some(&error)),
     }
-    Some(batch)
-}
-
-/// A token bucket.
-#[derive(Debug)]
-struct Pace {
-    interval: Duration,
-    burst: u32,
-    /// The time at which the bucket is full again.
-    full_at: Instant,
-}
-
-impl Pace {
-    fn new(Throttle { per_second, burst }: Throttle) -> Self {
-        let interval = Duration::from_secs(1) / per_second.max(1);
-        Self { interval, burst: burst.max(1), full_at: Instant::now() }
-    }
-
-    /// Waits until the next batch is allowed.
-    async fn wait(&mut self) {
-        let now = Instant::now();
-        self.full_at = self.full_at.max(now) + self.interval;
-        tokio::time::sleep_until(self.full_at - (self.interval * self.burst).min(self.full_at - now)).await;
-    }
+    Some((log, batch))
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! The file of the audit log, with rotation.
 //!
-//! Names, limits and defaults are those of kube-apiserver's flags `--audit-log-*`, which uses the
-//! Go library lumberjack: `audit.log` is renamed to `audit-2026-11-27T12-00-00.000.log`, with the
-//! time of the rotation in UTC. Compression is not supported.
+//! Names of files, and the meaning of the settings, are those of kube-apiserver's flags
+//! `--audit-log-*`, which uses the Go library lumberjack: `audit.log` is renamed to
+//! `audit-2026-11-27T12-00-00.000.log`, with the time of the rotation in UTC. Compression is not
+//! supported, and no file is removed by default.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -60,8 +61,8 @@ impl Log {
         Ok(Self::File(RotatedFile { params, file, size }))
     }
 
-    /// Writes lines completely, or not at all if the disk is full. Lines that one file has no room
-    /// for continue in the next one.
+    /// Writes lines. Lines for which one file has no room continue in the next one. After an error,
+    /// no part of a line remains in the file; complete lines may be in the previous file.
     pub(crate) fn write(&mut self, lines: &[u8], now: Timestamp) -> io::Result<()> {
         match self {
             Self::Stdout => {
@@ -109,7 +110,11 @@ impl RotatedFile {
             time += Duration::from_millis(1);
             renamed = rotated_name(path, time);
         }
-        fs::rename(path, renamed)?;
+        match fs::rename(path, renamed) {
+            // Another program has moved the file, or the last rotation could not create it again.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            result => result?,
+        }
         (self.file, self.size) = append(path)?;
         if let Err(error) = remove_old(&self.params, now) {
             tracing::warn!(%error, path = %path.display(), "could not remove old audit logs");
@@ -220,6 +225,17 @@ mod tests {
                 ("audit.log", "seven\n"),
             ])
         );
+    }
+
+    #[test]
+    fn a_file_that_another_program_has_removed_is_created_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.log");
+        let mut log = Log::open(params(path.clone(), 8)).unwrap();
+        log.write(b"one\ntwo\n", time("2026-11-27T12:00:00Z")).unwrap();
+        fs::remove_file(&path).unwrap();
+        log.write(b"three\n", time("2026-11-27T12:00:00Z")).unwrap();
+        assert_eq!(files(folder.path()), owned([("audit.log", "three\n")]));
     }
 
     #[test]

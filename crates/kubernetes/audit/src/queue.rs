@@ -13,8 +13,7 @@ pub(crate) const MAX_BUFFER_BYTES: usize = 8 << 20;
 /// Maximum size of one batch in bytes, unless its first event is larger.
 const MAX_BATCH_BYTES: usize = 1 << 20;
 
-/// The batches of a backend. The defaults are those of the flags `--audit-webhook-batch-*` of
-/// kube-apiserver.
+/// The batches of a backend, like the flags `--audit-*-batch-*` of kube-apiserver.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BatchParams {
     /// Maximum number of events that wait.
@@ -23,17 +22,6 @@ pub struct BatchParams {
     pub max_size: usize,
     /// The longest time for which an event waits until its batch is sent.
     pub max_wait: Duration,
-    /// Batches per second; `None` for no limit.
-    pub throttle: Option<Throttle>,
-}
-
-/// A limit on the rate of batches.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Throttle {
-    /// Average number of batches per second.
-    pub per_second: u32,
-    /// Number of batches that can be sent at once when few were sent before.
-    pub burst: u32,
 }
 
 /// Encoded events, each with its line break.
@@ -119,10 +107,6 @@ impl Queue {
         }
     }
 
-    pub(crate) fn throttle(&self) -> Option<Throttle> {
-        self.params.throttle
-    }
-
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -133,7 +117,7 @@ mod tests {
     use super::*;
 
     fn queue(buffer_size: usize, max_size: usize) -> Queue {
-        Queue::new(BatchParams { buffer_size, max_size, max_wait: Duration::from_secs(30), throttle: None })
+        Queue::new(BatchParams { buffer_size, max_size, max_wait: Duration::from_secs(30) })
     }
 
     #[test]

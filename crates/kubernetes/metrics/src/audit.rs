@@ -3,7 +3,7 @@
 use pinniped_metrics::{Definition, Label, LabelValue};
 
 /// Values of the label `backend`. The order is that of `Backend` in the crate `kube-audit`.
-pub const BACKENDS: &[LabelValue] = &[("log", "The file, or standard output"), ("webhook", "The webhook")];
+pub const BACKENDS: &[LabelValue] = &[("log", "The file, or standard output")];
 
 /// Values of the label `reason`. The order is that of `Loss` in the crate `kube-audit`.
 pub const LOSSES: &[LabelValue] = &[

@@ -164,7 +164,10 @@ impl Helm<'_> {
     /// Returns the objects that did not exist before the first install and belong to the release,
     /// by their names. Other tests use the same node.
     async fn created(&self) -> anyhow::Result<Objects> {
-        let mut all = objects(self.admin()).await?;
+        // Not all kinds can be listed until the API server forwards requests to the Concierge.
+        let listed =
+            wait::until_ok(TIME_LIMIT, "all kinds to be listed", async || objects(self.admin()).await);
+        let mut all = listed.await?;
         let ours = ["pinniped", LOCAL_USER_AUTHENTICATOR, "projectcontour", "heptio"];
         all.retain(|name, _| !self.before.contains_key(name) && ours.iter().any(|part| name.contains(part)));
         Ok(all)

@@ -97,7 +97,7 @@ async fn spans_of_calls_are_below_the_span_of_the_request() {
     assert!(child("outside", SpanKind::Client).is_none());
     let request = tracer.begin(&HeaderMap::new(), || false).unwrap();
     let sent = request
-        .cover(async {
+        .instrument(async {
             tokio::task::yield_now().await;
             let mut call = child("call", SpanKind::Client).unwrap();
             let mut sent = headers("00");

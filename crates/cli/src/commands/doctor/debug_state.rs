@@ -129,8 +129,7 @@ impl Reader<'_> {
             };
             states.push(match &target {
                 Err(why) => failed(why.clone(), None),
-                Ok(target) => match tokio::time::timeout(self.limits.request(), self.page(target, pod)).await
-                {
+                Ok(target) => match tokio::time::timeout(self.time_left(), self.page(target, pod)).await {
                     Ok(Ok(state)) => {
                         PodState { pod: pod.clone(), state: Some(state), error: None, remedy: None }
                     }
@@ -139,6 +138,13 @@ impl Reader<'_> {
                 },
             });
         }
+        let unread = |pod: &String| PodState {
+            pod: pod.clone(),
+            state: None,
+            error: Some(format!("not read: there are more than {MAX_PODS} pods")),
+            remedy: None,
+        };
+        states.extend(pods.iter().skip(MAX_PODS).map(unread));
         states
     }
 

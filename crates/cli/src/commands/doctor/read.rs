@@ -301,7 +301,7 @@ impl Reader<'_> {
     }
 
     /// Returns the time limit of the next request.
-    fn time_left(&self) -> Duration {
+    pub(super) fn time_left(&self) -> Duration {
         let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         left.map_or(self.limits.request(), |left| left.min(self.limits.request()))
     }

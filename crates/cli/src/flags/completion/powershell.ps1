@@ -24,7 +24,10 @@ Register-ArgumentCompleter -Native -CommandName 'pinniped' -ScriptBlock {
     foreach ($line in $lines) {
         $text, $description = $line -split "`t", 2
         if (-not $description) { $description = $text }
-        $inserted = if ($text -match '^[\w@%+=:./-]+$') { $text } else { "'" + $text.Replace("'", "''") + "'" }
+        # PowerShell has several quotation marks, and a leading @ has a meaning.
+        $inserted = if ($text -match '^([\w%+=:./]|--?[a-z])[\w@%+=:./-]*$') { $text } else {
+            "'" + [System.Management.Automation.Language.CodeGeneration]::EscapeSingleQuotedStringContent($text) + "'"
+        }
         [System.Management.Automation.CompletionResult]::new($inserted, $text, 'ParameterValue', $description)
     }
 }

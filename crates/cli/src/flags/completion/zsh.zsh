@@ -9,6 +9,7 @@ _pinniped() {
     lines[-1]=()
     for line in "${lines[@]}"; do
         candidate=${line%%$'\t'*}
+        candidate=${candidate//\\/\\\\}
         if [[ $line == *$'\t'* ]]; then
             described+=("${candidate//:/\\:}:${line#*$'\t'}")
         else

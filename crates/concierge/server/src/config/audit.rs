@@ -15,7 +15,8 @@ const SETTING: &str = "audit.proxiedRequests";
 const DAY: Duration = Duration::from_secs(86_400);
 const MEGABYTE: u64 = 1 << 20;
 
-/// The defaults of the batches of the log. The buffer and the size are those of kube-apiserver.
+/// The defaults of the batches. The buffer is that of kube-apiserver's log, and the size of a batch
+/// that of its webhook.
 const BUFFER_SIZE: i64 = 10_000;
 const MAX_SIZE: i64 = 400;
 const LOG_MAX_WAIT_SECONDS: i64 = 1;
@@ -76,7 +77,6 @@ fn batch(
         buffer_size: number("batchBufferSize", buffer_size, 1_000_000)? as usize,
         max_size: number("batchMaxSize", max_size, 10_000)? as usize,
         max_wait: Duration::from_secs(number("batchMaxWaitSeconds", max_wait, 3600)?.into()),
-        throttle: None,
     })
 }
 
@@ -115,16 +115,11 @@ mod tests {
     }
 
     #[test]
-    fn audit_is_off_by_default_and_has_the_defaults_of_kube_apiserver() {
+    fn audit_is_off_by_default_and_its_log_has_defaults() {
         assert_eq!(audit("").unwrap(), None);
         let AuditParams { policy_file, log } = audit("policyFile: /p, log: {path: '-'}").unwrap().unwrap();
         assert_eq!(policy_file, PathBuf::from("/p"));
-        let batch = BatchParams {
-            buffer_size: 10_000,
-            max_size: 400,
-            max_wait: Duration::from_secs(1),
-            throttle: None,
-        };
+        let batch = BatchParams { buffer_size: 10_000, max_size: 400, max_wait: Duration::from_secs(1) };
         let file =
             FileParams { path: PathBuf::from("-"), max_age: None, max_backups: 0, max_size: 100 << 20 };
         assert_eq!(log, Some(LogParams { file, batch: Some(batch) }));

@@ -1,5 +1,6 @@
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use pinniped_kube_request::attributes::Attributes;
 
@@ -10,7 +11,7 @@ use crate::policy::{Level, Stage};
 const POLICY: &str = "{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: Metadata}]}";
 
 fn batch(buffer_size: usize) -> BatchParams {
-    BatchParams { buffer_size, max_size: 3, max_wait: Duration::from_secs(30), throttle: None }
+    BatchParams { buffer_size, max_size: 3, max_wait: Duration::from_secs(30) }
 }
 
 fn open(folder: &Path, path: &Path, batch: Option<BatchParams>) -> (Auditor, Vec<Worker>) {
@@ -139,20 +140,4 @@ fn a_policy_that_requires_bodies_is_refused() {
         policy_file.display()
     );
     assert!(error.to_string().starts_with(&start), "{error}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn batches_are_throttled_after_a_burst() {
-    let mut pace = Pace::new(Throttle { per_second: 10, burst: 3 });
-    let start = Instant::now();
-    for waited in [0, 0, 0, 100, 200] {
-        pace.wait().await;
-        assert_eq!(start.elapsed().as_millis(), waited);
-    }
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    let start = Instant::now();
-    for waited in [0, 0, 0, 100] {
-        pace.wait().await;
-        assert_eq!(start.elapsed().as_millis(), waited);
-    }
 }

@@ -27,14 +27,17 @@ pub(crate) struct Relay {
 }
 
 /// Receives the listeners from standard input, of which there are at most [`MOST`]; none if
-/// standard input is not a socket.
+/// standard input is not a socket that has them.
 pub(crate) fn received() -> anyhow::Result<Vec<Relay>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
     let mut buffer = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
     let stdin = std::io::stdin();
-    match recvmsg(stdin.as_fd(), &mut [IoSliceMut::new(&mut byte)], &mut buffer, RecvFlags::CMSG_CLOEXEC) {
-        Err(Errno::NOTSOCK) => return Ok(Vec::new()),
+    // The listeners were sent before this program started, so it does not wait for them: standard
+    // input may be the socket of another program.
+    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+    match recvmsg(stdin.as_fd(), &mut [IoSliceMut::new(&mut byte)], &mut buffer, flags) {
+        Err(Errno::NOTSOCK | Errno::AGAIN) => return Ok(Vec::new()),
         result => result.context("could not receive the listeners from standard input")?,
     };
     let descriptors: Vec<OwnedFd> = buffer

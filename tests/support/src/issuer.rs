@@ -2,7 +2,8 @@
 //!
 //! It serves its discovery document at the well-known path and its keys at [`KEYS_PATH`], records
 //! the requests, and responds to any path with another [`Reply`] while a test wants that. It signs
-//! nothing: a test publishes the keys with which it signs tokens.
+//! nothing: a test publishes the keys with which it signs tokens. Because it records requests with
+//! their bodies, it can be any other HTTPS server, too, such as a receiver of audit events.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -65,6 +66,10 @@ pub struct Seen {
     pub path: String,
     /// The header fields.
     pub headers: http::HeaderMap,
+    /// The method.
+    pub method: http::Method,
+    /// The body, if it arrived completely.
+    pub body: Bytes,
 }
 
 /// A provider with a certificate of its own authority. It stops when it is dropped.
@@ -193,9 +198,10 @@ type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 async fn respond(request: Request<Incoming>, state: Arc<State>) -> Result<Response<Body>, http::Error> {
     let path = request.uri().path_and_query().map_or_else(String::new, ToString::to_string);
-    let headers = request.headers().clone();
     let reply = lock(&state.replies).get(&path).cloned();
-    lock(&state.seen).push(Seen { path, headers });
+    let (head, body) = request.into_parts();
+    let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+    lock(&state.seen).push(Seen { path, headers: head.headers, method: head.method, body });
     let full = |text: String| Full::new(Bytes::from(text)).boxed_unsync();
     match reply.unwrap_or_else(Reply::not_found) {
         Reply::Full(status, content_type, body) => {

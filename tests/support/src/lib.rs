@@ -43,8 +43,8 @@
 //! For a control plane with other flags, use [`control_plane::ControlPlane::start`]. To wait for a
 //! condition, use [`wait`] and never a sleep. To repeat a check during another operation, use
 //! [`rounds`]. [`certs`] issues certificates for peers, [`wire`] has raw TLS and HTTP/1.1 upgrades,
-//! [`issuer`] is a scripted OpenID Connect provider, [`log_events`] records the log events of a
-//! test. [`kubectl`] and [`tools::binary`] run programs.
+//! [`issuer`] is a scripted OpenID Connect provider, [`collector`] a real collector of traces,
+//! [`log_events`] records the log events of a test. [`kubectl`] and [`tools::binary`] run programs.
 #![forbid(unsafe_code)]
 
 pub mod attacks;
@@ -52,6 +52,7 @@ pub mod audit_log;
 pub mod browser;
 pub mod certs;
 pub mod cgroup;
+pub mod collector;
 pub mod control_plane;
 pub mod exchange;
 pub mod guardian;

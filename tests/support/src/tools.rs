@@ -31,7 +31,7 @@ const PINNED_RELEASE: &str = "1.36";
 const POINTER: &str = "control-plane.path";
 /// The programs that the folder must contain.
 const PROGRAMS: [&str; 4] = ["etcd", "kube-apiserver", "kube-controller-manager", "kubectl"];
-/// The file of the Concierge and of the local-user-authenticator.
+/// The file of the Concierge, the gateway and the local-user-authenticator.
 pub const SERVER: &str = "pinniped-server";
 /// The commands of the product's containers, and for each the file of the program that an image has
 /// under this name.
@@ -39,7 +39,7 @@ pub const COMMANDS: [(&str, &str); 4] = [
     ("pinniped-concierge", SERVER),
     ("local-user-authenticator", SERVER),
     ("pinniped-concierge-kube-cert-agent", "pinniped-concierge-kube-cert-agent"),
-    ("pinniped-gateway", "pinniped-gateway"),
+    ("pinniped-gateway", SERVER),
 ];
 
 /// Returns the folder with etcd, kube-apiserver, kube-controller-manager and kubectl.
@@ -149,6 +149,23 @@ pub fn require_all() -> bool {
 pub fn skip(what: &str, why: &str) {
     assert!(!require_all(), "{what} may not be skipped: {why}");
     permitted_skip(what, why);
+}
+
+/// Returns the path that `cargo xtask test` has set in an environment variable after it built a
+/// program. Without it, records that `what` is skipped.
+#[must_use]
+pub fn built(variable: &str, program: &str, what: &str) -> Option<PathBuf> {
+    let path = std::env::var_os(variable).map(PathBuf::from);
+    if path.is_none() {
+        skip(what, &format!("no {program}: `cargo xtask test` builds it"));
+    }
+    path
+}
+
+/// Returns the path of Helm. Without it, records that `what` is skipped.
+#[must_use]
+pub fn helm(what: &str) -> Option<PathBuf> {
+    built("PINNIPED_HELM", "Helm", what)
 }
 
 /// Records a skip that is an error nowhere: the caller has named the reason in an environment

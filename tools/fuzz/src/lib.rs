@@ -19,6 +19,7 @@ pub mod jwt;
 pub mod login_callback;
 pub mod request_body;
 pub mod request_info;
+pub mod session;
 pub mod spdy;
 pub mod status;
 pub mod status_protobuf;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 /// The targets and their checks.
-const TARGETS: [(&str, fn(&[u8])); 15] = [
+const TARGETS: [(&str, fn(&[u8])); 16] = [
     ("authorization", crate::authorization::check),
     ("cel", crate::cel::check),
     ("certificate", crate::certificate::check),
@@ -17,6 +17,7 @@ const TARGETS: [(&str, fn(&[u8])); 15] = [
     ("login_callback", crate::login_callback::check),
     ("request_body", crate::request_body::check),
     ("request_info", crate::request_info::check),
+    ("session", crate::session::check),
     ("spdy", crate::spdy::check),
     ("status", crate::status::check),
 ];

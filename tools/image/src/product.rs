@@ -8,8 +8,8 @@ use crate::image::{Built, File, Image, Link, build};
 /// The image's name in the manifests in `deploy/`: the chart's `appVersion` is the version of the
 /// workspace.
 pub const REFERENCE: &str = concat!("ghcr.io/pinniped-rs/pinniped-server:", env!("CARGO_PKG_VERSION"));
-/// The file of the Concierge and of the demo authenticator, which runs the program of the name with
-/// which it is started.
+/// The file of the Concierge, the gateway and the demo authenticator, which runs the program of the
+/// name with which it is started.
 const SERVER: &str = "pinniped-server";
 /// The Concierge.
 pub const CONCIERGE: &str = "pinniped-concierge";
@@ -48,8 +48,8 @@ pub fn product_image(bin_dir: &Path) -> Image {
     Image {
         entrypoint: vec![inside(CONCIERGE)],
         ports: PORTS.into(),
-        files: [SERVER, CERT_AGENT, GATEWAY].map(program).into(),
-        links: [AUTHENTICATOR, CONCIERGE].map(link).into(),
+        files: [SERVER, CERT_AGENT].map(program).into(),
+        links: [AUTHENTICATOR, CONCIERGE, GATEWAY].map(link).into(),
         ..Image::new(REFERENCE)
     }
 }

@@ -13,9 +13,9 @@ pub(crate) fn root() -> PathBuf {
 }
 
 /// The packages of the programs in an image.
-pub(crate) const IMAGE_PACKAGES: [&str; 3] = [SERVER, "pinniped-gateway", "pinniped-kube-cert-agent"];
+pub(crate) const IMAGE_PACKAGES: [&str; 2] = [SERVER, "pinniped-kube-cert-agent"];
 
-/// The program of the Concierge and of the local-user-authenticator, and its package.
+/// The program of the Concierge, the gateway and the local-user-authenticator, and its package.
 pub(crate) const SERVER: &str = "pinniped-server";
 
 /// Returns cargo's target folder, which contains this program.

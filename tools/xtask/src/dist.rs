@@ -170,8 +170,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let sums: String = dist.sums.iter().map(|(name, sum)| format!("{sum}  {name}\n")).collect();
     dist.write(CHECKSUMS, sums.as_bytes())?;
+    println!("{}", dist.folder.display());
     for name in dist.sums.keys() {
-        println!("{}", dist.folder.join(name).display());
+        let path = dist.folder.join(name);
+        let size = path.metadata().with_context(|| format!("could not read {}", path.display()))?.len();
+        println!("{:>9.1} kB  {name}", size as f64 / 1e3);
     }
     Ok(ExitCode::SUCCESS)
 }

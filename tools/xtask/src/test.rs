@@ -25,8 +25,8 @@ const THIRD_PARTY_PACKAGES: [&str; 2] = [NODE_PACKAGE, E2E_PACKAGE];
 const PROVIDER_PACKAGES: [&str; 2] = ["pinniped-e2e", "pinniped-test-support"];
 /// Packages whose tests use a real Prometheus, or check rules with its tool.
 const PROMETHEUS_PACKAGES: [&str; 2] = ["pinniped-e2e", "pinniped-manifests"];
-/// The package whose tests use a real collector of traces.
-const TRACES_PACKAGE: &str = "pinniped-concierge";
+/// Packages whose tests use a real collector of traces.
+const TRACES_PACKAGES: [&str; 2] = ["pinniped-concierge", "pinniped-gateway-dataplane"];
 /// Packages whose tests use a real Helm.
 const HELM_PACKAGES: [&str; 4] = [E2E_PACKAGE, NODE_PACKAGE, "pinniped-manifests", RELEASE_PACKAGE];
 /// The package whose tests make a release and push to a real registry.
@@ -179,7 +179,7 @@ fn programs(args: &Args, packages: &[String], target: &Path) -> anyhow::Result<V
     if wants(&PROMETHEUS_PACKAGES) {
         environment.push((prometheus::ENV, prometheus::find_or_build(args.offline)?));
     }
-    if wants(&[TRACES_PACKAGE]) {
+    if wants(&TRACES_PACKAGES) {
         environment.push((otel_collector::ENV, otel_collector::find_or_build(args.offline)?));
     }
     if wants(&HELM_PACKAGES) {

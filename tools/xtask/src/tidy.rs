@@ -7,7 +7,7 @@
 //! | [`base_words`] | crates below `crates/base` do not mention Kubernetes or Pinniped |
 //! | [`platforms`] | in the crates that the command line links, only the module `platform` depends on the operating system |
 //! | [`prose`] | comments and pages fit into 100 columns; headings and first sentences do not begin with "what" or "who" |
-//! | [`messages`] | texts of the products that pages quote occur in the code; warnings, errors and audit events occur in the page about log lines, and conditions in theirs |
+//! | [`messages`] | texts of the products that pages quote occur in the code; warnings, errors and audit events occur in the page about log lines, and conditions in theirs; messages of log lines are constant |
 //! | [`commits`] | subjects of commits have the form `area: what changes` and at most 72 characters |
 //!
 //! [`sources`] separates code from its tests, which some rules leave out.

@@ -51,6 +51,8 @@ pub const LEVELS: usize = 3;
 pub struct FairSemaphore(Arc<Inner>);
 
 struct Inner {
+    /// The number of permits, and of places in the queue.
+    limits: [usize; 2],
     state: Mutex<State>,
     hasher: RandomState,
 }
@@ -92,6 +94,19 @@ struct Queue {
 struct Waiter {
     number: u64,
     granted: oneshot::Sender<Permit>,
+}
+
+/// The use of a semaphore at one time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// The number of permits in use.
+    pub in_use: usize,
+    /// The number of permits.
+    pub limit: usize,
+    /// The number of requests in the queue.
+    pub waiting: usize,
+    /// The number of places in the queue.
+    pub waiting_limit: usize,
 }
 
 /// A permit in use. Dropping it releases the permit.
@@ -187,7 +202,8 @@ impl FairSemaphore {
     pub fn new(permits: usize, queue: usize) -> Self {
         let pool = |free| Pool { free, held: ByKey::default() };
         let state = State { permits: pool(permits), places: pool(queue), ..State::default() };
-        Self(Arc::new(Inner { state: Mutex::new(state), hasher: RandomState::new() }))
+        let limits = [permits, queue];
+        Self(Arc::new(Inner { limits, state: Mutex::new(state), hasher: RandomState::new() }))
     }
 
     /// Returns a permit if one is free for the key of these levels.
@@ -196,14 +212,11 @@ impl FairSemaphore {
         self.lock().permits.take(&key).then(|| self.permit(key))
     }
 
-    /// Returns the number of permits that are not in use.
-    pub fn available_permits(&self) -> usize {
-        self.lock().permits.free
-    }
-
-    /// Returns the number of requests in the queue.
-    pub fn waiting(&self) -> usize {
-        self.lock().waiting()
+    /// Returns the use of permits and queue.
+    pub fn usage(&self) -> Usage {
+        let [limit, waiting_limit] = self.0.limits;
+        let state = self.lock();
+        Usage { in_use: limit - state.permits.free, limit, waiting: state.waiting(), waiting_limit }
     }
 
     /// Returns a place in the queue, which may resolve at once. Returns `None` when the queue has
@@ -417,9 +430,10 @@ mod tests {
         assert!(semaphore.try_acquire(&["u"]).is_none());
         let waiting = semaphore.enqueue(&["u"]).unwrap();
         assert!(semaphore.enqueue(&["u"]).is_none());
-        assert_eq!((semaphore.available_permits(), semaphore.waiting()), (0, 1));
+        let usage = |in_use, waiting| Usage { in_use, limit: 1, waiting, waiting_limit: 1 };
+        assert_eq!(semaphore.usage(), usage(1, 1));
         drop(permit);
-        assert_eq!((semaphore.available_permits(), semaphore.waiting()), (0, 0));
+        assert_eq!(semaphore.usage(), usage(1, 0));
         let permit = waiting.now_or_never().unwrap();
         drop(permit);
         assert!(is_idle(&semaphore, 1, 1));

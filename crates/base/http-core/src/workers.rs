@@ -58,14 +58,26 @@ pub fn current() -> Option<usize> {
 /// The running workers. Dropping it terminates the threads and all tasks on them.
 #[derive(Debug)]
 pub struct Workers {
-    workers: Vec<Worker>,
+    runtimes: Vec<Handle>,
+    /// The connections of all servers that share the workers.
+    open: OpenByWorker,
     _end: DropGuard,
 }
 
-#[derive(Debug)]
-struct Worker {
-    runtime: Handle,
-    open: Arc<AtomicUsize>,
+/// The number of open connections on each worker, of one server or of all. Clones share the
+/// numbers.
+#[derive(Clone, Debug)]
+pub struct OpenByWorker(Arc<[AtomicUsize]>);
+
+impl OpenByWorker {
+    fn new(workers: usize) -> Self {
+        Self((0..workers).map(|_| AtomicUsize::new(0)).collect())
+    }
+
+    /// Returns the numbers, in the order of the workers.
+    pub fn read(&self) -> impl ExactSizeIterator<Item = usize> {
+        self.0.iter().map(|open| open.load(Ordering::Relaxed))
+    }
 }
 
 impl Workers {
@@ -76,43 +88,49 @@ impl Workers {
     pub fn start(share: Share) -> io::Result<Self> {
         let end = CancellationToken::new();
         let guard = end.clone().drop_guard();
-        let workers =
-            (0..share.count()).map(|number| Worker::start(number, end.clone())).collect::<io::Result<_>>()?;
-        Ok(Self { workers, _end: guard })
+        let runtimes: Vec<Handle> =
+            (0..share.count()).map(|number| start_worker(number, end.clone())).collect::<io::Result<_>>()?;
+        let open = OpenByWorker::new(runtimes.len());
+        Ok(Self { runtimes, open, _end: guard })
     }
 
     /// Returns the number of workers.
     pub fn count(&self) -> usize {
-        self.workers.len()
+        self.runtimes.len()
     }
 
     /// Returns the number of tasks on all workers.
     pub fn tasks(&self) -> usize {
-        self.workers.iter().map(|worker| worker.runtime.metrics().num_alive_tasks()).sum()
+        self.runtimes.iter().map(|runtime| runtime.metrics().num_alive_tasks()).sum()
     }
 
-    /// Assigns a connection to the worker with the fewest connections.
-    pub fn assign(&self) -> WorkerPermit {
-        let workers = self.workers.iter().enumerate();
-        let worker = workers.min_by_key(|(_, worker)| worker.open.load(Ordering::Relaxed));
-        let (number, worker) = worker.expect("there is at least one");
-        worker.open.fetch_add(1, Ordering::Relaxed);
-        WorkerPermit { number, runtime: worker.runtime.clone(), open: Arc::clone(&worker.open) }
+    /// Returns the numbers of a server, whose connections the workers count.
+    pub fn add_server(&self) -> OpenByWorker {
+        OpenByWorker::new(self.runtimes.len())
+    }
+
+    /// Assigns a connection of a server to the worker with the fewest connections of all servers.
+    pub fn assign(&self, server: &OpenByWorker) -> WorkerPermit {
+        let workers = self.open.read().enumerate();
+        let (number, _) = workers.min_by_key(|(_, open)| *open).expect("there is at least one");
+        let open = [self.open.clone(), server.clone()];
+        for open in &open {
+            open.0[number].fetch_add(1, Ordering::Relaxed);
+        }
+        WorkerPermit { number, runtime: self.runtimes[number].clone(), open }
     }
 }
 
-impl Worker {
-    fn start(number: usize, end: CancellationToken) -> io::Result<Self> {
-        let runtime = Builder::new_current_thread().enable_all().build()?;
-        let handle = runtime.handle().clone();
-        std::thread::Builder::new().name(format!("worker-{number}")).spawn(move || {
-            CURRENT.set(Some(number));
-            runtime.block_on(end.cancelled());
-            // A name resolution may hang, and no task waits for it any more.
-            runtime.shutdown_background();
-        })?;
-        Ok(Self { runtime: handle, open: Arc::default() })
-    }
+fn start_worker(number: usize, end: CancellationToken) -> io::Result<Handle> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let handle = runtime.handle().clone();
+    std::thread::Builder::new().name(format!("worker-{number}")).spawn(move || {
+        CURRENT.set(Some(number));
+        runtime.block_on(end.cancelled());
+        // A name resolution may hang, and no task waits for it any more.
+        runtime.shutdown_background();
+    })?;
+    Ok(handle)
 }
 
 /// A connection's permit on a worker. The connection counts until the permit is dropped.
@@ -120,15 +138,11 @@ impl Worker {
 pub struct WorkerPermit {
     number: usize,
     runtime: Handle,
-    open: Arc<AtomicUsize>,
+    /// The numbers of all servers, and those of its server.
+    open: [OpenByWorker; 2],
 }
 
 impl WorkerPermit {
-    /// Returns the number of the worker, starting at 0.
-    pub fn number(&self) -> usize {
-        self.number
-    }
-
     /// Returns the runtime of the worker.
     pub fn runtime(&self) -> &Handle {
         &self.runtime
@@ -137,7 +151,9 @@ impl WorkerPermit {
 
 impl Drop for WorkerPermit {
     fn drop(&mut self) {
-        self.open.fetch_sub(1, Ordering::Relaxed);
+        for open in &self.open {
+            open.0[self.number].fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -149,7 +165,10 @@ mod tests {
     async fn permits_are_distributed_evenly_and_tasks_run_on_their_worker() {
         assert_eq!(current(), None);
         let workers = Workers::start(Share::All).unwrap();
-        let mut permits: Vec<WorkerPermit> = (0..2 * max_workers()).map(|_| workers.assign()).collect();
+        let server = workers.add_server();
+        let mut permits: Vec<WorkerPermit> =
+            (0..2 * max_workers()).map(|_| workers.assign(&server)).collect();
+        assert!(server.read().eq(vec![2; max_workers()]));
         let mut numbers = Vec::new();
         for permit in &permits {
             numbers.push(permit.runtime.spawn(async { current() }).await.unwrap().unwrap());
@@ -161,14 +180,27 @@ mod tests {
         let returned = permits.swap_remove(0);
         let worker = returned.runtime.spawn(async { current() }).await.unwrap();
         drop(returned);
-        let next = workers.assign();
+        let next = workers.assign(&server);
         assert_eq!(next.runtime.spawn(async { current() }).await.unwrap(), worker);
+    }
+
+    #[tokio::test]
+    async fn connections_are_counted_for_each_server_and_distributed_evenly() {
+        let workers = Workers::start(Share::All).unwrap();
+        let (first, second) = (workers.add_server(), workers.add_server());
+        let permits: Vec<WorkerPermit> =
+            (0..max_workers()).flat_map(|_| [workers.assign(&first), workers.assign(&second)]).collect();
+        let open: Vec<usize> = first.read().zip(second.read()).map(|(one, two)| one + two).collect();
+        assert_eq!(open, vec![2; max_workers()]);
+        assert_eq!(first.read().sum::<usize>(), max_workers());
+        drop(permits);
+        assert!(first.read().chain(second.read()).all(|open| open == 0));
     }
 
     #[tokio::test]
     async fn dropping_the_workers_drops_their_tasks() {
         let workers = Workers::start(Share::All).unwrap();
-        let permit = workers.assign();
+        let permit = workers.assign(&workers.add_server());
         let (alive, ended) = tokio::sync::oneshot::channel::<()>();
         permit.runtime.spawn(async move {
             let _alive = alive;

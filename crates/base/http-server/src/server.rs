@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use pinniped_http_core::workers::{MAX_WORKERS, Workers};
+use pinniped_http_core::workers::{MAX_WORKERS, OpenByWorker, Workers};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinError, JoinHandle, JoinSet};
@@ -93,8 +93,8 @@ pub fn serve_with<H: Handler>(
     let local_addr = listener.local_addr();
     let draining = CancellationToken::new();
     let killed = CancellationToken::new();
-    let number_of_workers = workers.as_ref().map_or(0, |workers| workers.count());
-    let counters = Arc::new(Counters { workers: number_of_workers, ..Counters::default() });
+    let open_by_worker = workers.as_ref().map(|workers| workers.add_server());
+    let counters = Arc::new(Counters { open_by_worker, ..Counters::default() });
     let (failure, failed) = watch::channel(None);
     let shared = Arc::new(Shared { limits, draining: draining.clone() });
     let server = Server { shared, killed: killed.clone(), counters: Arc::clone(&counters), workers };
@@ -217,8 +217,8 @@ impl Stats {
 #[derive(Debug, Default)]
 struct Counters {
     open: AtomicU64,
-    workers: usize,
-    open_on_worker: [AtomicU64; MAX_WORKERS],
+    /// `None` if there are no workers.
+    open_by_worker: Option<OpenByWorker>,
     accepted: AtomicU64,
     refused: AtomicU64,
     handshakes_failed: AtomicU64,
@@ -228,43 +228,21 @@ struct Counters {
 
 impl Counters {
     fn read(&self) -> Stats {
+        let mut open_on_worker = [0; MAX_WORKERS];
+        let by_worker = self.open_by_worker.as_ref();
+        for (slot, open) in open_on_worker.iter_mut().zip(by_worker.into_iter().flat_map(OpenByWorker::read))
+        {
+            *slot = open as u64;
+        }
         Stats {
             open: self.open.load(Ordering::Relaxed),
-            workers: self.workers,
-            open_on_worker: self.open_on_worker.each_ref().map(|open| open.load(Ordering::Relaxed)),
+            workers: by_worker.map_or(0, |open| open.read().len()),
+            open_on_worker,
             accepted: self.accepted.load(Ordering::Relaxed),
             refused: self.refused.load(Ordering::Relaxed),
             handshakes_failed: self.handshakes_failed.load(Ordering::Relaxed),
             accept_failures: self.accept_failures.load(Ordering::Relaxed),
             too_many_resets: self.too_many_resets.load(Ordering::Relaxed),
-        }
-    }
-}
-
-/// A connection that counts as open on a worker until this value is dropped.
-struct OpenOnWorker {
-    counters: Arc<Counters>,
-    worker: usize,
-}
-
-impl OpenOnWorker {
-    fn new(counters: &Arc<Counters>, worker: usize) -> Self {
-        let this = Self { counters: Arc::clone(counters), worker };
-        if let Some(open) = this.count() {
-            open.fetch_add(1, Ordering::Relaxed);
-        }
-        this
-    }
-
-    fn count(&self) -> Option<&AtomicU64> {
-        self.counters.open_on_worker.get(self.worker)
-    }
-}
-
-impl Drop for OpenOnWorker {
-    fn drop(&mut self) {
-        if let Some(open) = self.count() {
-            open.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
@@ -389,15 +367,14 @@ impl Server {
         connections: &mut Connections,
     ) -> AbortHandle {
         let shared = Arc::clone(&self.shared);
-        let Some(workers) = &self.workers else {
+        let (Some(workers), Some(open)) = (&self.workers, &self.counters.open_by_worker) else {
             crate::listener::tune(&stream, shared.limits.tcp_keepalive);
             return connections.spawn(handler.run(shared, stream, peer));
         };
-        let permit = workers.assign();
+        let permit = workers.assign(open);
         let worker = permit.runtime().clone();
-        let open = OpenOnWorker::new(&self.counters, permit.number());
         let run = async move {
-            let _permit = (permit, open);
+            let _permit = permit;
             // A tokio socket belongs to the runtime in which it was created.
             let stream = stream.into_std().and_then(TcpStream::from_std).map_err(ConnectionError::Address)?;
             crate::listener::tune(&stream, shared.limits.tcp_keepalive);

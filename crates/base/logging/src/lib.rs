@@ -1,4 +1,4 @@
-//! The log format of the server programs: one JSON object per line on stderr.
+//! The log lines of the server programs on stderr: JSON objects, or text.
 //!
 //! [`log`] installs the format; [`value`] has values that a log line contains as JSON; [`truncate`]
 //! limits the length of texts.

@@ -84,17 +84,34 @@ impl Metrics {
     /// # Errors
     /// Returns [`ScrapeError::Busy`] when other scrapes take too long.
     pub async fn scrape(&self, format: Format) -> Result<Vec<u8>, ScrapeError> {
+        self.read(move |samples| match format {
+            Format::Text => text::prometheus(samples).map(String::into_bytes),
+            Format::OpenMetrics => text::open_metrics(samples).map(String::into_bytes),
+            Format::Protobuf => Ok(protobuf::encode(&samples)),
+        })
+        .await
+    }
+
+    /// Returns the values of counters and gauges, each with its name and labels as in the text
+    /// formats, in the same way as [`scrape`](Self::scrape).
+    ///
+    /// # Errors
+    /// Returns [`ScrapeError::Busy`] when scrapes take too long.
+    pub async fn numbers(&self) -> Result<Vec<(String, u64)>, ScrapeError> {
+        self.read(|samples| Ok(samples.numbers())).await
+    }
+
+    async fn read<T: Send + 'static>(
+        &self,
+        encode: impl FnOnce(Samples) -> Result<T, fmt::Error> + Send + 'static,
+    ) -> Result<T, ScrapeError> {
         let permit = timeout(SCRAPE_TIMEOUT, Arc::clone(&self.scrapes).acquire_owned()).await;
         let permit = permit.ok().and_then(Result::ok).ok_or(ScrapeError::Busy)?;
         let this = self.clone();
         let encoding = tokio::task::spawn_blocking(move || {
             // The work continues when the scraper goes away, so the permit belongs to it.
             let _permit = permit;
-            match format {
-                Format::Text => this.text().map(String::into_bytes),
-                Format::OpenMetrics => text::open_metrics(this.samples()).map(String::into_bytes),
-                Format::Protobuf => Ok(protobuf::encode(&this.samples())),
-            }
+            encode(this.samples())
         });
         Ok(encoding.await??)
     }
@@ -163,13 +180,17 @@ mod tests {
         metrics.collect(|samples| samples.push(&UP, [], 1));
         metrics.collect(|samples| {
             samples.push(&LIMIT, ["n"], 3);
-            samples.push(&REFUSED, ["n", "r"], 2);
+            samples.push(&REFUSED, ["n", "\"\\\n"], 2);
             samples.push(&LIMIT, ["m"], 4);
         });
         // Another source adds to the same family.
         metrics.collect(|samples| samples.push(&LIMIT, ["o"], 5));
         let text = metrics.text().unwrap();
         let samples: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        let numbers = metrics.samples().numbers();
+        let numbers: Vec<String> =
+            numbers.iter().map(|(series, value)| format!("{series} {value}")).collect();
+        assert_eq!(numbers, samples);
         assert_eq!(
             samples,
             [
@@ -177,7 +198,7 @@ mod tests {
                 r#"limit{name="n"} 3"#,
                 r#"limit{name="m"} 4"#,
                 r#"limit{name="o"} 5"#,
-                r#"refused_total{name="n",reason="r"} 2"#,
+                r#"refused_total{name="n",reason="\"\\\n"} 2"#,
             ]
         );
     }

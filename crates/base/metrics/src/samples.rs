@@ -1,6 +1,6 @@
 //! The values of a scrape.
 
-use crate::definition::Definition;
+use crate::definition::{Definition, Label};
 
 /// The values of all metrics at one time, in families.
 #[derive(Debug, Default)]
@@ -66,7 +66,31 @@ impl Samples {
         }
     }
 
+    /// Returns the values that are numbers, each with its name and labels as in the text formats.
+    pub(crate) fn numbers(&self) -> Vec<(String, u64)> {
+        let of_family = |family: &Family| -> Vec<(String, u64)> {
+            let number = |sample: &Sample| match sample.value {
+                Value::Number(value) => Some((series(family.definition, &sample.labels), value)),
+                Value::Histogram(_) => None,
+            };
+            family.samples.iter().filter_map(number).collect()
+        };
+        self.0.iter().flat_map(of_family).collect()
+    }
+
     pub(crate) fn families(&self) -> &[Family] {
         &self.0
+    }
+}
+
+fn series(definition: &Definition, labels: &[String]) -> String {
+    let pair = |(label, value): (&Label, &String)| {
+        let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+        format!("{}=\"{value}\"", label.name)
+    };
+    let labels: Vec<String> = definition.labels.iter().zip(labels).map(pair).collect();
+    match labels.as_slice() {
+        [] => definition.full_name(),
+        labels => format!("{}{{{}}}", definition.full_name(), labels.join(",")),
     }
 }

@@ -122,15 +122,17 @@ impl<const D: usize> Histograms<D> {
         self.combinations[at].get_or_init(new)
     }
 
-    fn snapshot(&self, cells: &Cells) -> Histogram {
+    /// Returns the values of a combination, which are 0 without an observation.
+    fn snapshot(&self, cells: Option<&Cells>) -> Histogram {
+        let sum = |at| cells.map_or(0, |cells| cells.sum(at));
         let sum_position = self.sum_position();
         let seconds = |bound: &u64| Duration::from_nanos(*bound).as_secs_f64();
         let bounds = self.bounds.iter().map(seconds).chain([f64::INFINITY]);
         let first_native = sum_position + 1;
         Histogram {
-            sum: Duration::from_nanos(cells.sum(sum_position)).as_secs_f64(),
-            classic: bounds.enumerate().map(|(at, bound)| (bound, cells.sum(at))).collect(),
-            native: (first_native..first_native + native::BUCKETS).map(|at| cells.sum(at)).collect(),
+            sum: Duration::from_nanos(sum(sum_position)).as_secs_f64(),
+            classic: bounds.enumerate().map(|(at, bound)| (bound, sum(at))).collect(),
+            native: (first_native..first_native + native::BUCKETS).map(sum).collect(),
         }
     }
 }
@@ -146,12 +148,7 @@ impl<const D: usize> HistogramTable<D> {
             Kind::Counter | Kind::Gauge => Vec::new(),
         };
         let combinations = (0..shape.size).map(|_| OnceLock::new()).collect();
-        let this = Histograms { shape, bounds, combinations };
-        // A histogram without labels always has a value.
-        if D == 0 && this.shape.size > 0 {
-            this.cells(0);
-        }
-        Self(Arc::new(this))
+        Self(Arc::new(Histograms { shape, bounds, combinations }))
     }
 
     /// Records a duration at these positions in the lists of label values.
@@ -168,8 +165,7 @@ impl<const D: usize> HistogramTable<D> {
 
     /// Returns the number of observations.
     pub fn count(&self, at: [usize; D]) -> u64 {
-        let cells = self.0.combinations[self.0.shape.position(at)].get();
-        cells.map_or(0, |cells| self.0.snapshot(cells).count())
+        self.0.snapshot(self.0.combinations[self.0.shape.position(at)].get()).count()
     }
 }
 
@@ -177,7 +173,9 @@ impl<const D: usize> Table for HistogramTable<D> {
     fn read(&self, samples: &mut Samples) {
         let this = &*self.0;
         for (position, cells) in this.combinations.iter().enumerate() {
-            if let Some(cells) = cells.get() {
+            let cells = cells.get();
+            // A histogram without labels always has a value.
+            if cells.is_some() || D == 0 {
                 let value = Value::Histogram(this.snapshot(cells));
                 samples.add(this.shape.definition, this.shape.labels(position), value);
             }

@@ -19,7 +19,9 @@ mod proof_of_possession;
 mod server;
 
 pub use backend::{BackendTrust, backend_config};
-pub use client::{Roots, TlsError, client_config, client_config_with, server_verifier};
+pub use client::{
+    Roots, TlsError, client_config, client_config_with, client_config_with_certificate, server_verifier,
+};
 pub use host::{ClientDemand, ClientDemandError, Versions, host_config};
 pub use probe::{PresentedTls, Probe};
 pub use profile::{CipherError, CipherRestriction, Profile};

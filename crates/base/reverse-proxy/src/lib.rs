@@ -4,6 +4,7 @@
 //! forward    the request to the upstream, and the response back as it arrives
 //! guard      the request guard
 //! response   the response body: its deadline, and the request guard that lives until its last byte
+//! tap        observes the bytes of an upgraded connection
 //! upgrade    requests that leave HTTP, and the bytes that follow
 //! ```
 //!
@@ -56,9 +57,11 @@
 mod forward;
 mod guard;
 mod response;
+mod tap;
 mod upgrade;
 
 pub use forward::{ForwardError, ProtocolPolicy, ResponseDeadline, bearer, forward, relay};
 pub use guard::{Direction, Guard};
 pub use response::{PauseLimit, TimeLimits};
+pub use tap::{NextRead, Tap};
 pub use upgrade::{ClientUpgrade, upgrade};

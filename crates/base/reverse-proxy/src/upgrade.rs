@@ -4,6 +4,7 @@
 //! sides have ended; the end of one side is forwarded as a half-close. Any other response is
 //! relayed unchanged, because clients read it to fall back to another protocol.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::header::{CONNECTION, HeaderValue, UPGRADE};
@@ -13,17 +14,18 @@ use hyper_util::rt::TokioIo;
 use pinniped_http_core::liveness::LastRead;
 use pinniped_http_core::tunnels::{self, Tunnels};
 use pinniped_http_core::{Body, body};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::forward::{ForwardError, relay};
 use crate::guard::{Direction, Guard};
 use crate::response::TimeLimits;
+use crate::tap::{Tap, Tapped};
 use pinniped_http_client::lingering::Lingering;
 use pinniped_http_client::upstream::{RequestBody, Upstream};
 
 /// The client's side of an upgrade.
-#[derive(Debug)]
 pub struct ClientUpgrade {
     /// The value of the `Upgrade` header.
     pub protocol: HeaderValue,
@@ -33,6 +35,8 @@ pub struct ClientUpgrade {
     pub ended: CancellationToken,
     /// Maximum time without data from either side; `None` for no limit.
     pub idle: Option<Duration>,
+    /// Observes the bytes of both sides.
+    pub tap: Option<Box<dyn Tap>>,
 }
 
 /// Sends the request for an upgrade to the upstream. A `deadline` of `None` means no limit. The
@@ -43,7 +47,7 @@ pub struct ClientUpgrade {
 pub async fn upgrade<H>(
     upstream: &Upstream,
     mut request: Request<RequestBody>,
-    client: ClientUpgrade,
+    mut client: ClientUpgrade,
     tunnels: &Tunnels,
     deadline: Option<Instant>,
     guard: H,
@@ -59,11 +63,18 @@ where
     let guard = lingering.into_inner();
     let mut response = sent?;
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        if let Some(tap) = &mut client.tap {
+            tap.refused();
+        }
         return Ok(relay(response, TimeLimits { deadline, idle: None }, guard));
     }
     let agreed = response.headers().get(UPGRADE).map_or(&b""[..], HeaderValue::as_bytes);
     if !agreed.eq_ignore_ascii_case(client.protocol.as_bytes()) {
         return Err(ForwardError::OtherProtocol);
+    }
+    let ClientUpgrade { protocol: _, client, ended, idle, mut tap } = client;
+    if let Some(tap) = &mut tap {
+        tap.accepted(response.headers());
     }
     let server = hyper::upgrade::on(&mut response);
     tunnels.spawn(async move {
@@ -71,7 +82,7 @@ where
             guard.transferred(Direction::FromClient, from_client);
             guard.transferred(Direction::ToClient, to_client);
         };
-        let tunnel = run(client.client, server, client.idle, count);
+        let tunnel = run(client, server, idle, tap, count);
         let in_time = async {
             match deadline {
                 None => tunnel.await,
@@ -80,7 +91,7 @@ where
         };
         tokio::select! {
             biased;
-            () = client.ended.cancelled() => {}
+            () = ended.cancelled() => {}
             result = in_time => if let Err(error) = result {
                 tracing::debug!(%error, "an upgraded connection failed");
             },
@@ -106,10 +117,29 @@ async fn run(
     client: OnUpgrade,
     server: OnUpgrade,
     idle: Option<Duration>,
+    tap: Option<Box<dyn Tap>>,
     count: impl FnMut(u64, u64),
 ) -> Result<(), TunnelError> {
     let (client, server) = futures::future::try_join(client, server).await?;
-    let (mut client, mut server) = (TokioIo::new(client), TokioIo::new(server));
+    let (client, server) = (TokioIo::new(client), TokioIo::new(server));
+    let Some(tap) = tap else { return copy(client, server, idle, count).await };
+    let tap = Arc::new(Mutex::new(tap));
+    let client = Tapped::new(client, Arc::clone(&tap), Direction::FromClient);
+    let server = Tapped::new(server, tap, Direction::ToClient);
+    // Boxed because it is rare; otherwise every tunnel would reserve space for it.
+    Box::pin(copy(client, server, idle, count)).await
+}
+
+async fn copy<C, S>(
+    mut client: C,
+    mut server: S,
+    idle: Option<Duration>,
+    count: impl FnMut(u64, u64),
+) -> Result<(), TunnelError>
+where
+    C: AsyncRead + AsyncWrite + Unpin,
+    S: AsyncRead + AsyncWrite + Unpin,
+{
     let Some(idle) = idle else {
         tunnels::relay_counted(&mut client, &mut server, count).await?;
         return Ok(());

@@ -177,7 +177,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
                         return Ok(Some(Event::Refused(stream)));
                     }
                 }
-                Some(Frame::Ping(_) | Frame::Ignored) => {}
+                // A server that opens a stream is an error of the decoder.
+                Some(Frame::Ping(_) | Frame::Opening { .. } | Frame::Ignored) => {}
             }
         }
     }

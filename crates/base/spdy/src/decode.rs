@@ -1,4 +1,4 @@
-//! A decoder of the frames that a server sends (SPDY/3.1, section 2.2 and 2.6).
+//! A decoder of the frames that one side sends (SPDY/3.1, section 2.2 and 2.6).
 //!
 //! ```text
 //! control   1 version(15) type(16) flags(8) length(24) payload
@@ -7,7 +7,8 @@
 //!
 //! Data is returned as it arrives and is never collected: a frame announces up to 16 MiB. Of
 //! control frames only the fixed fields are read, at most 16 bytes with the frame's head. The rest,
-//! such as compressed headers, is skipped.
+//! such as the compressed headers of a server, is skipped. The headers with which a client opens a
+//! stream are returned as they arrive; [`crate::headers`] reads them.
 
 /// The identifier of a stream. Streams of a client have odd ones.
 pub type StreamId = u32;
@@ -54,6 +55,24 @@ pub enum DecodeError {
     /// The server opened a stream.
     #[error("server opened stream {0}")]
     ServerStream(StreamId),
+    /// The client sent headers in a frame that does not open a stream. A remote command has none,
+    /// and they would have to be decompressed for those that follow.
+    #[error("client sent headers in a frame of type {0}")]
+    ClientHeaders(u16),
+    /// The client sent settings. A remote command has none, and servers that are written in Go read
+    /// as many as the frame says, whatever its length is, and what follows as the next frame.
+    #[error("client sent settings")]
+    ClientSettings,
+}
+
+/// The side that sends the frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sender {
+    /// The server. It opens no streams.
+    #[default]
+    Server,
+    /// The client. It opens all streams.
+    Client,
 }
 
 /// A frame, or a part of a data frame.
@@ -94,6 +113,13 @@ pub enum Frame {
         /// The last stream that the server has accepted.
         last_good: StreamId,
     },
+    /// A part of the headers with which a client opens a stream: the bytes that were consumed.
+    Opening {
+        /// The stream.
+        stream: StreamId,
+        /// These are the last bytes of the headers.
+        complete: bool,
+    },
     /// A frame without effect for a client that sends no data.
     Ignored,
 }
@@ -121,15 +147,27 @@ enum State {
         left: usize,
         then: Frame,
     },
+    Opening {
+        stream: StreamId,
+        /// Bytes of fixed fields before the headers.
+        skip: usize,
+        left: usize,
+    },
 }
 
 /// Decodes frames.
 #[derive(Debug, Default)]
 pub struct Decoder {
+    sender: Sender,
     state: State,
 }
 
 impl Decoder {
+    /// Creates a decoder for the frames of one side.
+    pub fn of(sender: Sender) -> Self {
+        Self { sender, state: State::Head }
+    }
+
     /// Decodes at most one frame from the front of `input`. A step that consumes nothing and has no
     /// frame needs more input; with [`LONGEST_HEAD`] bytes or more there is always progress.
     ///
@@ -160,6 +198,33 @@ impl Decoder {
                 }
                 Ok(Step { consumed, frame })
             }
+            State::Opening { skip, .. } if *skip > 0 => {
+                let consumed = input.len().min(*skip);
+                *skip -= consumed;
+                Ok(Step { consumed, frame: None })
+            }
+            State::Opening { stream, left, .. } => {
+                let (stream, consumed) = (*stream, input.len().min(*left));
+                if consumed == 0 && *left > 0 {
+                    return Ok(Step { consumed, frame: None });
+                }
+                *left -= consumed;
+                let complete = *left == 0;
+                if complete {
+                    self.state = State::Head;
+                }
+                Ok(Step { consumed, frame: Some(Frame::Opening { stream, complete }) })
+            }
+        }
+    }
+
+    /// Returns the number of bytes after which the frame ends whose head was decoded; 0 between
+    /// frames.
+    pub fn rest_of_frame(&self) -> usize {
+        match self.state {
+            State::Head => 0,
+            State::Data { left, .. } | State::Skip { left, .. } => left,
+            State::Opening { skip, left, .. } => skip + left,
         }
     }
 
@@ -202,20 +267,41 @@ impl Decoder {
             return Ok(Step { consumed: 0, frame: None });
         };
         let stream = one & 0x7fff_ffff;
-        if stream == 0 && matches!(kind, kind::SYN_REPLY | kind::RST_STREAM | kind::HEADERS) {
+        let names_a_stream = match kind {
+            kind::SYN_REPLY | kind::RST_STREAM | kind::HEADERS => true,
+            kind::SYN_STREAM => self.sender == Sender::Client,
+            _ => false,
+        };
+        if stream == 0 && names_a_stream {
             return Err(DecodeError::StreamZero(kind));
         }
-        let frame = match kind {
-            kind::SYN_STREAM => return Err(DecodeError::ServerStream(stream)),
-            kind::SYN_REPLY => Frame::Reply { stream, last },
-            kind::HEADERS => Frame::Headers { stream, last },
-            kind::RST_STREAM => Frame::Reset { stream, status: word(input, HEAD + 4).unwrap_or_default() },
-            kind::PING => Frame::Ping(one),
-            kind::GOAWAY => Frame::GoAway { last_good: stream },
-            _ => Frame::Ignored,
+        let frame = match (kind, self.sender) {
+            (kind::SYN_STREAM, Sender::Server) => return Err(DecodeError::ServerStream(stream)),
+            (kind::SYN_STREAM, Sender::Client) => {
+                // Priority and slot follow.
+                self.state = State::Opening { stream, skip: 2, left: length - 10 };
+                return Ok(Step { consumed: HEAD + fixed, frame: None });
+            }
+            (kind::SYN_REPLY | kind::HEADERS, Sender::Client) => {
+                return Err(DecodeError::ClientHeaders(kind));
+            }
+            (kind::SETTINGS, Sender::Client) => return Err(DecodeError::ClientSettings),
+            _ => fixed_frame(kind, stream, last, input),
         };
         self.state = State::Skip { left: length - fixed, then: frame };
         Ok(Step { consumed: HEAD + fixed, frame: None })
+    }
+}
+
+/// Returns the frame that consists of its fixed fields.
+fn fixed_frame(kind: u16, stream: StreamId, last: bool, input: &[u8]) -> Frame {
+    match kind {
+        kind::SYN_REPLY => Frame::Reply { stream, last },
+        kind::HEADERS => Frame::Headers { stream, last },
+        kind::RST_STREAM => Frame::Reset { stream, status: word(input, HEAD + 4).unwrap_or_default() },
+        kind::PING => Frame::Ping(word(input, HEAD).unwrap_or_default()),
+        kind::GOAWAY => Frame::GoAway { last_good: stream },
+        _ => Frame::Ignored,
     }
 }
 

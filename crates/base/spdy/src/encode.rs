@@ -14,6 +14,9 @@ const ZLIB_HEAD: [u8; 6] = [0x78, 0xbb, 0xe3, 0xc6, 0xa7, 0xc2];
 /// The stored block of length 0.
 const FLUSH: [u8; 5] = [0, 0, 0, 0xff, 0xff];
 
+/// Maximum length of data in bytes that is encoded.
+pub const MAX_DATA: usize = 16 << 10;
+
 /// The headers of a stream are too long for a stored block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("headers of a stream are longer than 65535 bytes")]
@@ -66,6 +69,13 @@ pub fn window_update(stream: StreamId, by: u32) -> Vec<u8> {
     control(kind::WINDOW_UPDATE, &[stream.to_be_bytes(), by.to_be_bytes()].concat())
 }
 
+/// Encodes the last `DATA` frame of a stream, with at most [`MAX_DATA`] bytes of the data.
+pub fn last_data(stream: StreamId, data: &[u8]) -> Vec<u8> {
+    let data = &data[..data.len().min(MAX_DATA)];
+    let head = 1 << 24 | data.len() as u32;
+    [&(stream & 0x7fff_ffff).to_be_bytes()[..], &head.to_be_bytes(), data].concat()
+}
+
 /// Encodes a control frame without flags. No payload of this module comes close to 16 MiB, where
 /// the length would not fit.
 fn control(kind: u16, payload: &[u8]) -> Vec<u8> {
@@ -104,5 +114,7 @@ mod tests {
     fn frames_of_fixed_length_have_the_layout_of_the_specification() {
         assert_eq!(ping(7), [0x80, 3, 0, 6, 0, 0, 0, 4, 0, 0, 0, 7]);
         assert_eq!(window_update(3, 40_000), [0x80, 3, 0, 9, 0, 0, 0, 8, 0, 0, 0, 3, 0, 0, 0x9c, 0x40]);
+        assert_eq!(last_data(3, b"end"), [0, 0, 0, 3, 1, 0, 0, 3, b'e', b'n', b'd']);
+        assert_eq!(last_data(3, &[7; MAX_DATA + 1]).len(), 8 + MAX_DATA);
     }
 }

@@ -1,19 +1,22 @@
-//! The client half of SPDY/3.1, as far as remote commands need it
-//! (`docs/adr/0001-exec-over-spdy.md`).
+//! The client half of SPDY/3.1, and the decoders of an observer between client and server, as far
+//! as remote commands need it (`docs/adr/0001-exec-over-spdy.md`).
 //!
 //! ```text
-//! decode.rs    bytes -> frames, without I/O, for input in parts of any size
-//! encode.rs    frames -> bytes
-//! client.rs    a connection: opens streams, returns data, replies to pings
+//! decode.rs      bytes -> frames, without I/O, for input in parts of any size
+//! headers.rs     the headers with which a client opens streams, for an observer
+//! dictionary.rs  the dictionary of their compression
+//! encode.rs      frames -> bytes
+//! client.rs      a connection: opens streams, returns data, replies to pings
 //! ```
 //!
 //! The crate does not implement HTTP: the caller upgrades a connection and provides the headers of
-//! its streams. The crate does not send data on a stream, accepts no stream of the server, and does
-//! not read the headers of replies, which have no meaning in a remote command. Therefore it
-//! decompresses nothing.
+//! its streams. The client does not send data on a stream, accepts no stream of the server, and
+//! does not read the headers of replies, which have no meaning in a remote command. Therefore it
+//! decompresses nothing. Only an observer decompresses the headers of a client, because the type of
+//! a stream is one of them.
 //!
-//! All memory is one buffer of [`client::BUFFER`] bytes, which is overwritten when the client is
-//! dropped, because data of a stream may be a secret.
+//! All memory of the client is one buffer of [`client::BUFFER`] bytes, which is overwritten when
+//! the client is dropped, because data of a stream may be a secret.
 //!
 //! ```
 //! use pinniped_spdy::{Client, Event};
@@ -36,7 +39,9 @@
 
 pub mod client;
 pub mod decode;
+mod dictionary;
 pub mod encode;
+pub mod headers;
 
 pub use client::{Client, ClientError, Event};
 pub use decode::{DecodeError, StreamId};

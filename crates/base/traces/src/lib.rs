@@ -2,11 +2,11 @@
 //! export with OTLP over HTTPS.
 //!
 //! ```text
-//! Tracer::begin        span of a request; decides whether it is recorded
-//!   RequestSpan::cover the future in which the span is the current one
-//!     child            span of a call that the request waits for
-//!       Span::inject   traceparent and tracestate for the server that is called
-//! Exporter::run        sends finished spans in batches
+//! Tracer::begin                span of a request; decides whether it is recorded
+//!   RequestSpan::instrument    the future in which the span is the current one
+//!     child                    span of a call that the request waits for
+//!       Span::inject           traceparent and tracestate for the server that is called
+//! Exporter::run                sends finished spans in batches
 //! ```
 //!
 //! A program without traces creates no [`Tracer`], and then nothing here runs: [`child`] reads one
@@ -33,4 +33,4 @@ mod trace_context;
 pub use collector::{EndpointError, endpoint};
 pub use export::{Counts, Exporter, TracesError, TracesParams, start};
 pub use opentelemetry::trace::SpanKind;
-pub use span::{RequestSpan, Span, Tracer, child};
+pub use span::{RequestSpan, Span, Tracer, child, method_name};

@@ -4,7 +4,7 @@
 //! future of a request is polled. A task that a request starts has no current span; the request
 //! gives it a [`Span`].
 
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, Method, StatusCode};
 use opentelemetry::trace::{
     FutureExt as _, SpanBuilder, SpanContext, SpanKind, Status, TraceContextExt as _, TraceState,
     Tracer as _, WithContext,
@@ -91,6 +91,11 @@ impl RequestSpan {
         self.0.set(key, value);
     }
 
+    /// Starts the span of a call or a step below this span, which need not be the current one.
+    pub fn child(&self, name: &'static str, kind: SpanKind) -> Option<Span> {
+        child_of(&self.0.context, name, kind)
+    }
+
     /// Records the response and ends the span. A span that is dropped without a response has the
     /// attribute `error.type` with the value `cancelled`.
     pub fn end(&self, status: StatusCode) {
@@ -107,11 +112,30 @@ impl RequestSpan {
 /// Starts the span of a call or a step below the current span. `None` if there is no current span,
 /// so the request is not recorded.
 pub fn child(name: &'static str, kind: SpanKind) -> Option<Span> {
-    Context::map_current(|context| {
-        let tracer = context.get::<SdkTracer>()?;
-        let span = tracer.build_with_context(SpanBuilder::from_name(name).with_kind(kind), context);
-        Some(Span { context: context.with_span(span), has_result: false })
-    })
+    Context::map_current(|context| child_of(context, name, kind))
+}
+
+fn child_of(context: &Context, name: &'static str, kind: SpanKind) -> Option<Span> {
+    let tracer = context.get::<SdkTracer>()?;
+    let span = tracer.build_with_context(SpanBuilder::from_name(name).with_kind(kind), context);
+    Some(Span { context: context.with_span(span), has_result: false })
+}
+
+/// Returns the method for an attribute, or `_OTHER` for one that a client invented, as the semantic
+/// conventions for HTTP require.
+pub fn method_name(method: &Method) -> &str {
+    const KNOWN: [Method; 9] = [
+        Method::GET,
+        Method::POST,
+        Method::PUT,
+        Method::DELETE,
+        Method::HEAD,
+        Method::OPTIONS,
+        Method::CONNECT,
+        Method::PATCH,
+        Method::TRACE,
+    ];
+    if KNOWN.contains(method) { method.as_str() } else { "_OTHER" }
 }
 
 impl Span {

@@ -360,9 +360,9 @@ impl AdditionalEntry {
                 if !std::mem::replace(&mut self.unknown_type, true) {
                     tracing::warn!(
                         %error,
-                        "the installed CredentialIssuer CRD does not have the strategy {}, so it stays disabled: \
-                         apply install-pinniped-concierge-crds.yaml",
-                        self.type_
+                        strategy = self.type_.as_str(),
+                        "the installed CredentialIssuer CRD does not have a strategy, so it stays disabled: \
+                         apply install-pinniped-concierge-crds.yaml"
                     );
                 }
                 Ok(self.issuers.remove(&self.type_, generation).await?)

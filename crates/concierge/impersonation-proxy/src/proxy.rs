@@ -11,10 +11,14 @@
 
 use std::sync::Arc;
 
-use http::{Method, Request, Response, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http_body_util::BodyExt as _;
 use hyper::upgrade::OnUpgrade;
+use pinniped_apiserver::audit::BodyRules;
+use pinniped_apiserver::audit::tee::Tee;
 use pinniped_apiserver::chain::{Chain, Handler, RequestContext, RequestResult};
 use pinniped_apiserver::refusal::Refusal;
+use pinniped_apiserver::response_headers::AUDIT_ID;
 use pinniped_apiserver::trace;
 use pinniped_delegated_auth::reviews::{ReviewError, TokenReviewer};
 use pinniped_http_client::upstream::{RequestBody, add_precomputed};
@@ -27,9 +31,11 @@ use pinniped_kube_request::identity::User;
 use pinniped_kube_request::impersonation::{BearerTokenReview, Plan, needs_token_review, plan};
 use pinniped_kube_request::request_info::RequestInfo;
 use pinniped_logging::value::TRACE;
-use pinniped_reverse_proxy::{ClientUpgrade, ProtocolPolicy, ResponseDeadline};
+use pinniped_reverse_proxy::{ClientUpgrade, ForwardError, ProtocolPolicy, ResponseDeadline};
 use pinniped_secret::Token;
+use pinniped_session_recording::{Begun, Recorder, Refused, SessionRequest, session_of};
 use pinniped_traces::SpanKind;
+use scopeguard::ScopeGuard;
 use tokio_util::sync::CancellationToken;
 
 mod anonymous_probe;
@@ -57,6 +63,15 @@ const DECIDED_BY: &str = "decision made by impersonation-proxy.concierge.pinnipe
 /// The annotation of audit events with the result of a request for this proxy. Its values are those
 /// of the metric `pinniped_impersonation_proxy_requests_total`.
 const AUDIT_RESULT: &str = "impersonation-proxy.concierge.pinniped.dev/result";
+/// The annotations with the reasons why an audit event has no body of the request, or of the
+/// response.
+const AUDIT_OBJECTS: [&str; 2] = [
+    "impersonation-proxy.concierge.pinniped.dev/request-object",
+    "impersonation-proxy.concierge.pinniped.dev/response-object",
+];
+
+/// The annotation of audit events with the file in which a session is recorded.
+const AUDIT_RECORDING: &str = "impersonation-proxy.concierge.pinniped.dev/recording";
 
 /// The handler chain as a service. Clones share the chain.
 #[derive(Clone)]
@@ -77,6 +92,8 @@ struct ForwardHandler {
     /// Cancelled when the proxy has terminated.
     ended: CancellationToken,
     metrics: ImpersonatorMetrics,
+    /// Records sessions in pods; `None` if they are not recorded.
+    recorder: Option<Recorder>,
 }
 
 impl Service for Stack {
@@ -119,6 +136,10 @@ impl Handler<RequestBody> for ForwardHandler {
 
     fn observe(&self, result: &RequestResult<'_>) {
         self.metrics.ended(ResultLabel::of(result));
+    }
+
+    fn body_rules(&self, attributes: &Attributes) -> Option<BodyRules> {
+        Some(BodyRules { are_secret: is_login(attributes), annotations: AUDIT_OBJECTS })
     }
 
     fn audit_annotation(&self, result: &RequestResult<'_>) -> Option<(&'static str, &'static str)> {
@@ -199,26 +220,24 @@ impl ForwardHandler {
             Identity::Passthrough(_) => &self.passthrough_upstream,
         };
         self.metrics.bytes().count_body(request.body_mut());
+        if let Some(audit) = context.audit
+            && !request.body().is_empty()
+            && let Some(capture) = audit.capture_request(request.headers())
+        {
+            let body = std::mem::take(request.body_mut());
+            *request.body_mut() = RequestBody::Boxed(Tee::new(body, capture).boxed_unsync());
+        }
         let sent = match (protocol, client) {
             // An upgrade requires HTTP/1.1.
             (Some(_), Some(_)) if policy == ProtocolPolicy::Http2 => {
                 return Err(forward::identity_does_not_fit());
             }
             (Some(protocol), Some(client)) => {
-                let wanted = ClientUpgrade { protocol, client, ended: self.ended.clone(), idle: None };
                 add_precomputed(request, &precomputed).map_err(|error| forward::refusal_of(error.into()))?;
                 let request = std::mem::take(request);
-                let upgrade = pinniped_reverse_proxy::upgrade(
-                    upstream,
-                    request,
-                    wanted,
-                    &self.tunnels,
-                    deadline,
-                    guard,
-                );
                 // Boxed because it is large and rare; otherwise every request future would reserve
                 // space for it.
-                Box::pin(upgrade).await
+                Box::pin(self.upgrade(upstream, request, (protocol, client), context, guard)).await?
             }
             _ => {
                 // A request without a deadline may be silent for a long time.
@@ -250,10 +269,75 @@ impl ForwardHandler {
     }
 }
 
+impl ForwardHandler {
+    /// Forwards a request for an upgrade.
+    async fn upgrade(
+        &self,
+        upstream: &pinniped_kube_client::Upstream,
+        request: Request<RequestBody>,
+        (protocol, client): (HeaderValue, OnUpgrade),
+        context: &RequestContext<'_>,
+        guard: RequestGuard,
+    ) -> Result<Result<Response<Body>, ForwardError>, Refusal> {
+        let begun = match &self.recorder {
+            None => None,
+            Some(recorder) => {
+                let has_body = !request.body().is_empty();
+                record(recorder, request.headers(), has_body, &protocol, context).await?
+            }
+        };
+        let (tap, file) = begun.map(|Begun { tap, file }| (tap, file)).unzip();
+        // The file stays unless the server refuses the session, also if the client leaves before.
+        let annotated = scopeguard::guard(file, |file| {
+            if let (Some(audit), Some(file)) = (context.audit, file) {
+                audit.annotate(AUDIT_RECORDING, file);
+            }
+        });
+        let wanted = ClientUpgrade { protocol, client, ended: self.ended.clone(), idle: None, tap };
+        let (tunnels, deadline) = (&self.tunnels, context.deadline);
+        let sent = pinniped_reverse_proxy::upgrade(upstream, request, wanted, tunnels, deadline, guard).await;
+        if sent.as_ref().is_ok_and(|response| response.status() != StatusCode::SWITCHING_PROTOCOLS) {
+            let _removed = ScopeGuard::into_inner(annotated);
+        }
+        Ok(sent)
+    }
+}
+
+/// Begins the recording of a session in a pod.
+async fn record(
+    recorder: &Recorder,
+    headers: &HeaderMap,
+    has_body: bool,
+    protocol: &HeaderValue,
+    context: &RequestContext<'_>,
+) -> Result<Option<Begun>, Refusal> {
+    let Some(attributes) = session_of(context.attributes) else { return Ok(None) };
+    let audit_id = headers.get(AUDIT_ID).and_then(|value| value.to_str().ok());
+    let session = SessionRequest {
+        attributes,
+        uri: context.request_uri,
+        user: context.user,
+        impersonated_by: context.impersonated_by,
+        audit_id: audit_id.unwrap_or_default(),
+        protocol,
+        headers,
+        has_body,
+    };
+    recorder.begin(&session).await.map_err(|Refused(status)| Refusal::Status(status))
+}
+
 /// Returns whether a pod, service or node answers the request through the API server's proxy
 /// subresource.
 fn is_proxy_subresource(attributes: &Attributes) -> bool {
     matches!(attributes, Attributes::Resource(resource) if resource.subresource == "proxy")
+}
+
+/// Returns whether the bodies of a request contain the tokens and credentials of a login. A cluster
+/// may have several Concierges, each with an API group suffix of its own.
+fn is_login(attributes: &Attributes) -> bool {
+    matches!(attributes, Attributes::Resource(resource)
+        if resource.resource == "tokencredentialrequests"
+            && resource.group.starts_with("login.concierge."))
 }
 
 #[cfg(test)]
@@ -262,6 +346,20 @@ mod tests {
 
     fn size_of_future<A, B, C, F>(_: impl FnOnce(A, B, C) -> F) -> usize {
         size_of::<F>()
+    }
+
+    #[test]
+    fn logins_are_recognized_for_each_api_group_suffix() {
+        for (path, wanted) in [
+            ("/apis/login.concierge.pinniped.dev/v1alpha1/tokencredentialrequests", true),
+            ("/apis/login.concierge.tuna.io/v1alpha1/tokencredentialrequests", true),
+            ("/apis/identity.concierge.pinniped.dev/v1alpha1/whoamirequests", false),
+            ("/api/v1/pods", false),
+            ("/version", false),
+        ] {
+            let info = RequestInfo::parse(&Method::POST, &path.parse().unwrap()).unwrap();
+            assert_eq!(is_login(&info.into()), wanted, "{path}");
+        }
     }
 
     #[test]

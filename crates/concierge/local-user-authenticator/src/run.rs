@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use clap::Parser as _;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, runtime::watcher};
 use pinniped_controller::{
@@ -30,11 +31,12 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::{
     CERTIFICATE_SECRET, NAMESPACE, certificates::ServingCertificate, service::Authenticator, users::Secrets,
 };
-use pinniped_logging::log::{self, LogLevel, LogTargets};
+use pinniped_logging::log::{self, LogFormat, LogLevel, LogTargets};
 use pinniped_program::{in_cluster, memory};
 
 /// The watcher of `kube` logs a warning for every attempt; the controllers report a failure once.
-const LOG_TARGETS: LogTargets = LogTargets { own: "pinniped", errors_only: &["kube_runtime::watcher"] };
+const LOG_TARGETS: LogTargets =
+    LogTargets { own: "pinniped", errors_only: &["kube_runtime::watcher"], always_json: &[] };
 
 /// All addresses, IPv6 and IPv4 if the node has both.
 const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V6(Ipv6Addr::UNSPECIFIED), 8443);
@@ -46,12 +48,30 @@ const MOST_CONNECTIONS: usize = 256;
 /// How long requests in progress may take at shutdown.
 const DRAIN: Duration = Duration::from_secs(3);
 
+/// A webhook for demonstrations and tests, whose users are Secrets.
+#[derive(clap::Parser)]
+#[command(name = "local-user-authenticator", version = pinniped_version::VERSION, disable_help_subcommand = true)]
+struct Flags {
+    /// Format of the log: json, or text
+    #[arg(long, value_name = "FORMAT", default_value = "json", value_parser = ["json", "text"])]
+    log_format: String,
+}
+
 /// Runs the program and returns the exit status.
 pub fn main() -> ExitCode {
+    let flags = match Flags::try_parse() {
+        Ok(flags) => flags,
+        Err(error) if error.use_stderr() => {
+            eprintln!("Error: {}", pinniped_program::flag_error(&error));
+            return ExitCode::FAILURE;
+        }
+        // Help and version requests.
+        Err(text) => text.exit(),
+    };
     pinniped_pki::install_crypto_provider();
     // The program is for tests and demonstrations, where details matter more than the size of the
     // log.
-    log::init(LogLevel::Debug, LOG_TARGETS);
+    log::init(LogLevel::Debug, LogFormat::parse(&flags.log_format).unwrap_or_default(), LOG_TARGETS);
     pinniped_program::disable_core_dumps();
     match run() {
         Ok(()) => ExitCode::SUCCESS,
@@ -144,9 +164,19 @@ async fn authenticate_users(
         let authenticator = authenticator.clone();
         Box::pin(async move { authenticator.handle(request).await })
     };
-    let server =
-        serve(listener, tls, service, limits(&CapacityParams::of_this_process(MOST_CONNECTIONS, None)));
-    tracing::debug!(address = %server.local_addr(), "webhook is ready");
+    let limits = limits(&CapacityParams::of_this_process(MOST_CONNECTIONS, None));
+    let capacity = limits.capacity.stats();
+    let server = serve(listener, tls, service, limits);
+    tracing::debug!(
+        version = pinniped_version::VERSION,
+        address = %server.local_addr(),
+        // Each replica may write the certificate.
+        leaderElection = false,
+        concurrentPasswordChecks = checks,
+        connectionsLimit = capacity.connections_limit,
+        memoryLimit = capacity.memory_limit,
+        "webhook is ready"
+    );
 
     let result = tokio::select! {
         signal = ending => {
@@ -186,6 +216,20 @@ mod tests {
     use pinniped_http_server::capacity::{CONNECTION_BYTES, CapacityStats};
 
     use super::*;
+
+    #[test]
+    fn the_format_of_the_log_is_json_or_text() {
+        let format = |words: &[&str]| {
+            let flags = Flags::try_parse_from([&["local-user-authenticator"], words].concat());
+            flags.map(|flags| flags.log_format).map_err(|error| pinniped_program::flag_error(&error))
+        };
+        assert_eq!(format(&[]).unwrap(), "json");
+        assert_eq!(format(&["--log-format=text"]).unwrap(), "text");
+        for (word, wanted) in [("--log-format=xml", "invalid value 'xml'"), ("--nonsense", "unknown flag")] {
+            let error = format(&[word]).unwrap_err();
+            assert!(error.starts_with(wanted) && !error.contains('\n'), "{error}");
+        }
+    }
 
     #[test]
     fn connections_and_buffers_depend_on_the_limits_of_the_process() {

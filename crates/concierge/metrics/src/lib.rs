@@ -6,7 +6,7 @@
 #![forbid(unsafe_code)]
 
 use pinniped_kube_metrics::{
-    REQUEST_SECONDS, audit, capacity, connections, controllers, program, requests, reviews, traces,
+    REQUEST_SECONDS, audit, capacity, connections, controllers, permits, program, requests, reviews, traces,
 };
 use pinniped_metrics::{Definition, Label, LabelValue};
 
@@ -172,6 +172,42 @@ pub static UPSTREAM_HTTP1_CONNECTIONS: Definition = Definition::gauge(
 )
 .present("the impersonation proxy runs");
 
+/// Values of the label `result` of recordings.
+pub const RECORDING_RESULTS: &[LabelValue] = &[
+    ("complete", "The recording is complete"),
+    ("lost", "Text is lost, because the disk was slower than the session; a marker in the file has its size"),
+    ("limit", "The session had more text than a recording may have"),
+    ("unreadable", "The bytes of the session, or its protocol, cannot be read"),
+    ("failed", "The file could not be written; the log has the error"),
+    (
+        "not_started",
+        "There is no file: the session is not recorded, or it was refused; the log has the reason",
+    ),
+];
+
+/// Recordings of sessions.
+pub static RECORDINGS: Definition =
+    Definition::counter("pinniped_session_recordings", "Recordings of sessions that have ended, by result")
+        .by(&[Label::of("result", RECORDING_RESULTS)])
+        .present("sessions are recorded");
+
+/// Recordings in progress.
+pub static RECORDINGS_ACTIVE: Definition =
+    Definition::gauge("pinniped_session_recordings_active", "Sessions that are being recorded")
+        .present("sessions are recorded");
+
+/// Bytes of recordings.
+pub static RECORDING_BYTES: Definition =
+    Definition::counter("pinniped_session_recording_bytes", "Bytes of recordings that were written")
+        .present("sessions are recorded");
+
+/// Lost bytes of recordings.
+pub static RECORDING_BYTES_LOST: Definition = Definition::counter(
+    "pinniped_session_recording_bytes_lost",
+    "Bytes of recordings that were not written, because the disk was slower than the session",
+)
+.present("sessions are recorded");
+
 /// The definitions of this crate.
 pub const ALL: &[&Definition] = &[
     &LOGINS,
@@ -186,6 +222,10 @@ pub const ALL: &[&Definition] = &[
     &UPSTREAM_CONNECTIONS,
     &UPSTREAM_STREAMS,
     &UPSTREAM_HTTP1_CONNECTIONS,
+    &RECORDINGS,
+    &RECORDINGS_ACTIVE,
+    &RECORDING_BYTES,
+    &RECORDING_BYTES_LOST,
 ];
 
 /// Returns the definitions of all metrics of the program.
@@ -196,6 +236,7 @@ pub fn of_the_program() -> impl Iterator<Item = &'static Definition> {
         controllers::ALL,
         reviews::ALL,
         requests::ALL,
+        permits::ALL,
         audit::ALL,
         connections::ALL,
         capacity::ALL,

@@ -44,6 +44,7 @@ use pinniped_http_server::Incoming;
 use pinniped_http_server::{
     Body, BoxError, Connection, Limits, Listener, Listeners, ResponseFuture, ServerHandle, Service, body,
 };
+use pinniped_kube_metrics::permits;
 use pinniped_kube_request::anonymous::is_health;
 use pinniped_kube_request::client_impersonation::intake::leftover;
 use pinniped_kube_request::identity::User;
@@ -316,8 +317,9 @@ impl ApiHandler {
             admission,
             clock,
         } = params;
-        let logins = LoginMetrics::default();
+        let (logins, login_permits) = (LoginMetrics::default(), Exchange::logins());
         logins.register(&metrics);
+        permits::register(&metrics, permits::LOGINS, &login_permits);
         let started = clock();
         let aggregated = discovery::aggregated(&suffix);
         Self {
@@ -332,7 +334,7 @@ impl ApiHandler {
                 credential_lifetime,
                 audit,
                 started,
-                logins: Exchange::logins(),
+                logins: login_permits,
                 metrics: logins,
             },
             health,

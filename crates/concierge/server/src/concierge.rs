@@ -48,10 +48,12 @@ use pinniped_http_client::proxy_environment::ProxyEnvironment;
 use pinniped_http_server::{Capacity, CapacityParams, Limits, Listeners};
 use pinniped_impersonation_proxy::proxy::ImpersonatorMetrics;
 use pinniped_kube_audit::auditor::Auditor;
+use pinniped_kube_audit::webhook::ClientParams;
 use pinniped_kube_client::{UpstreamParams, api_server, kube_client, review_client};
 use pinniped_metrics::Metrics;
 use pinniped_pki::{CaBundle, CertificateStore};
 use pinniped_secret::TokenSource;
+use pinniped_session_recording::Recorder;
 use pinniped_tasks::{TaskGroup, TaskMonitor};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -65,18 +67,23 @@ use crate::config::{self, Config};
 use crate::debug_state::{self, DebugState};
 use crate::impersonation::ProxyFactory;
 use crate::owner;
+use crate::start_line::StartLine;
 use crate::token_client::TokenClient;
 use crate::token_issuer::{ServiceAccountTokens, ServiceAccountTokensParams};
 use crate::traces;
-use pinniped_logging::log::{self, LogLevel, LogTargets};
+use pinniped_logging::log::{self, LogFormat, LogLevel, LogTargets};
 use pinniped_program::downward_api::{self, PodInfo};
 use pinniped_program::in_cluster::{self, InCluster, SERVICE_ACCOUNT_DIRECTORY};
 use pinniped_program::memory;
 use pinniped_program::stop::{Shutdown, Signals};
 
 /// The watcher of `kube` logs a warning for every attempt; the controllers report a failure once.
-pub(crate) const LOG_TARGETS: LogTargets =
-    LogTargets { own: "pinniped", errors_only: &["kube_runtime::watcher"] };
+/// The lines about the configuration of the impersonation proxy are those of upstream.
+pub(crate) const LOG_TARGETS: LogTargets = LogTargets {
+    own: "pinniped",
+    errors_only: &["kube_runtime::watcher"],
+    always_json: &["pinniped_concierge_controllers::impersonator"],
+};
 
 /// The grace period of open streams when the proxy is disabled.
 const DISABLE_GRACE: Duration = Duration::from_secs(5);
@@ -87,8 +94,8 @@ const SYNC_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a pod remains unready without a decision about admission objects. Then requests reach
 /// it, and it refuses them with the reason.
 const ADMISSION_TIMEOUT: Duration = Duration::from_secs(60);
-/// Time for the audit events that wait when the program stops. The shutdown leaves more than this
-/// of the pod's termination grace period.
+/// Time for the audit events and recordings that wait when the program stops. The shutdown leaves
+/// more than this of the pod's termination grace period.
 const AUDIT_FLUSH: Duration = Duration::from_secs(3);
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LAST_RETRY: Duration = Duration::from_secs(2);
@@ -101,8 +108,8 @@ pub fn main(config_path: &Path, downward_api_path: &Path) -> ExitCode {
         Err(error) => {
             // Before the configuration is read, the log level is unknown; errors are logged at
             // every level.
-            log::init(LogLevel::Warning, LOG_TARGETS);
-            tracing::error!("{error:#}");
+            log::init(LogLevel::Warning, LogFormat::default(), LOG_TARGETS);
+            tracing::error!(error = format!("{error:#}"), "cannot run");
             ExitCode::FAILURE
         }
     }
@@ -111,7 +118,10 @@ pub fn main(config_path: &Path, downward_api_path: &Path) -> ExitCode {
 fn start(config_path: &Path, downward_api_path: &Path) -> anyhow::Result<()> {
     let content = config::read(config_path).context("could not load config")?;
     let config = config::parse(&content);
-    let level = log::init(config.as_ref().map_or(LogLevel::Warning, |config| config.log_level), LOG_TARGETS);
+    let (level, format) = config
+        .as_ref()
+        .map_or((LogLevel::Warning, LogFormat::default()), |config| (config.log_level, config.log_format));
+    let level = log::init(level, format, LOG_TARGETS);
     config::warn_of_unknown_keys(&content);
     let config = config.context("could not load config")?;
     let file = ConfigFile { path: config_path.to_owned(), content, level };
@@ -192,7 +202,12 @@ pub(crate) async fn run(
         config.max_connections_per_address,
     ));
     pinniped_program::metrics::register(&metrics, &listeners, &capacity);
-    let memory_limit = capacity.stats().memory_limit;
+    let start_line = StartLine {
+        pod: pod.name.clone(),
+        replicas: own_pod.replicas,
+        lease: own_pod.deployment.name.clone(),
+        capacity: capacity.stats(),
+    };
     let tracer = traces::start(&config, &pod, &proxies, &metrics, &mut background)?;
     // The capacity has the configured limits, which may change.
     let limits =
@@ -200,15 +215,31 @@ pub(crate) async fn run(
 
     // Its tasks are stopped last, after the last request.
     let mut audit_tasks = TaskGroup::new(&monitor);
-    let audit = match config.proxied_requests_audit.as_ref().map(Auditor::open) {
+    let audit = match &config.proxied_requests_audit {
         None => None,
-        Some(opened) => {
+        Some(params) => {
+            let client = ClientParams {
+                proxies: proxies.clone(),
+                ciphers: config.ciphers.clone(),
+                user_agent: traces::user_agent()?,
+            };
+            let opened = Auditor::open(params, client);
             let (auditor, workers) = opened.context("could not start the audit of proxied requests")?;
             auditor.register_metrics(&metrics);
             for worker in workers {
                 audit_tasks.spawn("audit of proxied requests", |stop| worker.run(stop));
             }
             Some(Arc::new(auditor))
+        }
+    };
+
+    let recorder = match config.recorded_sessions.clone().map(Recorder::open) {
+        None => None,
+        Some(opened) => {
+            let (recorder, writer) = opened.context("could not start the recording of sessions")?;
+            recorder.register_metrics(&metrics);
+            audit_tasks.spawn("recording of sessions", |stop| writer.run(stop));
+            Some(recorder)
         }
     };
 
@@ -281,6 +312,7 @@ pub(crate) async fn run(
         limits: limits.clone(),
         tracer: tracer.clone(),
         audit,
+        recorder,
     };
 
     // The port is bound before the controllers start: a port that is in use terminates the program
@@ -372,9 +404,11 @@ pub(crate) async fn run(
         _ => Ok(()),
     });
 
+    let signed_by_cluster = CertificateSigningRequestIssuer::new(signing, signing_switch);
+    signed_by_cluster.register_metrics(&metrics);
     let issuers: Vec<Arc<dyn ClientCertIssuer>> = vec![
         Arc::new(CertificateStoreIssuer::new(kube_signer)),
-        Arc::new(CertificateSigningRequestIssuer::new(signing, signing_switch)),
+        Arc::new(signed_by_cluster),
         Arc::new(CertificateStoreIssuer::new(proxy_signer)),
     ];
     let tokens = Arc::new(ServiceAccountTokens::new(ServiceAccountTokensParams {
@@ -384,18 +418,6 @@ pub(crate) async fn run(
         labels: config.labels.clone(),
         name_users: config.log_usernames_and_groups,
     }));
-    tracing::info!(
-        version = pinniped_version::VERSION,
-        pod = pod.name,
-        aggregatedAPIPort = config.aggregated_api_server_port,
-        impersonationProxyPort = config.impersonation_proxy_server_port,
-        apiGroupSuffix = config.api_group_suffix.as_str(),
-        logLevel = config.log_level.as_str(),
-        maxConnections = config.max_connections,
-        maxConnectionsPerAddress = config.max_connections_per_address,
-        memoryLimit = memory_limit,
-        "starting the Concierge"
-    );
     let server = apiserver::serve(
         listener,
         apiserver::Params {
@@ -420,8 +442,12 @@ pub(crate) async fn run(
         },
     );
 
+    let credential_issuers = controllers.credential_issuers();
     let started = async {
-        match synced.await {
+        let synced = synced.await;
+        // The modes are in the CredentialIssuer.
+        start_line.log(&config, credential_issuers.get().as_deref());
+        match synced {
             Ok(()) => {
                 controllers_started.done();
                 std::future::pending().await
@@ -448,7 +474,8 @@ pub(crate) async fn run(
         tokio::join!(controllers.shutdown(), drained);
         token_tasks.stop().await;
         background.stop().await;
-        // Events that are not delivered in time are counted as lost when the tasks are dropped.
+        // Events that are not delivered in time are counted as lost when the tasks are dropped. The
+        // next start completes recordings that are not.
         let _late = tokio::time::timeout(AUDIT_FLUSH, audit_tasks.stop()).await;
     };
     tokio::select! {

@@ -16,27 +16,26 @@ use std::num::NonZero;
 use std::path::Path;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use pinniped_concierge_domain::admission_report::UnappliedAdmission;
 use pinniped_concierge_domain::renewal::{API_SERVING_LIFETIME_SECONDS, API_SERVING_RENEW_BEFORE_SECONDS};
 use pinniped_error::chain;
 use pinniped_kube_audit::auditor::AuditParams;
 use pinniped_kube_client::UpstreamLimits;
 use pinniped_kube_types::suffix::GroupSuffix;
-use pinniped_pki::CaBundle;
 use pinniped_pki::tls::{CipherRestriction, Roots};
+use pinniped_session_recording::RecordingParams;
 use serde::Deserialize;
 use serde_json::Value;
 use url::Url;
 
-use pinniped_logging::log::LogLevel;
+use pinniped_logging::log::{LogFormat, LogLevel};
 use pinniped_program::stop::Shutdown;
 
 mod audit;
 pub mod changes;
 mod keys;
 mod raw;
+mod recording;
 pub mod reload;
 
 pub use keys::{Effect, UnknownKey};
@@ -87,12 +86,17 @@ pub struct Config {
     pub kube_cert_agent: KubeCertAgent,
     /// Log level.
     pub log_level: LogLevel,
+    /// Log format.
+    pub log_format: LogFormat,
     /// Allowed cipher suites for TLS 1.2.
     pub ciphers: CipherRestriction,
     /// Whether audit events contain user names and groups.
     pub log_usernames_and_groups: bool,
     /// The audit of requests to the impersonation proxy; `None` for none. Not in upstream.
     pub proxied_requests_audit: Option<AuditParams>,
+    /// The recording of sessions that go through the impersonation proxy; `None` for none. Not in
+    /// upstream.
+    pub recorded_sessions: Option<RecordingParams>,
     /// The lifetime of the client certificates that logins return. Not in upstream, where it is
     /// five minutes.
     pub credential_lifetime: Duration,
@@ -244,14 +248,14 @@ pub fn parse(text: &str) -> Result<Config, ConfigError> {
     keys::check_types(&document)?;
     let document = raw::normalize(document);
     let raw = raw::Config::deserialize(document).map_err(|error| ConfigError::Decode(error.to_string()))?;
-    if !matches!(raw.log.format.as_str(), "" | "json") {
-        return Err(ConfigError::Decode(
+    let log_format = LogFormat::parse(&raw.log.format).ok_or_else(|| {
+        ConfigError::Decode(
             "error unmarshaling JSON: while decoding JSON: \
-             invalid log format, valid choices are the empty string or 'json'"
+             invalid log format, valid choices are the empty string, 'json' or 'text'"
                 .to_owned(),
-        ));
-    }
-    validate(raw)
+        )
+    })?;
+    validate(raw, log_format)
 }
 
 /// Returns the unknown keys of the text; none if it is not YAML.
@@ -280,7 +284,7 @@ fn document(text: &str) -> Result<Value, ConfigError> {
     }
 }
 
-fn validate(raw: raw::Config) -> Result<Config, ConfigError> {
+fn validate(raw: raw::Config, log_format: LogFormat) -> Result<Config, ConfigError> {
     let certificate = &raw.api.serving_certificate;
     let duration = certificate.duration_seconds.unwrap_or(API_SERVING_LIFETIME_SECONDS);
     let renew_before = certificate.renew_before_seconds.unwrap_or(API_SERVING_RENEW_BEFORE_SECONDS);
@@ -360,6 +364,7 @@ fn validate(raw: raw::Config) -> Result<Config, ConfigError> {
         }
     };
     let proxied_requests_audit = audit::params(raw.audit.proxied_requests)?;
+    let recorded_sessions = recording::params(raw.recording.sessions)?;
     let credential_lifetime =
         seconds("credentialLifetimeSeconds", raw.credential_lifetime_seconds.unwrap_or(300), 60, 3600)?;
     let shutdown = Shutdown {
@@ -402,9 +407,11 @@ fn validate(raw: raw::Config) -> Result<Config, ConfigError> {
         labels: raw.labels,
         kube_cert_agent,
         log_level,
+        log_format,
         ciphers,
         log_usernames_and_groups,
         proxied_requests_audit,
+        recorded_sessions,
         credential_lifetime,
         shutdown,
         max_connections,
@@ -432,22 +439,8 @@ fn tracing(raw: raw::Tracing) -> Result<Option<Tracing>, ConfigError> {
         .ok()
         .filter(|rate| *rate <= 1_000_000)
         .ok_or_else(|| invalid("tracing", "samplingRatePerMillion must be within range 0 to 1000000"))?;
-    let roots = match &certificate_authority_data {
-        None => Roots::System,
-        Some(data) => {
-            let bundle = STANDARD
-                .decode(data)
-                .map_err(|error| error.to_string())
-                .and_then(|pem| CaBundle::from_pem(&pem).map_err(|error| chain(&error).to_string()))
-                .map_err(|error| {
-                    invalid(
-                        "tracing",
-                        format!("certificateAuthorityData must be base64 of PEM certificates: {error}"),
-                    )
-                })?;
-            Roots::Bundle(bundle)
-        }
-    };
+    let roots = pinniped_program::traces::roots(certificate_authority_data.as_deref())
+        .map_err(|error| invalid("tracing", format!("certificateAuthorityData {error}")))?;
     Ok(Some(Tracing { endpoint, url, sampling_rate_per_million, certificate_authority_data, roots }))
 }
 

@@ -15,7 +15,7 @@ use pinniped_http_client::upstream::Upstream;
 use pinniped_http_server::Listeners;
 use pinniped_kube_types::condition::wire_time;
 use pinniped_kube_types::text::truncated;
-use pinniped_metrics::{Format, Metrics};
+use pinniped_metrics::Metrics;
 use pinniped_pki::CertificateStore;
 use serde_json::{Map, Value, json};
 
@@ -56,8 +56,8 @@ impl DebugState {
     pub(crate) async fn read(&self, metrics: &Metrics) -> Value {
         let mut page: Map<String, Value> =
             self.0.iter().map(|(name, read)| ((*name).to_owned(), bounded(read()))).collect();
-        let values = match metrics.scrape(Format::Text).await {
-            Ok(text) => values(&String::from_utf8_lossy(&text)),
+        let values = match metrics.numbers().await {
+            Ok(numbers) => values(numbers),
             Err(error) => json!({ "error": error.to_string() }),
         };
         page.insert("metrics".to_owned(), values);
@@ -65,20 +65,11 @@ impl DebugState {
     }
 }
 
-/// Returns the values of counters and gauges in the text format of Prometheus, by name and labels.
-fn values(text: &str) -> Value {
-    let histograms: Vec<&str> = text
-        .lines()
-        .filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" histogram"))
-        .chain(NOT_LISTED)
-        .collect();
-    let samples = text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
-        let (series, value) = line.rsplit_once(' ')?;
-        let is_listed = !histograms.iter().any(|name| series.starts_with(name));
-        let value: serde_json::Number = value.parse().ok()?;
-        is_listed.then(|| (truncated(series, MAX_TEXT_LENGTH), Value::Number(value)))
-    });
-    Value::Object(samples.take(MAX_METRICS).collect())
+/// Returns the values of counters and gauges, by name and labels.
+fn values(numbers: Vec<(String, u64)>) -> Value {
+    let is_listed = |series: &str| !NOT_LISTED.iter().any(|name| series.starts_with(name));
+    let listed = numbers.into_iter().filter(|(series, _)| is_listed(series)).take(MAX_METRICS);
+    Value::Object(listed.map(|(series, value)| (truncated(&series, MAX_TEXT_LENGTH), value.into())).collect())
 }
 
 /// Cuts long texts and lists.

@@ -21,6 +21,7 @@ use pinniped_kube_client::Upstream;
 use pinniped_pki::CertificateStore;
 use pinniped_pki::tls::CipherRestriction;
 use pinniped_secret::TokenSource;
+use pinniped_session_recording::Recorder;
 use pinniped_traces::Tracer;
 
 /// Starts proxies with the same dependencies.
@@ -41,6 +42,7 @@ pub(crate) struct ProxyFactory {
     pub(crate) limits: Limits,
     pub(crate) tracer: Option<Tracer>,
     pub(crate) audit: Option<Arc<Auditor>>,
+    pub(crate) recorder: Option<Recorder>,
 }
 
 impl ProxyServer for ProxyFactory {
@@ -64,6 +66,7 @@ impl ProxyServer for ProxyFactory {
             metrics: self.metrics.clone(),
             tracer: self.tracer.clone(),
             audit: self.audit.clone(),
+            recorder: self.recorder.clone(),
         };
         async move {
             let running =

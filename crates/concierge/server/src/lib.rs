@@ -13,6 +13,7 @@ pub mod config;
 pub mod debug_state;
 mod impersonation;
 mod owner;
+mod start_line;
 pub mod token_client;
 pub mod token_issuer;
 pub mod traces;

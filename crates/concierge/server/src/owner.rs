@@ -33,6 +33,8 @@ pub(crate) enum OwnerError {
 pub(crate) struct OwnPod {
     /// Our own Deployment: the controller of the controller of this pod.
     pub(crate) deployment: OwnerReference,
+    /// The number of replicas of the Deployment.
+    pub(crate) replicas: Option<u64>,
     /// The termination grace period of the pod.
     pub(crate) termination_grace: Option<Duration>,
     /// The image of the container in which this process runs.
@@ -71,6 +73,7 @@ pub(crate) async fn own_pod(
     let spec = pod.spec.unwrap_or_default();
     Ok(OwnPod {
         image: own_image(&spec),
+        replicas: deployment.spec["replicas"].as_u64(),
         deployment: reference(&Deployment::api_version(&()), &Deployment::kind(&()), &deployment.metadata),
         termination_grace: spec
             .termination_grace_period_seconds

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use pinniped_logging::log::{self, LogLevel};
+use pinniped_logging::log::{self, LogFormat, LogLevel};
 use pinniped_program::downward_api::PodInfo;
 use pinniped_program::in_cluster::InCluster;
 use pinniped_program::stop::Shutdown;
@@ -54,7 +54,7 @@ fn a_concierge(
     let file = ConfigFile {
         path: concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/names.yaml").into(),
         content: config::tests::NAMES.to_owned(),
-        level: log::init(LogLevel::Warning, concierge::LOG_TARGETS),
+        level: log::init(LogLevel::Warning, LogFormat::Json, concierge::LOG_TARGETS),
     };
     concierge::run(config, file, pod, surroundings, monitor)
 }

@@ -113,7 +113,7 @@ impl LoggedNotices {
         for notice in standing.difference(&self.0) {
             new += 1;
             let Notice { kind, name, text } = notice;
-            tracing::warn!(%kind, object = %name, "{text}");
+            tracing::warn!(%kind, object = %name, problem = text.as_str(), "an object has a problem");
         }
         self.0 = standing;
         new

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::active_table::ActiveTable;
 use crate::backend::Weights;
 use crate::counts::{Counters, Counts};
+use crate::http::Traces;
 use crate::plain::PlainPort;
 use crate::termination::HostTlsConfigs;
 use crate::tls::TlsPort;
@@ -33,6 +34,8 @@ pub struct GatewayParams {
     /// The grace period for the running requests of a connection after the grant of its host is
     /// revoked or its client CA changes.
     pub revoked_grace: Duration,
+    /// Records the requests of port 80 and of terminated TLS; `None` if there are no traces.
+    pub traces: Option<Traces>,
 }
 
 impl GatewayParams {
@@ -45,7 +48,7 @@ impl GatewayParams {
             h2_streams: 100,
             ..Limits::default()
         };
-        Self { tls, plain, limits, revoked_grace: Duration::from_secs(10) }
+        Self { tls, plain, limits, revoked_grace: Duration::from_secs(10), traces: None }
     }
 }
 
@@ -78,6 +81,7 @@ pub(crate) struct Inner {
     /// Cancelled when the gateway stops.
     pub(crate) draining: CancellationToken,
     pub(crate) revoked_grace: Duration,
+    pub(crate) traces: Option<Traces>,
 }
 
 impl Inner {
@@ -154,6 +158,7 @@ pub fn start(params: &GatewayParams) -> Result<Gateway, StartError> {
         counts: Counters::default(),
         draining: CancellationToken::new(),
         revoked_grace: params.revoked_grace,
+        traces: params.traces.clone(),
     });
     let on_workers = || Some(Arc::clone(&workers));
     let tls = serve_with(on_workers(), tls, TlsPort(Arc::clone(&inner)), params.limits.clone());

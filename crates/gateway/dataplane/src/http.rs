@@ -38,9 +38,12 @@ mod direct_response;
 mod exchange;
 mod redirect;
 mod request_headers;
+mod trace;
 mod upload;
 
 use exchange::{Exchange, RequestDetails, Upgrade};
+
+pub use trace::Traces;
 
 /// The entry point of a connection.
 #[derive(Clone, Debug)]
@@ -87,21 +90,30 @@ impl Service for Http {
     fn call(&self, connection: &Arc<Connection>, request: Request<Incoming>) -> ResponseFuture {
         // All synchronous work runs before the future is created; otherwise the future would
         // reserve space for it. A panic must not terminate the other requests of the connection.
-        match layers::catch_panic(|| self.0.decide(connection, request)) {
-            Ok(Next::Respond(response)) => Box::pin(ready(response)),
+        let traces = self.0.inner.traces.as_ref();
+        let span = traces.and_then(|traces| traces.begin(self.0.entry.scheme(), &request));
+        let response = match layers::catch_panic(|| self.0.decide(connection, request)) {
+            Ok(Next::Respond(response)) => response,
             Ok(Next::Send(mut exchange)) => {
                 connection.permit.confirm();
-                Box::pin(async move { exchange.send().await })
+                return match span {
+                    None => Box::pin(async move { exchange.send().await }),
+                    Some(span) => Box::pin(async move { exchange.send_recorded(&span).await }),
+                };
             }
             Ok(Next::Upgrade(upgrade)) => {
                 connection.permit.confirm();
-                Box::pin(upgrade.run())
+                return Box::pin(upgrade.run(span));
             }
             Err(panicked) => {
                 tracing::error!(error = %panicked, "no route was chosen");
-                Box::pin(ready(direct_response::status(StatusCode::INTERNAL_SERVER_ERROR)))
+                direct_response::status(StatusCode::INTERNAL_SERVER_ERROR)
             }
+        };
+        if let Some(span) = span {
+            span.end(response.status());
         }
+        Box::pin(ready(response))
     }
 }
 

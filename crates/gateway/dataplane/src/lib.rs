@@ -37,3 +37,4 @@ mod tls;
 
 pub use counts::Counts;
 pub use gateway::{Gateway, GatewayParams, GatewayStats, StartError, start};
+pub use http::Traces;

@@ -4,7 +4,7 @@
 
 #![forbid(unsafe_code)]
 
-use pinniped_kube_metrics::{capacity, connections, program};
+use pinniped_kube_metrics::{capacity, connections, program, traces};
 use pinniped_metrics::{Definition, Label, LabelValue};
 
 /// The names of listeners, in metrics of connections.
@@ -156,5 +156,5 @@ pub const ALL: &[&Definition] = &[
 
 /// Returns the definitions of all metrics of the program.
 pub fn of_the_program() -> impl Iterator<Item = &'static Definition> {
-    [program::ALL, connections::ALL, capacity::ALL, ALL].into_iter().flatten().copied()
+    [program::ALL, connections::ALL, capacity::ALL, traces::ALL, ALL].into_iter().flatten().copied()
 }

@@ -12,8 +12,11 @@ use pinniped_gateway_routing::table::{TlsVersion, TlsVersions};
 use pinniped_gateway_routing::{HostOwnership, Settings};
 use pinniped_go_compat::duration::{DurationError, GoDuration};
 
-use pinniped_logging::log::LogLevel;
+use pinniped_logging::log::{LogFormat, LogLevel};
+use pinniped_pki::tls::Roots;
 use pinniped_program::stop::Shutdown;
+use pinniped_program::traces::{RootsError, roots};
+use url::Url;
 
 /// The maximum of the shutdown durations.
 const LONGEST_STOP: Duration = Duration::from_secs(3600);
@@ -23,7 +26,7 @@ const LONGEST_STOP: Duration = Duration::from_secs(3600);
 // The flags as given; `Options` is their meaning.
 #[derive(Clone, Debug, clap::Parser)]
 #[command(name = "pinniped-gateway", version = pinniped_version::VERSION, disable_help_subcommand = true)]
-pub struct Flags {
+pub(crate) struct Flags {
     /// The classes of the objects to serve; without it, objects without a class and of the class
     /// "contour"
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
@@ -127,6 +130,32 @@ pub struct Flags {
     #[arg(long, value_name = "LEVEL", default_value = "", hide_default_value = true, value_parser = level)]
     log_level: LogLevel,
 
+    /// Format of the log: json, or text
+    #[arg(long, value_name = "FORMAT", default_value = "json", value_parser = ["json", "text"])]
+    log_format: String,
+
+    /// URL of the collector that gets traces of requests; without it, there are no traces
+    #[arg(long, value_name = "URL", value_parser = pinniped_traces::endpoint)]
+    tracing_endpoint: Option<Url>,
+
+    /// How many of a million requests are recorded
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        default_value_t = 0,
+        value_parser = clap::value_parser!(u32).range(0..=1_000_000)
+    )]
+    tracing_sampling_rate_per_million: u32,
+
+    /// Base64 of a PEM bundle that verifies the collector; without it, the certificate authorities
+    /// of the image do
+    #[arg(long, value_name = "BASE64")]
+    tracing_certificate_authority_data: Option<String>,
+
+    /// Continue the traces of clients, and record each request whose client records its own span
+    #[arg(long)]
+    tracing_trust_clients: bool,
+
     /// Time for which the ports accept connections after a termination signal
     #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = short_duration)]
     shutdown_delay: Duration,
@@ -170,10 +199,24 @@ pub(crate) struct Options {
     pub(super) tls: SocketAddr,
     pub(super) admin: SocketAddr,
     pub(super) log_level: LogLevel,
+    pub(super) log_format: LogFormat,
+    /// The export of traces; `None` for none.
+    pub(super) tracing: Option<Tracing>,
     pub(crate) shutdown: Shutdown,
     pub(super) max_connections: usize,
     pub(super) max_connections_per_address: Option<NonZero<usize>>,
     pub(super) downward_api_path: PathBuf,
+}
+
+/// The export of traces.
+#[derive(Clone, Debug)]
+pub(super) struct Tracing {
+    /// The URL of the traces.
+    pub(super) url: Url,
+    pub(super) sampling_rate_per_million: u32,
+    /// The roots that verify the collector.
+    pub(super) roots: Roots,
+    pub(super) trusts_clients: bool,
 }
 
 /// Flags that contradict each other. Each text is one line.
@@ -190,6 +233,10 @@ pub(crate) enum FlagsError {
          and that below --leader-election-lease-duration"
     )]
     LeaseTiming,
+    #[error("--tracing-endpoint is required with the other flags of tracing")]
+    TracingEndpoint,
+    #[error("--tracing-certificate-authority-data {0}")]
+    TracingRoots(#[from] RootsError),
 }
 
 /// The value of a flag that is invalid.
@@ -237,6 +284,22 @@ impl Flags {
         {
             return Err(FlagsError::LeaseTiming);
         }
+        let data = self.tracing_certificate_authority_data.filter(|data| !data.is_empty());
+        let tracing = match self.tracing_endpoint {
+            Some(url) => Some(Tracing {
+                url,
+                sampling_rate_per_million: self.tracing_sampling_rate_per_million,
+                roots: roots(data.as_deref())?,
+                trusts_clients: self.tracing_trust_clients,
+            }),
+            None if self.tracing_sampling_rate_per_million > 0
+                || data.is_some()
+                || self.tracing_trust_clients =>
+            {
+                return Err(FlagsError::TracingEndpoint);
+            }
+            None => None,
+        };
         let lease = (self.leader_election_resource_name, self.leader_election_resource_namespace);
         Ok(Options {
             settings: Settings {
@@ -257,6 +320,9 @@ impl Flags {
             tls: SocketAddr::new(self.envoy_service_https_address, self.envoy_service_https_port),
             admin: SocketAddr::new(self.http_address, self.http_port),
             log_level: self.log_level,
+            // The parser accepts no other value.
+            log_format: LogFormat::parse(&self.log_format).unwrap_or_default(),
+            tracing,
             shutdown: Shutdown { delay: self.shutdown_delay, grace: self.shutdown_grace },
             max_connections: self.max_connections.get(),
             max_connections_per_address: self.max_connections_per_address,
@@ -339,8 +405,9 @@ mod tests {
         assert!(options.settings.classes.is_empty() && options.watch_namespaces.is_empty());
         let wanted = Shutdown { delay: Duration::from_secs(3), grace: Duration::from_secs(10) };
         assert_eq!(options.shutdown, wanted);
-        assert_eq!(options.log_level, LogLevel::Warning);
+        assert_eq!((options.log_level, options.log_format), (LogLevel::Warning, LogFormat::Json));
         assert_eq!((options.max_connections, options.max_connections_per_address), (16_384, None));
+        assert!(options.tracing.is_none());
     }
 
     #[test]
@@ -352,6 +419,7 @@ mod tests {
             "--watch-namespaces=z",
             "--disable-leader-election",
             "--host-ownership=shared",
+            "--log-format=text",
             "--fallback-certificate=certs/any",
         ])
         .unwrap();
@@ -360,7 +428,22 @@ mod tests {
         assert_eq!(options.watch_namespaces, ["x", "y", "z"]);
         assert_eq!(options.lease, None);
         assert_eq!(options.settings.host_ownership, HostOwnership::Shared);
+        assert_eq!(options.log_format, LogFormat::Text);
         assert_eq!(options.settings.fallback_certificate.unwrap().to_string(), "certs/any");
+    }
+
+    #[test]
+    fn the_flags_of_tracing_are_the_settings_of_the_export() {
+        let options = options(&[
+            "--tracing-endpoint=https://collector:4318",
+            "--tracing-sampling-rate-per-million=7",
+            "--tracing-certificate-authority-data=",
+            "--tracing-trust-clients",
+        ]);
+        let tracing = options.unwrap().tracing.unwrap();
+        assert_eq!(tracing.url.as_str(), "https://collector:4318/v1/traces");
+        assert_eq!((tracing.sampling_rate_per_million, tracing.trusts_clients), (7, true));
+        assert_eq!(tracing.roots, Roots::System);
     }
 
     #[test]
@@ -378,7 +461,16 @@ mod tests {
                 "above --tls-maximum-protocol-version",
             ),
             (&["--log-level=loud"], "it is none of"),
+            (&["--log-format=xml"], "xml"),
             (&["--host-ownership=mine"], "mine"),
+            (&["--tracing-endpoint=http://a"], "is not a URL of the form https://HOST"),
+            (&["--tracing-endpoint=https://a", "--tracing-sampling-rate-per-million=1000001"], "1000001"),
+            (
+                &["--tracing-endpoint=https://a", "--tracing-certificate-authority-data=eA=="],
+                "--tracing-certificate-authority-data must be base64 of PEM certificates: ",
+            ),
+            (&["--tracing-sampling-rate-per-million=1"], "--tracing-endpoint is required"),
+            (&["--tracing-trust-clients"], "--tracing-endpoint is required"),
             (&["--shutdown-grace=2h"], "it must be from 0s to 1h"),
             (&["--shutdown-delay=-1s"], "it must be from 0s to 1h"),
             (&["--leader-election-retry-period=0s"], "it must be above zero"),

@@ -1,4 +1,6 @@
-//! The ingress gateway program: its composition, its start order and its shutdown order.
+//! `pinniped-gateway`, the ingress gateway, which serves certificates as their owners have
+//! delegated them: the composition of the program, its start order and its shutdown order. The file
+//! of the program is `pinniped-server`, which runs [`main`].
 //!
 //! ```text
 //! flags, pod metadata -> API server client (with its own HTTP/2 pool)
@@ -12,7 +14,7 @@
 //! Every replica serves; the replica that holds the Lease writes statuses. The program reads
 //! configuration only from the API, with the permissions in `deploy/install-pinniped-gateway.yaml`.
 //! These do not include its own pod, so it does not know the termination grace period, and the
-//! defaults of [`Flags`] must fit into it.
+//! defaults of its flags must fit into it.
 
 mod admin;
 mod flags;
@@ -20,38 +22,54 @@ mod metrics;
 #[cfg(test)]
 mod unexpected_ends;
 
+use std::net::SocketAddr;
+use std::num::NonZero;
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use clap::Parser as _;
 use http::header::USER_AGENT;
 use pinniped_controller::lease::LeaseParams;
 use pinniped_gateway_controller::{Election, GatewayMetrics, Params, StatusAddresses};
-use pinniped_gateway_dataplane::GatewayParams;
+use pinniped_gateway_dataplane::{Gateway, GatewayParams, Traces};
+use pinniped_gateway_routing::HostOwnership;
 use pinniped_http_client::proxy_environment::ProxyEnvironment;
 use pinniped_http_server::{Capacity, CapacityParams, Listener, Listeners};
 use pinniped_kube_client::{UpstreamParams, api_server, kube_client, user_agent};
 use pinniped_metrics::Metrics;
+use pinniped_pki::tls::CipherRestriction;
 use pinniped_tasks::{TaskGroup, TaskMonitor};
 
 use pinniped_apiserver::health::Health;
 use pinniped_logging::log::{self, LogTargets};
+use pinniped_logging::value;
 use pinniped_program::downward_api::{self, PodInfo};
 use pinniped_program::in_cluster::{self, InCluster, InClusterError, SERVICE_ACCOUNT_DIRECTORY};
 use pinniped_program::memory;
 use pinniped_program::stop::Signals;
+use pinniped_program::traces::TracesSettings;
 
-pub use flags::Flags;
-use flags::Options;
+use flags::{Flags, Options, Tracing};
 
 /// The watcher of `kube` logs a warning for every attempt; the controllers report a failure once.
-const LOG_TARGETS: LogTargets = LogTargets { own: "pinniped", errors_only: &["kube_runtime::watcher"] };
+const LOG_TARGETS: LogTargets =
+    LogTargets { own: "pinniped", errors_only: &["kube_runtime::watcher"], always_json: &[] };
 
 /// The name of the program, and of all its objects in the manifest.
 const NAME: &str = "pinniped-gateway";
 
-/// Runs the gateway until a signal stops it. Every failure is one log line.
-pub fn main(flags: Flags) -> ExitCode {
+/// Runs the program and returns the exit status. Every failure is one line.
+pub fn main() -> ExitCode {
+    let flags = match Flags::try_parse() {
+        Ok(flags) => flags,
+        Err(error) if error.use_stderr() => {
+            eprintln!("Error: {}", pinniped_program::flag_error(&error));
+            return ExitCode::FAILURE;
+        }
+        // Help and version output.
+        Err(text) => text.exit(),
+    };
     pinniped_pki::install_crypto_provider();
     let options = match flags.resolve() {
         Ok(options) => options,
@@ -60,12 +78,12 @@ pub fn main(flags: Flags) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    log::init(options.log_level, LOG_TARGETS);
+    log::init(options.log_level, options.log_format, LOG_TARGETS);
     pinniped_program::disable_core_dumps();
     match start(options) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!("{error:#}");
+            tracing::error!(error = format!("{error:#}"), "cannot run");
             ExitCode::FAILURE
         }
     }
@@ -89,7 +107,7 @@ fn start(options: Options) -> anyhow::Result<()> {
 /// Runs until a signal, or until a component fails that should keep running; `monitor` reports
 /// failed tasks. The in-cluster configuration is loaded after the port for probes is open.
 pub(crate) async fn run(
-    options: Options,
+    mut options: Options,
     pod: PodInfo,
     surroundings: impl FnOnce() -> Result<InCluster, InClusterError>,
     monitor: TaskMonitor,
@@ -105,22 +123,23 @@ pub(crate) async fn run(
         ..CapacityParams::of_this_process(options.max_connections, options.max_connections_per_address)
     });
     let max_connections = options.max_connections;
+    let start_line = StartLine::new(&options, &pod);
+    let metrics = Metrics::new();
+    // Stopped last, after the last request.
+    let mut exports = TaskGroup::new(&monitor);
+    let traces = match options.tracing.take() {
+        None => None,
+        Some(tracing) => Some(export_traces(tracing, &pod, &metrics, &mut exports)?),
+    };
     let surroundings = surroundings().context("could not create a client")?;
     let params = params(client(&pod, surroundings)?, options, &pod, monitor.clone())?;
 
     let mut ports = GatewayParams::new(tls, plain);
     ports.limits.connections = max_connections;
     ports.limits.capacity = capacity.clone();
+    ports.traces = traces;
     let gateway = pinniped_gateway_dataplane::start(&ports)?;
-    tracing::info!(
-        version = pinniped_version::VERSION,
-        tls = %gateway.tls_addr(),
-        plain = %gateway.plain_addr(),
-        maxConnections = max_connections,
-        memoryLimit = capacity.stats().memory_limit,
-        "the ports are open"
-    );
-    let metrics = Metrics::new();
+    start_line.log(&gateway, admin.local_addr(), &capacity);
     let listeners = Listeners::default();
     pinniped_program::metrics::register(&metrics, &listeners, &capacity);
     metrics::register(&metrics, &listeners, gateway.stats_source());
@@ -161,6 +180,7 @@ pub(crate) async fn run(
         }
         // In parallel, so that the pod terminates within the grace period.
         tokio::join!(gateway.stop(shutdown.grace), controllers.stop());
+        exports.stop().await;
         drop(admin);
     };
     tokio::select! {
@@ -170,6 +190,90 @@ pub(crate) async fn run(
     match failure {
         Some(reason) => Err(anyhow::anyhow!(reason)),
         None => Ok(()),
+    }
+}
+
+/// Starts the export of traces.
+fn export_traces(
+    tracing: Tracing,
+    pod: &PodInfo,
+    metrics: &Metrics,
+    exports: &mut TaskGroup,
+) -> anyhow::Result<Traces> {
+    let settings = TracesSettings {
+        url: tracing.url,
+        sampling_rate_per_million: tracing.sampling_rate_per_million,
+        roots: tracing.roots,
+        ciphers: CipherRestriction::default(),
+        proxies: ProxyEnvironment::from_env(),
+        service_name: NAME,
+        user_agent: user_agent(NAME),
+    };
+    let (tracer, exporter) = pinniped_program::traces::start(settings, pod, metrics)
+        .context("could not start the export of traces")?;
+    exports.spawn("export of traces", |stop| exporter.run(stop));
+    Ok(Traces { tracer, trusts_clients: tracing.trusts_clients })
+}
+
+/// The values of the line about the start that are flags.
+struct StartLine {
+    max_connections: usize,
+    max_connections_per_address: Option<NonZero<usize>>,
+    log_level: &'static str,
+    is_traced: bool,
+    /// Name and namespace of the Lease.
+    lease: Option<String>,
+    classes: String,
+    host_ownership: HostOwnership,
+    root_namespaces: String,
+    watch_namespaces: String,
+}
+
+impl StartLine {
+    fn new(options: &Options, pod: &PodInfo) -> Self {
+        let lease = options
+            .lease
+            .as_ref()
+            .map(|(name, namespace)| format!("{}/{name}", namespace.as_deref().unwrap_or(&pod.namespace)));
+        Self {
+            max_connections: options.max_connections,
+            max_connections_per_address: options.max_connections_per_address,
+            log_level: options.log_level.as_str(),
+            is_traced: options.tracing.is_some(),
+            lease,
+            classes: value::json(&options.settings.classes),
+            host_ownership: options.settings.host_ownership,
+            root_namespaces: value::json(&options.settings.root_namespaces),
+            watch_namespaces: value::json(&options.watch_namespaces),
+        }
+    }
+
+    /// Logs version, ports, modes and limits.
+    fn log(&self, gateway: &Gateway, admin: SocketAddr, capacity: &Capacity) {
+        let capacity = capacity.stats();
+        tracing::info!(
+            version = pinniped_version::VERSION,
+            tls = %gateway.tls_addr(),
+            plain = %gateway.plain_addr(),
+            admin = %admin,
+            // Without a Lease, every replica writes statuses.
+            leaderElection = self.lease.is_some(),
+            lease = self.lease,
+            ingressClassNames = self.classes,
+            hostOwnership = match self.host_ownership {
+                HostOwnership::Namespace => "namespace",
+                HostOwnership::Shared => "shared",
+            },
+            rootNamespaces = self.root_namespaces,
+            watchNamespaces = self.watch_namespaces,
+            logLevel = self.log_level,
+            tracingEnabled = self.is_traced,
+            maxConnections = self.max_connections,
+            maxConnectionsPerAddress = self.max_connections_per_address,
+            connectionsLimit = capacity.connections_limit,
+            memoryLimit = capacity.memory_limit,
+            "the ports are open"
+        );
     }
 }
 

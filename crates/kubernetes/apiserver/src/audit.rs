@@ -11,17 +11,23 @@
 //!
 //! Owners share the audit of a request: the chain until the response begins, then the body of the
 //! response, and an upgraded connection. The last event is written when the last owner drops it.
+//! Copies of the bodies ([`tee`]) are in the events of requests whose level requires them.
+//! If requests wait for their events, the body writes the last event, and its end waits for the
+//! delivery.
 
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use http::header::HeaderName;
-use http::{HeaderValue, Method, Request};
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use jiff::Timestamp;
 use pinniped_http_server::Connection;
-use pinniped_kube_audit::auditor::Auditor;
+use pinniped_http_server::body::Body;
+use pinniped_kube_audit::auditor::{Auditor, Delivery};
+use pinniped_kube_audit::bodies::{Capture, Omission};
 use pinniped_kube_audit::event::{self, Event, RequestText, ResponseStatus};
-use pinniped_kube_audit::policy::{Decision, Stage};
+use pinniped_kube_audit::policy::{Decision, Level, Stage};
 use pinniped_kube_request::attributes::Attributes;
 use pinniped_kube_request::identity::KnownUser;
 use pinniped_kube_request::request_info::RequestInfo;
@@ -31,6 +37,8 @@ use crate::chain::RequestResult;
 use crate::in_flight::RequestClass;
 use crate::presentation::Presentation;
 
+pub mod tee;
+
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
@@ -39,6 +47,17 @@ const MAX_FORWARDED: usize = 32;
 
 const DECISION: &str = "authorization.k8s.io/decision";
 const REASON: &str = "authorization.k8s.io/reason";
+/// The annotation of the API server for an event without its objects, because they are too large.
+const TRUNCATED: (&str, &str) = ("audit.k8s.io/truncated", "true");
+
+/// The media types of objects and of patches that are JSON.
+const JSON_TYPES: [&str; 5] = [
+    "application/json",
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/strategic-merge-patch+json",
+    "application/apply-patch+yaml",
+];
 
 /// The status code for a client that did not wait for the response, as nginx logs it. The API
 /// server logs 200, which is misleading.
@@ -57,7 +76,11 @@ pub struct RequestAudit {
     impersonated: OnceLock<KnownUser>,
     /// The decision of authorization, and its reason.
     authorization: OnceLock<(Option<&'static str>, String)>,
+    /// An annotation of the handler.
+    annotation: OnceLock<(&'static str, String)>,
     ended: OnceLock<Ended>,
+    /// Whether the last event is written.
+    is_complete: AtomicBool,
 }
 
 /// The decision of the policy, and the request.
@@ -66,6 +89,24 @@ struct Begun {
     user: Option<KnownUser>,
     is_long_running: bool,
     text: RequestText,
+    /// `None` below the level that requires bodies, and for a server that does not log them.
+    bodies: Option<Box<Bodies>>,
+}
+
+/// The copies of the bodies.
+struct Bodies {
+    rules: BodyRules,
+    request: OnceLock<Capture>,
+    response: OnceLock<Capture>,
+}
+
+/// The rules of a server for bodies in events.
+#[derive(Clone, Copy, Debug)]
+pub struct BodyRules {
+    /// Whether the bodies contain credentials, so that no event has them.
+    pub are_secret: bool,
+    /// The annotations with the reasons why an event has no request body, and no response body.
+    pub annotations: [&'static str; 2],
 }
 
 struct Ended {
@@ -141,22 +182,27 @@ impl RequestAudit {
             begun: OnceLock::new(),
             impersonated: OnceLock::new(),
             authorization: OnceLock::new(),
+            annotation: OnceLock::new(),
             ended: OnceLock::new(),
+            is_complete: AtomicBool::new(false),
         })
     }
 
-    /// Evaluates the policy for a client that is identified, and writes the first event.
+    /// Evaluates the policy for a client that is identified, and writes the first event. Returns
+    /// the delivery for which the request waits.
     pub(crate) fn begin(
         &self,
         user: &KnownUser,
         attributes: &Attributes,
         class: RequestClass,
+        rules: Option<BodyRules>,
         presentation: &Presentation,
-    ) {
+    ) -> Option<Delivery> {
         let is_long_running = class == RequestClass::LongRunning;
-        let begun =
-            self.begun.get_or_init(|| self.decided(Some(user), attributes, is_long_running, presentation));
-        self.write(begun, Stage::RequestReceived, self.received);
+        let begun = self
+            .begun
+            .get_or_init(|| self.decided(Some(user), attributes, is_long_running, rules, presentation));
+        self.write(begun, Stage::RequestReceived, self.received)
     }
 
     /// Records the user that the client impersonates.
@@ -174,13 +220,20 @@ impl RequestAudit {
         });
     }
 
-    /// Records the result, and writes the event of a response that begins.
+    /// Adds an annotation to the events from now on. A request has at most one.
+    pub fn annotate(&self, key: &'static str, value: String) {
+        let _first = self.annotation.set((key, value));
+    }
+
+    /// Records the result, and writes the event of a response that begins. Returns the delivery for
+    /// which the response waits.
     pub(crate) fn end(
         &self,
         result: AuditResult,
         annotation: Option<(&'static str, &'static str)>,
+        rules: impl FnOnce(&Attributes) -> Option<BodyRules>,
         presentation: &Presentation,
-    ) {
+    ) -> Option<Delivery> {
         let begun = self.begun.get_or_init(|| {
             // The client is not identified.
             let attributes = match RequestInfo::parse(&self.method, presentation.uri()) {
@@ -190,7 +243,7 @@ impl RequestAudit {
                     path: presentation.uri().path().to_owned(),
                 },
             };
-            self.decided(None, &attributes, false, presentation)
+            self.decided(None, &attributes, false, rules(&attributes), presentation)
         });
         let stage = match (&result, &begun.user) {
             (_, None) => Some(Stage::ResponseStarted),
@@ -199,15 +252,84 @@ impl RequestAudit {
             _ => begun.is_long_running.then_some(Stage::ResponseStarted),
         };
         let is_last = begun.user.is_none() || matches!(result, AuditResult::Panicked);
-        if self.ended.set(Ended { result, annotation, is_last }).is_ok()
-            && let Some(stage) = stage
-        {
-            self.write(begun, stage, Timestamp::now());
+        match self.ended.set(Ended { result, annotation, is_last }) {
+            Ok(()) => self.write(begun, stage?, Timestamp::now()),
+            Err(_second) => None,
         }
     }
 
+    /// Returns the copy of the body of the request to make, if an event needs it. The body of a
+    /// long-running request is a stream, which is not copied.
+    pub fn capture_request(&self, headers: &HeaderMap) -> Option<Capture> {
+        let begun = self.begun.get()?;
+        let bodies = begun.bodies.as_ref().filter(|_| !begun.is_long_running)?;
+        self.capture(&bodies.request, bodies.rules, is_json(headers))
+    }
+
+    /// Does the same for the body of the response.
+    fn capture_response(&self, response: &Response<Body>) -> Option<Capture> {
+        let begun = self.begun.get()?;
+        let bodies = begun.bodies.as_ref().filter(|_| {
+            begun.decision.level == Level::RequestResponse
+                && !begun.is_long_running
+                && response.status() != StatusCode::SWITCHING_PROTOCOLS
+        })?;
+        let headers = response.headers();
+        self.capture(&bodies.response, bodies.rules, is_json(headers) && !is_compressed(headers))
+    }
+
+    fn capture(&self, place: &OnceLock<Capture>, rules: BodyRules, is_json: bool) -> Option<Capture> {
+        let capture = place.get_or_init(|| self.auditor.capture());
+        let omission = match (rules.are_secret, is_json) {
+            (true, _) => Omission::Secret,
+            (false, false) => Omission::Encoding,
+            (false, true) => return Some(capture.clone()),
+        };
+        capture.omit(omission);
+        None
+    }
+
+    /// Copies the body of the response, if an event needs it, and keeps the audit until the end of
+    /// the response, if an event is due then. Returns the delivery for which a response without a
+    /// body waits.
+    pub(crate) fn until_end(
+        self: &Arc<Self>,
+        mut response: Response<Body>,
+    ) -> (Response<Body>, Option<Delivery>) {
+        if !self.has_last_event() {
+            return (response, None);
+        }
+        // A response to HEAD has no body, whatever its header fields say, and the type of an empty
+        // body says nothing.
+        let is_empty = self.method == Method::HEAD || http_body::Body::is_end_stream(response.body());
+        if !is_empty && let Some(capture) = self.capture_response(&response) {
+            response = response.map(|body| tee::response(body, capture));
+        }
+        let audit = Arc::clone(self);
+        // An upgraded connection continues after its response.
+        let waits = self.auditor.has_deliveries() && response.status() != StatusCode::SWITCHING_PROTOCOLS;
+        if !waits {
+            return (response.map(|body| body.keeping(audit)), None);
+        }
+        // Such a body cannot wait.
+        if is_empty {
+            return (response, self.complete());
+        }
+        (response.map(|body| body.ending_after(move || audit.complete())), None)
+    }
+
+    /// Writes the last event, if there is one. Returns the delivery for which the end of the
+    /// response waits.
+    fn complete(&self) -> Option<Delivery> {
+        let (begun, ended) = (self.begun.get()?, self.ended.get()?);
+        if ended.is_last || self.is_complete.swap(true, Ordering::Relaxed) {
+            return None;
+        }
+        self.write(begun, Stage::ResponseComplete, Timestamp::now())
+    }
+
     /// Returns whether an event is due when the response has ended.
-    pub(crate) fn has_last_event(&self) -> bool {
+    fn has_last_event(&self) -> bool {
         self.begun.get().is_some_and(|begun| begun.decision.logs(Stage::ResponseComplete))
             && self.ended.get().is_some_and(|ended| !ended.is_last)
     }
@@ -217,10 +339,11 @@ impl RequestAudit {
         user: Option<&KnownUser>,
         attributes: &Attributes,
         is_long_running: bool,
+        rules: Option<BodyRules>,
         presentation: &Presentation,
     ) -> Begun {
         let decision = self.auditor.decide(user.map(|user| &**user), attributes);
-        let text = if Stage::ALL.into_iter().any(|stage| decision.logs(stage)) {
+        let mut text = if Stage::ALL.into_iter().any(|stage| decision.logs(stage)) {
             RequestText::new(&event::Request {
                 uri: presentation.request_uri(),
                 attributes,
@@ -231,15 +354,22 @@ impl RequestAudit {
         } else {
             RequestText::default()
         };
-        Begun { decision, user: user.cloned(), is_long_running, text }
+        if is_long_running {
+            text.shrink_to_fit();
+        }
+        let bodies = rules
+            .filter(|_| decision.level >= Level::Request)
+            .map(|rules| Box::new(Bodies { rules, request: OnceLock::new(), response: OnceLock::new() }));
+        Begun { decision, user: user.cloned(), is_long_running, text, bodies }
     }
 
     /// Returns the addresses like `SourceIPs` of k8s.io/apimachinery. All but the last can be
     /// invented by the client.
-    fn source_ips(&self) -> Vec<String> {
-        let [forwarded_for, real_ip] = self.forwarded.each_ref().map(text);
-        let mut ips = forwarded_ips(forwarded_for);
-        if let Ok(ip) = real_ip.trim().parse()
+    fn source_ips(&self) -> Vec<IpAddr> {
+        let [forwarded_for, real_ip] = self.forwarded.each_ref().map(Option::as_ref);
+        let mut ips = forwarded_for.map_or_else(Vec::new, |value| forwarded_ips(text(value)));
+        if let Some(real_ip) = real_ip
+            && let Ok(ip) = text(real_ip).trim().parse()
             && !ips.contains(&ip)
         {
             ips.push(ip);
@@ -249,15 +379,28 @@ impl RequestAudit {
         {
             ips.push(peer);
         }
-        ips.iter().map(IpAddr::to_string).collect()
+        ips
     }
 
-    fn write(&self, begun: &Begun, stage: Stage, time: Timestamp) {
+    fn write(&self, begun: &Begun, stage: Stage, time: Timestamp) -> Option<Delivery> {
         if !begun.decision.logs(stage) {
-            return;
+            return None;
         }
         let ended = self.ended.get();
-        let mut annotations = [("", ""); 3];
+        let objects = begun.bodies.as_ref().filter(|_| stage != Stage::RequestReceived);
+        let object = |body: &OnceLock<Capture>, omit_managed_fields| {
+            body.get().map_or(Ok(None), |body| body.json(omit_managed_fields))
+        };
+        let omit = begun.decision.omit_managed_fields;
+        let [request_object, response_object] = match objects {
+            None => [Ok(None), Ok(None)],
+            // The API server logs patches as they are.
+            Some(bodies) => [
+                object(&bodies.request, omit && self.method != Method::PATCH),
+                object(&bodies.response, omit),
+            ],
+        };
+        let mut annotations = [("", ""); 7];
         let mut count = 0;
         let mut annotate = |annotation| {
             annotations[count] = annotation;
@@ -272,6 +415,20 @@ impl RequestAudit {
         if let Some(annotation) = ended.and_then(|ended| ended.annotation) {
             annotate(annotation);
         }
+        if let Some((key, value)) = self.annotation.get() {
+            annotate((key, value));
+        }
+        if let Some(bodies) = objects {
+            let omissions = [request_object.as_ref().err(), response_object.as_ref().err()];
+            if omissions.contains(&Some(&Omission::TooLarge)) {
+                annotate(TRUNCATED);
+            }
+            for (annotation, omission) in bodies.rules.annotations.into_iter().zip(omissions) {
+                if let Some(omission) = omission {
+                    annotate((annotation, omission.text()));
+                }
+            }
+        }
         self.auditor.write(&Event {
             level: begun.decision.level,
             audit_id: self.audit_id.to_str().unwrap_or_default(),
@@ -280,14 +437,31 @@ impl RequestAudit {
             user: begun.user.as_deref(),
             impersonated_user: self.impersonated.get().map(|user| &**user),
             response: ended.map(|ended| ended.result.status()),
+            request_object: request_object.as_ref().ok().and_then(Option::as_deref),
+            response_object: response_object.as_ref().ok().and_then(Option::as_deref),
             time,
             annotations: &annotations[..count],
-        });
+        })
     }
 }
 
-fn text(value: &Option<HeaderValue>) -> &str {
-    value.as_ref().and_then(|value| value.to_str().ok()).unwrap_or_default()
+/// Returns whether the type of a body is JSON: that of objects, or that of a patch.
+fn is_json(headers: &HeaderMap) -> bool {
+    let value = headers.get(CONTENT_TYPE).map_or("", |value| value.to_str().unwrap_or("unknown"));
+    let media_type = value.split(';').next().unwrap_or_default().trim();
+    // The API server reads a body without a type as JSON. Clients send server-side apply as JSON.
+    media_type.is_empty() || JSON_TYPES.iter().any(|json| media_type.eq_ignore_ascii_case(json))
+}
+
+/// Returns whether the body of a response is compressed. The API server does not read this header
+/// field of requests.
+fn is_compressed(headers: &HeaderMap) -> bool {
+    let encoding = headers.get(CONTENT_ENCODING).map_or("", |value| value.to_str().unwrap_or("unknown"));
+    !matches!(encoding, "" | "identity")
+}
+
+fn text(value: &HeaderValue) -> &str {
+    value.to_str().unwrap_or_default()
 }
 
 /// Returns the last addresses of `X-Forwarded-For`: trusted proxies add theirs at the end.
@@ -299,19 +473,61 @@ fn forwarded_ips(value: &str) -> Vec<IpAddr> {
 }
 
 impl Drop for RequestAudit {
-    /// Writes the last event.
+    /// Writes the last event. No request waits for it any more.
     fn drop(&mut self) {
-        if let (Some(begun), Some(ended)) = (self.begun.get(), self.ended.get())
-            && !ended.is_last
-        {
-            self.write(begun, Stage::ResponseComplete, Timestamp::now());
-        }
+        drop(self.complete());
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use pinniped_http_client::proxy_environment::ProxyEnvironment;
+    use pinniped_kube_audit::auditor::AuditParams;
+    use pinniped_kube_audit::bodies::BodyParams;
+    use pinniped_kube_audit::webhook::ClientParams;
+    use pinniped_pki::tls::CipherRestriction;
+
     use super::*;
+
+    /// Returns an auditor without backends.
+    pub(super) fn auditor() -> Auditor {
+        let policy = tempfile::NamedTempFile::new().unwrap();
+        let text = "{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: RequestResponse}]}";
+        std::fs::write(policy.path(), text).unwrap();
+        let params = AuditParams {
+            policy_file: policy.path().to_owned(),
+            bodies: BodyParams { max_bytes: 1000 },
+            log: None,
+            webhook: None,
+        };
+        let client = ClientParams {
+            proxies: ProxyEnvironment::default(),
+            ciphers: CipherRestriction::default(),
+            user_agent: HeaderValue::from_static("test"),
+        };
+        Auditor::open(&params, client).unwrap().0
+    }
+
+    #[test]
+    fn only_json_is_copied_and_of_responses_only_what_is_not_compressed() {
+        for (fields, wanted) in [
+            (&[][..], true),
+            (&[("content-type", "application/json")], true),
+            (&[("content-type", "Application/JSON; charset=utf-8")], true),
+            (&[("content-type", "application/strategic-merge-patch+json")], true),
+            (&[("content-type", "application/json"), ("content-encoding", "identity")], true),
+            (&[("content-type", "application/json"), ("content-encoding", "gzip")], false),
+            (&[("content-type", "application/vnd.kubernetes.protobuf")], false),
+            (&[("content-type", "application/json;stream=watch")], true),
+            (&[("content-type", "text/plain")], false),
+        ] {
+            let mut headers = HeaderMap::new();
+            for (name, value) in fields {
+                headers.insert(*name, HeaderValue::from_static(value));
+            }
+            assert_eq!(is_json(&headers) && !is_compressed(&headers), wanted, "{fields:?}");
+        }
+    }
 
     #[test]
     fn the_last_forwarded_addresses_are_kept() {

@@ -39,7 +39,7 @@ use pinniped_delegated_auth::bearer::EXTRA_SPACE_WARNING;
 use pinniped_delegated_auth::client_key::ClientKey;
 use pinniped_delegated_auth::request::RequestAuthenticator;
 use pinniped_http_server::{Body, Connection, layers};
-use pinniped_kube_audit::auditor::Auditor;
+use pinniped_kube_audit::auditor::{Auditor, Delivery};
 use pinniped_kube_request::attributes::Attributes;
 use pinniped_kube_request::identity::{KnownUser, User};
 use pinniped_kube_request::request_info::RequestInfo;
@@ -48,7 +48,7 @@ use pinniped_traces::{RequestSpan, Tracer};
 use scopeguard::ScopeGuard;
 use tokio::time::Instant;
 
-use crate::audit::{AuditResult, RequestAudit};
+use crate::audit::{AuditResult, BodyRules, RequestAudit};
 use crate::authenticate::{self, Client};
 use crate::authorize::Authorization;
 use crate::client_impersonation::ClientImpersonation;
@@ -91,6 +91,11 @@ pub trait Handler<B>: Send + Sync {
 
     /// Observes the result of a request.
     fn observe(&self, _result: &RequestResult<'_>) {}
+
+    /// Returns the rules for bodies in audit events; `None` if events never have bodies.
+    fn body_rules(&self, _attributes: &Attributes) -> Option<BodyRules> {
+        None
+    }
 
     /// Returns the annotation of audit events with the decision of this server.
     fn audit_annotation(&self, _result: &RequestResult<'_>) -> Option<(&'static str, &'static str)> {
@@ -258,56 +263,74 @@ impl<H> Chain<H> {
             let result = RequestResult::Abandoned;
             self.handler.observe(&result);
             if let Some(audit) = &notes.audit {
-                audit.end(AuditResult::Abandoned, self.handler.audit_annotation(&result), &presentation);
+                let annotation = self.handler.audit_annotation(&result);
+                let rules = |attributes: &_| self.handler.body_rules(attributes);
+                drop(audit.end(AuditResult::Abandoned, annotation, rules, &presentation));
             }
             self.in_flight.metrics().ended(&notes.labels, None, received.elapsed());
         });
 
-        let serve = pin!(self.serve(connection, request, &notes, &presentation, received));
-        let served = match &notes.span {
-            None => layers::guard_panic(serve).await,
-            Some(span) => Box::pin(layers::guard_panic(span.instrument(serve))).await,
-        };
-        ScopeGuard::into_inner(abandoned);
-        let result = match &served {
-            Ok(Ok(response)) => RequestResult::Served(response),
-            Ok(Err(refusal)) => RequestResult::Refused(refusal),
-            Err(_) => RequestResult::Panicked,
-        };
-        self.handler.observe(&result);
-        if let Some(audit) = &notes.audit {
-            let annotation = self.handler.audit_annotation(&result);
-            audit.end(AuditResult::of(&result), annotation, &presentation);
-        }
-        let mut response = match served {
-            Ok(Ok(response)) => response,
-            Ok(Err(refusal)) => with_deadline(refusal.into_response(&presentation)),
-            Err(panicked) => {
-                tracing::error!(error = %panicked, auditID = ?audit_id, "request handler panicked");
-                with_deadline(response_headers::panic_response())
-            }
-        };
+        // In a block, so that the future of the request has no space for what is needed only here:
+        // the locals after it are moved, and never borrowed.
+        let (response, deliveries) = {
+            let served = {
+                let serve = pin!(self.serve(connection, request, &notes, &presentation, received));
+                match &notes.span {
+                    None => layers::guard_panic(serve).await,
+                    Some(span) => Box::pin(layers::guard_panic(span.instrument(serve))).await,
+                }
+            };
+            ScopeGuard::into_inner(abandoned);
+            // In a block, because a reference to a response must not be held during the delivery.
+            let delivery = {
+                let result = match &served {
+                    Ok(Ok(response)) => RequestResult::Served(response),
+                    Ok(Err(refusal)) => RequestResult::Refused(refusal),
+                    Err(_) => RequestResult::Panicked,
+                };
+                self.handler.observe(&result);
+                notes.audit.as_ref().and_then(|audit| {
+                    let annotation = self.handler.audit_annotation(&result);
+                    let rules = |attributes: &_| self.handler.body_rules(attributes);
+                    audit.end(AuditResult::of(&result), annotation, rules, &presentation)
+                })
+            };
+            let mut response = match served {
+                Ok(Ok(response)) => response,
+                Ok(Err(refusal)) => with_deadline(refusal.into_response(&presentation)),
+                Err(panicked) => {
+                    tracing::error!(error = %panicked, auditID = ?audit_id, "request handler panicked");
+                    with_deadline(response_headers::panic_response())
+                }
+            };
 
-        self.in_flight.metrics().ended(&notes.labels, Some(response.status()), received.elapsed());
-        if let Some(span) = &notes.span {
-            span.end(response.status());
-        }
-        let headers = response.headers_mut();
-        if notes.ignored_token.load(Ordering::Relaxed)
-            && let Ok(warning) = HeaderValue::try_from(format!("299 - \"{EXTRA_SPACE_WARNING}\""))
-        {
-            headers.append(WARNING, warning);
-        }
-        response_headers::add_audit_id(headers, audit_id);
-        match self.response_headers {
-            ResponseHeaders::Security => response_headers::add_security_headers(headers),
-            ResponseHeaders::CacheControl => {
-                headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
+            self.in_flight.metrics().ended(&notes.labels, Some(response.status()), received.elapsed());
+            if let Some(span) = &notes.span {
+                span.end(response.status());
             }
-        }
-        match &notes.audit {
-            Some(audit) if audit.has_last_event() => response.map(|body| body.keeping(Arc::clone(audit))),
-            _ => response,
+            let headers = response.headers_mut();
+            if notes.ignored_token.load(Ordering::Relaxed)
+                && let Ok(warning) = HeaderValue::try_from(format!("299 - \"{EXTRA_SPACE_WARNING}\""))
+            {
+                headers.append(WARNING, warning);
+            }
+            response_headers::add_audit_id(headers, audit_id);
+            match self.response_headers {
+                ResponseHeaders::Security => response_headers::add_security_headers(headers),
+                ResponseHeaders::CacheControl => {
+                    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
+                }
+            }
+            let mut deliveries = [delivery, None];
+            if let Some(audit) = &notes.audit {
+                (response, deliveries[1]) = audit.until_end(response);
+            }
+            (response, deliveries)
+        };
+        match deliveries {
+            [None, None] => response,
+            // Boxed because it is rare; otherwise every request future would reserve space for it.
+            deliveries => Box::pin(delayed(response, deliveries)).await,
         }
     }
 
@@ -366,8 +389,11 @@ impl<H> Chain<H> {
                 notes.ignored_token.store(true, Ordering::Relaxed);
             }
             let caller = caller?;
-            if let Some(audit) = &notes.audit {
-                audit.begin(&caller.user, attributes, class, presentation);
+            if let Some(audit) = &notes.audit
+                && let rules = self.handler.body_rules(attributes)
+                && let Some(delivery) = audit.begin(&caller.user, attributes, class, rules, presentation)
+            {
+                delivery.await;
             }
 
             // 8. Max in flight. Before impersonation, unlike in the API server: one request can
@@ -425,6 +451,14 @@ impl RequestContext<'_> {
     pub fn forwarded_for(&self) -> Option<&HeaderValue> {
         self.connection.and_then(Client::of)?.address.as_ref()
     }
+}
+
+/// Returns a response after its events are delivered.
+async fn delayed(response: Response<Body>, deliveries: [Option<Delivery>; 2]) -> Response<Body> {
+    for delivery in deliveries.into_iter().flatten() {
+        delivery.await;
+    }
+    response
 }
 
 /// Even a small response must not keep a connection open indefinitely when the client does not read

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pinniped_delegated_auth::client_key::ClientKey;
-use pinniped_fair_semaphore::{FairSemaphore, Permit};
+use pinniped_fair_semaphore::{FairSemaphore, Permit, Usage};
 use pinniped_kube_request::request_info::RequestInfo;
 
 use crate::metrics::{Limit, ServerMetrics};
@@ -118,17 +118,15 @@ impl Permits {
 
     /// Returns the number of requests and its maximum for each limit that the server has.
     pub(crate) fn usage(&self) -> impl Iterator<Item = (Limit, usize, usize)> {
-        let Self { limits, short, mutating, long_running } = self;
-        let in_use = |permits: &FairSemaphore, limit: usize| limit - permits.available_permits();
-        let mutating_limit = limits.mutating.unwrap_or_default();
-        let mutating_in_use = mutating.as_ref().map_or(0, |permits| in_use(permits, mutating_limit));
-        let waiting = short.waiting() + mutating.as_ref().map_or(0, FairSemaphore::waiting);
-        let queues = 1 + usize::from(mutating.is_some());
+        let (short, long_running) = (self.short.usage(), self.long_running.usage());
+        let none = Usage { in_use: 0, limit: 0, waiting: 0, waiting_limit: 0 };
+        let mutating = self.mutating.as_ref().map_or(none, FairSemaphore::usage);
+        let waiting_limit = short.waiting_limit + mutating.waiting_limit;
         [
-            (Limit::Short, in_use(short, limits.short), limits.short),
-            (Limit::Mutating, mutating_in_use, mutating_limit),
-            (Limit::Waiting, waiting, limits.waiting * queues),
-            (Limit::LongRunning, in_use(long_running, limits.long_running), limits.long_running),
+            (Limit::Short, short.in_use, short.limit),
+            (Limit::Mutating, mutating.in_use, mutating.limit),
+            (Limit::Waiting, short.waiting + mutating.waiting, waiting_limit),
+            (Limit::LongRunning, long_running.in_use, long_running.limit),
         ]
         .into_iter()
         .filter(|(_, _, limit)| *limit > 0)

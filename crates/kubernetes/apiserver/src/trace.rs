@@ -7,7 +7,7 @@ use http::{HeaderValue, Method};
 use pinniped_kube_request::attributes::Attributes;
 use pinniped_kube_request::identity::{KnownUser, MASTERS, MONITORING};
 use pinniped_kube_request::request_info::RequestInfo;
-use pinniped_traces::RequestSpan;
+use pinniped_traces::{RequestSpan, method_name};
 
 /// Returns whether this user may decide that its requests are recorded: it is a member of the
 /// groups of which the API server accepts that (`notSystemPrivilegedGroup` in
@@ -23,7 +23,7 @@ pub(crate) fn set_audit_id(span: &RequestSpan, audit_id: &HeaderValue) {
 
 /// Sets the name and the attributes of a request.
 pub(crate) fn describe(span: &RequestSpan, method: &Method, info: &RequestInfo) {
-    let method = known(method);
+    let method = method_name(method);
     span.set_name(&name(method, info));
     span.set("http.request.method", method);
     span.set("k8s.request.verb", &info.verb);
@@ -36,7 +36,7 @@ pub(crate) fn describe(span: &RequestSpan, method: &Method, info: &RequestInfo) 
 
 /// Sets the attributes of the call to the API server.
 pub fn describe_call(span: &pinniped_traces::Span, method: &Method, attributes: &Attributes) {
-    span.set("http.request.method", known(method));
+    span.set("http.request.method", method_name(method));
     span.set("k8s.request.verb", attributes.verb());
 }
 
@@ -67,23 +67,6 @@ fn name(method: &str, info: &RequestInfo) -> String {
     name
 }
 
-/// Returns the method, or `_OTHER` for one that a client invented, as the semantic conventions for
-/// HTTP require.
-fn known(method: &Method) -> &str {
-    const KNOWN: [Method; 9] = [
-        Method::GET,
-        Method::POST,
-        Method::PUT,
-        Method::DELETE,
-        Method::HEAD,
-        Method::OPTIONS,
-        Method::CONNECT,
-        Method::PATCH,
-        Method::TRACE,
-    ];
-    if KNOWN.contains(method) { method.as_str() } else { "_OTHER" }
-}
-
 #[cfg(test)]
 mod tests {
     use pinniped_kube_request::identity::User;
@@ -110,7 +93,7 @@ mod tests {
         ] {
             let method = Method::from_bytes(method.as_bytes()).unwrap();
             let info = RequestInfo::parse(&method, &path.parse().unwrap()).unwrap();
-            assert_eq!(name(known(&method), &info), wanted);
+            assert_eq!(name(method_name(&method), &info), wanted);
         }
     }
 

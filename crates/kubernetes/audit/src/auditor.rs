@@ -3,7 +3,9 @@
 use std::cell::RefCell;
 use std::io;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use pinniped_kube_request::attributes::Attributes;
@@ -12,11 +14,17 @@ use pinniped_metrics::Metrics;
 use scopeguard::ScopeGuard;
 use tokio_util::sync::CancellationToken;
 
+use crate::bodies::{Bodies, BodyParams, Capture};
 use crate::event::Event;
 use crate::file::{FileParams, Log};
 use crate::losses::{AuditMetrics, Backend, Counts, Loss};
 use crate::policy::{Decision, Policy, PolicyError};
-use crate::queue::{Batch, BatchParams, Queue};
+use crate::queue::{Batch, BatchParams, Full, Queue, Waits};
+use crate::webhook::{ClientParams, Webhook, WebhookError, WebhookMode, WebhookParams, event_list};
+
+/// The longest time for which a stage of a request waits for a webhook in mode `blocking`.
+/// Afterwards the event is delivered as in mode `batch`.
+pub const BLOCKING_LIMIT: Duration = Duration::from_secs(5);
 
 /// A larger buffer of a thread is released after its event.
 const MAX_SCRATCH_BYTES: usize = 64 << 10;
@@ -26,8 +34,12 @@ const MAX_SCRATCH_BYTES: usize = 64 << 10;
 pub struct AuditParams {
     /// The policy file, which is read once.
     pub policy_file: PathBuf,
+    /// The limits of bodies in events.
+    pub bodies: BodyParams,
     /// The file or standard output.
     pub log: Option<LogParams>,
+    /// The webhook.
+    pub webhook: Option<WebhookParams>,
 }
 
 /// The audit log.
@@ -54,12 +66,20 @@ pub enum AuditError {
         #[source]
         source: io::Error,
     },
+    /// The webhook cannot be used.
+    #[error(transparent)]
+    Webhook(#[from] WebhookError),
 }
+
+/// Completes when a webhook in mode `blocking` has received an event, or the event is lost, or the
+/// time for it is over.
+pub type Delivery = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Decides which events are written, and writes them to all backends.
 #[derive(Debug)]
 pub struct Auditor {
     policy: Policy,
+    bodies: Arc<Bodies>,
     sinks: Vec<Sink>,
     metrics: AuditMetrics,
 }
@@ -67,9 +87,9 @@ pub struct Auditor {
 #[derive(Debug)]
 enum Sink {
     /// The event is written before the request continues.
-    Blocking { log: Mutex<Log>, counts: Counts },
+    BlockingLog { log: Mutex<Log>, counts: Counts },
     /// A [`Worker`] delivers the event.
-    Batch { queue: Arc<Queue>, counts: Arc<Counts> },
+    Queue { queue: Arc<Queue>, counts: Arc<Counts> },
 }
 
 /// Delivers the events of a backend.
@@ -77,7 +97,13 @@ enum Sink {
 pub struct Worker {
     queue: Arc<Queue>,
     counts: Arc<Counts>,
-    log: Log,
+    destination: Destination,
+}
+
+#[derive(Debug)]
+enum Destination {
+    Log(Log),
+    Webhook(Webhook),
 }
 
 impl Auditor {
@@ -85,27 +111,42 @@ impl Auditor {
     ///
     /// # Errors
     /// When the policy or a backend cannot be used.
-    pub fn open(params: &AuditParams) -> Result<(Self, Vec<Worker>), AuditError> {
+    pub fn open(params: &AuditParams, client: ClientParams) -> Result<(Self, Vec<Worker>), AuditError> {
         let policy = Policy::load(&params.policy_file)?;
-        policy
-            .check_without_bodies()
-            .map_err(|problems| PolicyError::Invalid { path: params.policy_file.clone(), problems })?;
         let metrics = AuditMetrics::new();
-        let (mut sinks, mut workers) = (Vec::new(), Vec::new());
+        let bodies = Bodies::new(params.bodies, metrics.bodies_omitted.clone());
+        let mut auditor = Self { policy, bodies, sinks: Vec::new(), metrics };
+        let mut workers = Vec::new();
         if let Some(LogParams { file, batch }) = &params.log {
             let log = Log::open(file.clone())
                 .map_err(|source| AuditError::Log { path: file.path.clone(), source })?;
-            let counts = Counts::new(Backend::Log, metrics.clone());
+            let counts = Counts::new(Backend::Log, auditor.metrics.clone());
             match batch {
-                None => sinks.push(Sink::Blocking { log: Mutex::new(log), counts }),
+                None => auditor.sinks.push(Sink::BlockingLog { log: Mutex::new(log), counts }),
                 Some(batch) => {
-                    let (queue, counts) = (Arc::new(Queue::new(batch.clone())), Arc::new(counts));
-                    sinks.push(Sink::Batch { queue: Arc::clone(&queue), counts: Arc::clone(&counts) });
-                    workers.push(Worker { queue, counts, log });
+                    let queue = Queue::new(batch.clone(), Waits::Never);
+                    workers.push(auditor.add(queue, counts, Destination::Log(log)));
                 }
             }
         }
-        Ok((Self { policy, sinks, metrics }, workers))
+        if let Some(params) = &params.webhook {
+            let webhook = Webhook::open(params, client)?;
+            let counts = Counts::new(Backend::Webhook, auditor.metrics.clone());
+            let waits = match params.mode {
+                WebhookMode::Batch => Waits::Never,
+                WebhookMode::Blocking => Waits::UntilDelivered,
+            };
+            let queue = Queue::new(params.batch.clone(), waits);
+            workers.push(auditor.add(queue, counts, Destination::Webhook(webhook)));
+        }
+        Ok((auditor, workers))
+    }
+
+    /// Adds a backend with a queue, and returns its worker.
+    fn add(&mut self, queue: Queue, counts: Counts, destination: Destination) -> Worker {
+        let (queue, counts) = (Arc::new(queue), Arc::new(counts));
+        self.sinks.push(Sink::Queue { queue: Arc::clone(&queue), counts: Arc::clone(&counts) });
+        Worker { queue, counts, destination }
     }
 
     /// Registers the metrics.
@@ -118,37 +159,67 @@ impl Auditor {
         self.policy.decide(user, attributes)
     }
 
+    /// Begins the copy of a body.
+    pub fn capture(&self) -> Capture {
+        Capture::new(&self.bodies)
+    }
+
+    /// Returns whether requests wait for a backend that is not written at once.
+    pub fn has_deliveries(&self) -> bool {
+        self.sinks.iter().any(|sink| matches!(sink, Sink::Queue { queue, .. } if queue.is_awaited()))
+    }
+
     /// Writes an event to all backends. An event that a backend cannot take is lost and counted.
-    pub fn write(&self, event: &Event<'_>) {
+    /// Returns the delivery for which the request waits, if there is one; without a wait, the event
+    /// is delivered nevertheless.
+    pub fn write(&self, event: &Event<'_>) -> Option<Delivery> {
         thread_local! {
             static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
         }
         SCRATCH.with_borrow_mut(|line| {
             line.clear();
             event.write_line(line);
-            self.sinks.iter().for_each(|sink| sink.write(line));
+            let delivered: Vec<_> = self.sinks.iter().filter_map(|sink| sink.write(line)).collect();
             if line.capacity() > MAX_SCRATCH_BYTES {
                 *line = Vec::new();
             }
-        });
+            delivery(delivered)
+        })
     }
 }
 
+/// Returns the delivery to all backends that requests wait for.
+fn delivery(backends: Vec<CancellationToken>) -> Option<Delivery> {
+    if backends.is_empty() {
+        return None;
+    }
+    let delivered = async move {
+        for backend in backends {
+            backend.cancelled().await;
+        }
+    };
+    Some(Box::pin(async move {
+        let _late = tokio::time::timeout(BLOCKING_LIMIT, delivered).await;
+    }))
+}
+
 impl Sink {
-    fn write(&self, line: &[u8]) {
+    /// Returns a token that is cancelled when the event is delivered or lost, if the request waits
+    /// for that.
+    fn write(&self, line: &[u8]) -> Option<CancellationToken> {
         match self {
-            Self::Blocking { log, counts } => {
+            Self::BlockingLog { log, counts } => {
                 let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
                 match log.write(line, Timestamp::now()) {
                     Ok(()) => counts.received(1),
-                    Err(error) => counts.lost(1, Loss::Failed, Some(&error)),
+                    Err(unwritten) => counts.lost(1, Loss::Failed, Some(&unwritten.error)),
                 }
+                None
             }
-            Self::Batch { queue, counts } => {
-                if !queue.push(line) {
-                    counts.lost(1, Loss::BufferFull, None);
-                }
-            }
+            Self::Queue { queue, counts } => queue.push(line).unwrap_or_else(|Full| {
+                counts.lost(1, Loss::BufferFull, None);
+                None
+            }),
         }
     }
 }
@@ -157,23 +228,29 @@ impl Worker {
     /// Delivers events until `stop` is cancelled, and then those that wait. The caller limits the
     /// time for them, and drops the future afterwards, which counts the rest as lost.
     pub async fn run(self, stop: CancellationToken) {
-        let Self { queue, counts, log } = self;
+        let Self { queue, counts, mut destination } = self;
         let rest = scopeguard::guard((&queue, &counts), |(queue, counts)| {
             let events = std::iter::from_fn(|| queue.take()).map(|batch| batch.events).sum();
             if events > 0 {
                 counts.lost(events, Loss::Shutdown, None);
             }
         });
-        let mut log = log;
         while !stop.is_cancelled() {
             queue.wait(&stop).await;
             while let Some(batch) = queue.take() {
-                let lost =
+                let mut lost =
                     scopeguard::guard(batch.events, |events| counts.lost(events, Loss::Shutdown, None));
-                let Some(written) = deliver(log, batch, &counts).await else { return };
+                destination = match destination {
+                    Destination::Log(log) => match write(log, batch, &queue, &counts).await {
+                        Some(log) => Destination::Log(log),
+                        None => return,
+                    },
+                    Destination::Webhook(mut webhook) => {
+                        send(&mut webhook, batch, &mut lost, &queue, &counts, &stop).await;
+                        Destination::Webhook(webhook)
+                    }
+                };
                 ScopeGuard::into_inner(lost);
-                log = written.0;
-                queue.recycle(written.1);
             }
         }
         drop(rest);
@@ -185,7 +262,7 @@ impl Worker {
 ///
 /// # Panics
 /// If the write panics, so that the program reports the end of the worker.
-async fn deliver(mut log: Log, batch: Batch, counts: &Counts) -> Option<(Log, Batch)> {
+async fn write(mut log: Log, batch: Batch, queue: &Queue, counts: &Counts) -> Option<Log> {
     let written = tokio::task::spawn_blocking(move || {
         let result = log.write(&batch.lines, Timestamp::now());
         (log, batch, result)
@@ -195,11 +272,54 @@ async fn deliver(mut log: Log, batch: Batch, counts: &Counts) -> Option<(Log, Ba
         Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
         Err(_terminated) => return None,
     };
-    match result {
-        Ok(()) => counts.received(batch.events),
-        Err(error) => counts.lost(batch.events, Loss::Failed, Some(&error)),
+    let lost = result.err();
+    let received = batch.events - lost.as_ref().map_or(0, |lost| lost.events.min(batch.events));
+    if received > 0 {
+        counts.received(received);
     }
-    Some((log, batch))
+    if let Some(lost) = lost {
+        counts.lost(batch.events - received, Loss::Failed, Some(&lost.error));
+    }
+    queue.recycle(batch.lines);
+    Some(log)
+}
+
+/// Sends a batch to the webhook. If the webhook refuses it, sends its halves, so that an event that
+/// the webhook does not accept is lost alone. `unsent` has the number of events that are neither
+/// received nor lost.
+async fn send(
+    webhook: &mut Webhook,
+    batch: Batch,
+    unsent: &mut usize,
+    queue: &Queue,
+    counts: &Counts,
+    stop: &CancellationToken,
+) {
+    // Requests wait until `done` is dropped.
+    let Batch { lines, events, done: _done } = batch;
+    let mut parts = vec![(&lines[..], events)];
+    while let Some((part, events)) = parts.pop() {
+        match webhook.deliver(event_list(part), stop).await {
+            Ok(()) => counts.received(events),
+            Err(error) if error.is_refusal() && events > 1 => {
+                let [first, second] = halves(part, events);
+                parts.extend([second, first]);
+                continue;
+            }
+            Err(error) => counts.lost(events, Loss::Failed, Some(&error)),
+        }
+        *unsent -= events;
+    }
+    queue.recycle(lines);
+}
+
+/// Returns the halves of several lines, each with its number of lines.
+fn halves(lines: &[u8], count: usize) -> [(&[u8], usize); 2] {
+    let half = count / 2;
+    let breaks = lines.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
+    let middle = breaks.map(|(at, _)| at + 1).nth(half.saturating_sub(1)).unwrap_or(lines.len());
+    let (first, second) = lines.split_at(middle);
+    [(first, half), (second, count - half)]
 }
 
 #[cfg(test)]

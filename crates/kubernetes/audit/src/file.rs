@@ -34,6 +34,19 @@ pub struct FileParams {
     pub max_size: u64,
 }
 
+/// Events that could not be written, at the end of a batch.
+#[derive(Debug)]
+pub(crate) struct Unwritten {
+    pub(crate) events: usize,
+    pub(crate) error: io::Error,
+}
+
+impl Unwritten {
+    fn new(lines: &[u8], error: io::Error) -> Self {
+        Self { events: lines.iter().filter(|byte| **byte == b'\n').count(), error }
+    }
+}
+
 /// An open audit log.
 #[derive(Debug)]
 pub(crate) enum Log {
@@ -61,14 +74,17 @@ impl Log {
         Ok(Self::File(RotatedFile { params, file, size }))
     }
 
-    /// Writes lines. Lines for which one file has no room continue in the next one. After an error,
-    /// no part of a line remains in the file; complete lines may be in the previous file.
-    pub(crate) fn write(&mut self, lines: &[u8], now: Timestamp) -> io::Result<()> {
+    /// Writes lines. Lines for which one file has no room continue in the next one.
+    ///
+    /// # Errors
+    /// Returns the lines that are not written: no part of them remains in the file. For standard
+    /// output, these are all lines, because its reader may have received any part of them.
+    pub(crate) fn write(&mut self, lines: &[u8], now: Timestamp) -> Result<(), Unwritten> {
         match self {
             Self::Stdout => {
                 let mut stdout = io::stdout().lock();
-                stdout.write_all(lines)?;
-                stdout.flush()
+                let result = stdout.write_all(lines).and_then(|()| stdout.flush());
+                result.map_err(|error| Unwritten::new(lines, error))
             }
             Self::File(file) => file.write(lines, now),
         }
@@ -76,12 +92,12 @@ impl Log {
 }
 
 impl RotatedFile {
-    fn write(&mut self, mut lines: &[u8], now: Timestamp) -> io::Result<()> {
+    fn write(&mut self, mut lines: &[u8], now: Timestamp) -> Result<(), Unwritten> {
         while !lines.is_empty() {
             let room = self.params.max_size.saturating_sub(self.size);
             let (mut fitting, mut rest) = lines.split_at(fitting(lines, room));
             if fitting.is_empty() && self.size > 0 {
-                self.rotate(now)?;
+                self.rotate(now).map_err(|error| Unwritten::new(lines, error))?;
                 continue;
             }
             if fitting.is_empty() {
@@ -92,7 +108,7 @@ impl RotatedFile {
             if let Err(error) = self.file.write_all(fitting) {
                 // Without half a line at the end, the next lines can be read.
                 let _unchanged = self.file.set_len(self.size);
-                return Err(error);
+                return Err(Unwritten::new(lines, error));
             }
             self.size += fitting.len() as u64;
             lines = rest;
@@ -279,12 +295,26 @@ mod tests {
             size: 0,
         });
         let now = Timestamp::now();
-        assert_eq!(log.write(b"a\n", now).unwrap_err().kind(), io::ErrorKind::StorageFull);
+        let unwritten = log.write(b"a\nb\n", now).unwrap_err();
+        assert_eq!((unwritten.events, unwritten.error.kind()), (2, io::ErrorKind::StorageFull));
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         let Log::File(full) = &mut log else { panic!("a file") };
         (full.file, full.size) = append(&path).unwrap();
         log.write(b"b\n", now).unwrap();
         assert_eq!(fs::read_to_string(path).unwrap(), "b\n");
+    }
+
+    #[test]
+    fn lines_of_a_batch_that_are_in_the_previous_file_are_not_lost() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.log");
+        let mut log = Log::open(params(path.clone(), 4)).unwrap();
+        // The rotation renames the file, and cannot create another one.
+        let Log::File(file) = &mut log else { panic!("a file") };
+        file.params.path = folder.path().join("missing/audit.log");
+        let unwritten = log.write(b"1\n2\n3\n4\n5\n", Timestamp::now()).unwrap_err();
+        assert_eq!((unwritten.events, unwritten.error.kind()), (3, io::ErrorKind::NotFound));
+        assert_eq!(fs::read_to_string(path).unwrap(), "1\n2\n");
     }
 }

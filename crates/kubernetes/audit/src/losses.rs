@@ -15,6 +15,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(60);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Backend {
     Log,
+    Webhook,
 }
 
 /// The reason why events are lost. The order is that of [`audit::LOSSES`].
@@ -30,16 +31,22 @@ pub(crate) enum Loss {
 pub(crate) struct AuditMetrics {
     events: CounterTable<1>,
     lost: CounterTable<2>,
+    pub(crate) bodies_omitted: CounterTable<1>,
 }
 
 impl AuditMetrics {
     pub(crate) fn new() -> Self {
-        Self { events: CounterTable::new(&audit::EVENTS), lost: CounterTable::new(&audit::EVENTS_LOST) }
+        Self {
+            events: CounterTable::new(&audit::EVENTS),
+            lost: CounterTable::new(&audit::EVENTS_LOST),
+            bodies_omitted: CounterTable::new(&audit::BODIES_OMITTED),
+        }
     }
 
     pub(crate) fn register(&self, metrics: &Metrics) {
         metrics.add(&self.events);
         metrics.add(&self.lost);
+        metrics.add(&self.bodies_omitted);
     }
 }
 

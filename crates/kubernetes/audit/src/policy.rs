@@ -9,18 +9,16 @@
 //! a mistyped key applies to more requests than it seems to.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use pinniped_kube_request::attributes::{Attributes, ResourceAttributes};
 use pinniped_kube_request::identity::User;
 
+use crate::bounded_file;
+
 mod raw;
 mod validation;
-
-/// The maximum size of a policy file in bytes, which is that of a ConfigMap.
-const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// The amount of data about a request that is logged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -223,15 +221,8 @@ impl Policy {
     /// # Errors
     /// When the file cannot be read, or is not a valid policy.
     pub fn load(path: &Path) -> Result<Self, PolicyError> {
-        let read = || {
-            let mut text = String::new();
-            let size = File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)?;
-            match size as u64 > MAX_FILE_BYTES {
-                true => Err(io::Error::other(format!("the file is larger than {MAX_FILE_BYTES} bytes"))),
-                false => Ok(text),
-            }
-        };
-        let text = read().map_err(|source| PolicyError::Read { path: path.to_owned(), source })?;
+        let text =
+            bounded_file::read(path).map_err(|source| PolicyError::Read { path: path.to_owned(), source })?;
         Self::parse(&text).map_err(|problems| PolicyError::Invalid { path: path.to_owned(), problems })
     }
 
@@ -241,25 +232,6 @@ impl Policy {
     /// All problems, each with the field and a remedy.
     pub fn parse(text: &str) -> Result<Self, Problems> {
         validation::policy(text)
-    }
-
-    /// Checks that no rule requires the body of a request or response.
-    ///
-    /// # Errors
-    /// The rules that require bodies, for programs that do not log them.
-    pub fn check_without_bodies(&self) -> Result<(), Problems> {
-        let mut problems = Problems::default();
-        for (at, rule) in self.rules.iter().enumerate().filter(|(_, rule)| rule.level > Level::Metadata) {
-            problems.add(
-                format_args!("rules[{at}].level"),
-                format_args!(
-                    "{} requires bodies of requests, which are not logged here: use Metadata, and log \
-                     bodies in the audit log of the API server",
-                    rule.level.name()
-                ),
-            );
-        }
-        if problems.0.is_empty() { Ok(()) } else { Err(problems) }
     }
 
     /// Returns the decision for a request. `user` is the authenticated user, also when it

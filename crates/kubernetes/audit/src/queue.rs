@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// Maximum size of the events of a buffer in bytes. A batch that is being written is not counted.
 pub(crate) const MAX_BUFFER_BYTES: usize = 8 << 20;
@@ -29,15 +29,32 @@ pub struct BatchParams {
 pub(crate) struct Batch {
     pub(crate) lines: Vec<u8>,
     pub(crate) events: usize,
+    /// Ends the wait of the requests, when the events are delivered or lost.
+    pub(crate) done: Option<DropGuard>,
+}
+
+/// The event does not fit into the buffer.
+#[derive(Debug)]
+pub(crate) struct Full;
+
+/// Whether requests wait for their events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waits {
+    /// Requests do not wait. A batch is ready when it is complete, or at the end of its waiting
+    /// time.
+    Never,
+    /// Requests wait. A batch is ready when it has an event.
+    UntilDelivered,
 }
 
 /// The buffer.
 #[derive(Debug)]
 pub(crate) struct Queue {
     params: BatchParams,
+    waits: Waits,
     waiting: Mutex<Waiting>,
-    /// A batch is complete.
-    complete: Notify,
+    /// A batch is ready.
+    ready: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -50,15 +67,24 @@ struct Waiting {
 }
 
 impl Queue {
-    pub(crate) fn new(params: BatchParams) -> Self {
-        Self { params, waiting: Mutex::default(), complete: Notify::new() }
+    pub(crate) fn new(params: BatchParams, waits: Waits) -> Self {
+        Self { params, waits, waiting: Mutex::default(), ready: Notify::new() }
     }
 
-    /// Adds an event. Returns `false` if it does not fit.
-    pub(crate) fn push(&self, line: &[u8]) -> bool {
+    /// Returns whether requests wait for their events.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.waits == Waits::UntilDelivered
+    }
+
+    /// Adds an event. If requests wait, returns a token that is cancelled when the event is
+    /// delivered or lost.
+    ///
+    /// # Errors
+    /// Returns an error when the event does not fit.
+    pub(crate) fn push(&self, line: &[u8]) -> Result<Option<CancellationToken>, Full> {
         let mut waiting = self.lock();
         if waiting.events >= self.params.buffer_size || waiting.bytes + line.len() > MAX_BUFFER_BYTES {
-            return false;
+            return Err(Full);
         }
         waiting.events += 1;
         waiting.bytes += line.len();
@@ -67,23 +93,26 @@ impl Queue {
         };
         if waiting.batches.back().is_none_or(is_complete) {
             let lines = std::mem::take(&mut waiting.spare);
-            waiting.batches.push_back(Batch { lines, events: 0 });
+            let done = (self.waits == Waits::UntilDelivered).then(|| CancellationToken::new().drop_guard());
+            waiting.batches.push_back(Batch { lines, events: 0, done });
         }
-        let Some(batch) = waiting.batches.back_mut() else { return false };
+        let Some(batch) = waiting.batches.back_mut() else { return Err(Full) };
         batch.lines.extend_from_slice(line);
         batch.events += 1;
-        let is_ready = batch.events == self.params.max_size || waiting.batches.len() > 1;
+        let delivered = batch.done.as_ref().map(|done| done.token().clone());
+        let is_ready =
+            batch.events == self.params.max_size || waiting.batches.len() > 1 || delivered.is_some();
         drop(waiting);
         if is_ready {
-            self.complete.notify_one();
+            self.ready.notify_one();
         }
-        true
+        Ok(delivered)
     }
 
-    /// Waits until a batch is complete, or incomplete for `max_wait`, or `stop` is cancelled.
+    /// Waits until a batch is ready, or incomplete for `max_wait`, or `stop` is cancelled.
     pub(crate) async fn wait(&self, stop: &CancellationToken) {
         tokio::select! {
-            () = self.complete.notified() => {}
+            () = self.ready.notified() => {}
             () = tokio::time::sleep(self.params.max_wait) => {}
             () = stop.cancelled() => {}
         }
@@ -99,11 +128,11 @@ impl Queue {
     }
 
     /// Uses the memory of a batch again.
-    pub(crate) fn recycle(&self, mut batch: Batch) {
-        batch.lines.clear();
+    pub(crate) fn recycle(&self, mut lines: Vec<u8>) {
+        lines.clear();
         let mut waiting = self.lock();
-        if waiting.spare.capacity() == 0 && batch.lines.capacity() <= MAX_BATCH_BYTES {
-            waiting.spare = batch.lines;
+        if waiting.spare.capacity() == 0 && lines.capacity() <= MAX_BATCH_BYTES {
+            waiting.spare = lines;
         }
     }
 
@@ -117,34 +146,39 @@ mod tests {
     use super::*;
 
     fn queue(buffer_size: usize, max_size: usize) -> Queue {
-        Queue::new(BatchParams { buffer_size, max_size, max_wait: Duration::from_secs(30) })
+        let max_wait = Duration::from_secs(30);
+        Queue::new(BatchParams { buffer_size, max_size, max_wait }, Waits::Never)
+    }
+
+    fn fits(queue: &Queue, line: &[u8]) -> bool {
+        queue.push(line).is_ok()
     }
 
     #[test]
     fn events_leave_in_batches_in_their_order() {
         let queue = queue(10, 2);
         for line in ["a\n", "b\n", "c\n"] {
-            assert!(queue.push(line.as_bytes()));
+            assert!(fits(&queue, line.as_bytes()));
         }
         let first = queue.take().unwrap();
         assert_eq!((&*first.lines, first.events), (&b"a\nb\n"[..], 2));
-        queue.recycle(first);
+        queue.recycle(first.lines);
         assert_eq!(queue.take().unwrap().lines, b"c\n");
         assert!(queue.take().is_none());
-        assert!(queue.push(b"d\n"));
+        assert!(fits(&queue, b"d\n"));
         assert_eq!(queue.take().unwrap().lines, b"d\n");
     }
 
     #[test]
     fn the_buffer_is_bounded_in_events_and_in_bytes() {
         let queue = queue(3, 2);
-        assert_eq!([(); 5].map(|()| queue.push(b"x\n")), [true, true, true, false, false]);
+        assert_eq!([(); 5].map(|()| fits(&queue, b"x\n")), [true, true, true, false, false]);
         queue.take().unwrap();
-        assert_eq!([(); 3].map(|()| queue.push(b"x\n")), [true, true, false]);
+        assert_eq!([(); 3].map(|()| fits(&queue, b"x\n")), [true, true, false]);
 
         let queue = super::tests::queue(usize::MAX, usize::MAX);
         let line = vec![b'x'; MAX_BATCH_BYTES / 2];
-        let pushed = (0..100).take_while(|_| queue.push(&line)).count();
+        let pushed = (0..100).take_while(|_| fits(&queue, &line)).count();
         assert_eq!(pushed * line.len(), MAX_BUFFER_BYTES);
         assert_eq!(queue.take().unwrap().lines.len(), MAX_BATCH_BYTES);
     }
@@ -153,14 +187,30 @@ mod tests {
     async fn a_batch_is_ready_when_it_is_complete_or_has_waited() {
         let (queue, stop) = (queue(10, 2), CancellationToken::new());
         let start = tokio::time::Instant::now();
-        queue.push(b"a");
+        assert!(fits(&queue, b"a"));
         queue.wait(&stop).await;
         assert_eq!(start.elapsed(), Duration::from_secs(30));
-        queue.push(b"b");
+        assert!(fits(&queue, b"b"));
         queue.wait(&stop).await;
         assert_eq!(start.elapsed(), Duration::from_secs(30));
         stop.cancel();
         queue.wait(&stop).await;
         assert_eq!(start.elapsed(), Duration::from_secs(30));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_wait_until_their_batch_is_delivered_or_lost() {
+        let params = BatchParams { buffer_size: 10, max_size: 2, max_wait: Duration::from_secs(30) };
+        let (queue, stop) = (Queue::new(params, Waits::UntilDelivered), CancellationToken::new());
+        let start = tokio::time::Instant::now();
+        let [one, two, three] = [(); 3].map(|()| queue.push(b"x").unwrap().unwrap());
+        queue.wait(&stop).await;
+        assert_eq!(start.elapsed(), Duration::ZERO);
+        let first = queue.take().unwrap();
+        assert!(!one.is_cancelled() && !two.is_cancelled());
+        drop(first);
+        assert!(one.is_cancelled() && two.is_cancelled() && !three.is_cancelled());
+        drop(queue);
+        assert!(three.is_cancelled());
     }
 }

@@ -2,18 +2,23 @@
 //!
 //! [`EventWriter`] makes one request for the content that `pinniped_kube_types::event` builds. A
 //! controller uses [`EventRecorder`]: a bounded queue and a task, so that no pass waits for an
-//! Event. Only the leader writes. Events inform people; a lost Event has no other consequence, so
-//! an Event that does not fit into the queue or exceeds the rate of its object is discarded.
+//! Event. The Events about one object are written in their order; an Event that cannot be written
+//! delays only later ones about its object, unless the Events of `MAX_OBJECTS` objects wait. Only
+//! the leader writes. Events inform people; a lost Event has no other consequence, so an Event that
+//! does not fit into the queue or exceeds the rate of its object is discarded.
 //!
 //! `kube::runtime::events::Recorder` is not used because it identifies a repetition by the reason
 //! alone, which keeps the note of the first occurrence, and because the API server refuses its
 //! Events about objects with long names. It has no queue and no rate limit either.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures::StreamExt as _;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
@@ -26,11 +31,18 @@ use tokio_util::sync::CancellationToken;
 
 use crate::client::{WriteError, Writer};
 
-/// The timeout of one write.
+/// The timeout of one attempt to write an Event, including the addition to its series.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum number of Events that wait for their write.
 const QUEUE_LENGTH: usize = 256;
+
+/// Maximum number of objects whose Events are written at the same time.
+const MAX_OBJECTS: usize = 16;
+
+/// Maximum number of Events about one object that wait for an earlier one. More than [`BURST`];
+/// only Events with several reasons can exceed it, and are discarded.
+const MAX_WAITING: usize = 32;
 
 /// Maximum number of attempts to write one Event.
 const MAX_ATTEMPTS: u32 = 4;
@@ -74,7 +86,8 @@ impl EventWriter {
     /// Returns [`WriteError`] if this process is not the leader, or the API server refuses the
     /// Event or does not respond in time. The first missing permission is logged.
     pub async fn create(&self, regarding: &ObjectReference, new: &NewEvent) -> Result<(), WriteError> {
-        self.limited(regarding, "create", self.create_once(regarding, new)).await.map(drop)
+        let deadline = Instant::now() + WRITE_TIMEOUT;
+        self.limited(regarding, "create", deadline, self.create_once(regarding, new)).await.map(drop)
     }
 
     /// Writes an Event that states an occurrence: if the same Event exists, the occurrence is added
@@ -88,10 +101,10 @@ impl EventWriter {
         regarding: &ObjectReference,
         new: &NewEvent,
     ) -> Result<(), WriteError> {
-        let Some(name) = self.limited(regarding, "create", self.create_once(regarding, new)).await? else {
-            return Ok(());
-        };
-        self.limited(regarding, "patch", self.count(regarding, &name)).await
+        let deadline = Instant::now() + WRITE_TIMEOUT;
+        let created = self.limited(regarding, "create", deadline, self.create_once(regarding, new)).await?;
+        let Some(name) = created else { return Ok(()) };
+        self.limited(regarding, "patch", deadline, self.count(regarding, &name)).await
     }
 
     /// Creates the Event. Returns its name if it exists already.
@@ -129,9 +142,10 @@ impl EventWriter {
         &self,
         regarding: &ObjectReference,
         verb: &str,
+        deadline: Instant,
         write: impl Future<Output = Result<T, WriteError>>,
     ) -> Result<T, WriteError> {
-        let result = match tokio::time::timeout(WRITE_TIMEOUT, write).await {
+        let result = match tokio::time::timeout_at(deadline, write).await {
             Ok(result) => result,
             Err(_elapsed) => Err(WriteError::Api(kube::Error::Service("no response in time".into()))),
         };
@@ -200,53 +214,112 @@ pub struct EventTask {
 
 impl EventTask {
     /// Writes Events until `stop`, and then those that wait, for a short time.
-    pub async fn run(mut self, stop: CancellationToken) {
+    pub async fn run(self, stop: CancellationToken) {
+        let Self { mut queue, events, mut rates } = self;
+        let mut writes =
+            Writes { events: &events, running: FuturesUnordered::new(), waiting: HashMap::new() };
+        let mut is_open = true;
         loop {
-            let queued = tokio::select! {
-                biased;
-                () = stop.cancelled() => break,
-                queued = self.queue.recv() => queued,
-            };
-            let Some(queued) = queued else { return stop.cancelled().await };
             tokio::select! {
                 biased;
-                () = self.write(&queued) => {}
                 () = stop.cancelled() => break,
+                Some(object) = writes.running.next() => writes.ended(&object),
+                queued = queue.recv(), if is_open && writes.has_room() => match queued {
+                    Some(queued) if rates.allows_event(&queued) => writes.add(queued),
+                    Some(_) => {}
+                    None => is_open = false,
+                },
             }
         }
         let rest = async {
-            while let Ok(queued) = self.queue.try_recv() {
-                self.write(&queued).await;
+            loop {
+                while writes.has_room()
+                    && let Ok(queued) = queue.try_recv()
+                {
+                    if rates.allows_event(&queued) {
+                        writes.add(queued);
+                    }
+                }
+                let Some(object) = writes.running.next().await else { break };
+                writes.ended(&object);
             }
         };
         _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, rest).await;
     }
+}
 
-    async fn write(&mut self, Queued { regarding, event }: &Queued) {
-        if !self.rates.allows(regarding, &event.reason, Instant::now()) {
-            tracing::debug!(
-                object = regarding.name.as_deref().unwrap_or_default(),
-                reason = %event.reason,
-                "discarded an Event: there were too many Events with this reason about this object"
-            );
-            return;
-        }
-        let mut pause = FIRST_PAUSE;
-        for attempt in 1..=MAX_ATTEMPTS {
-            match self.events.create_or_count(regarding, event).await {
-                Ok(()) | Err(WriteError::NotLeader(_)) => return,
-                Err(error) if error.is_forbidden() => return,
-                Err(error) => {
-                    let object = regarding.name.as_deref().unwrap_or_default();
-                    tracing::debug!(object, %error, attempt, "could not write an Event");
-                }
+/// The Events that are being written, one of each object.
+struct Writes<'a> {
+    events: &'a EventWriter,
+    /// Each resolves with the object of its Event.
+    running: FuturesUnordered<BoxFuture<'a, Arc<str>>>,
+    /// The objects in `running`, with the Events that follow.
+    waiting: HashMap<Arc<str>, VecDeque<Queued>>,
+}
+
+impl Writes<'_> {
+    /// Returns whether the Events of another object can be written.
+    fn has_room(&self) -> bool {
+        self.running.len() < MAX_OBJECTS
+    }
+
+    fn add(&mut self, queued: Queued) {
+        let object: Arc<str> = object_key(&queued.regarding).into();
+        match self.waiting.get_mut(&object) {
+            None => {
+                self.waiting.insert(Arc::clone(&object), VecDeque::new());
+                self.start(object, queued);
             }
-            if attempt < MAX_ATTEMPTS {
-                tokio::time::sleep(pause).await;
-                pause *= 2;
+            Some(waiting) if waiting.len() < MAX_WAITING => waiting.push_back(queued),
+            Some(_) => {
+                tracing::debug!(
+                    object = queued.regarding.name.as_deref().unwrap_or_default(),
+                    reason = %queued.event.reason,
+                    "discarded an Event: too many Events about this object wait"
+                );
             }
         }
     }
+
+    fn start(&self, object: Arc<str>, queued: Queued) {
+        let events = self.events;
+        self.running.push(Box::pin(async move {
+            write(events, &queued).await;
+            object
+        }));
+    }
+
+    /// Starts the next Event about an object, if one waits.
+    fn ended(&mut self, object: &Arc<str>) {
+        match self.waiting.get_mut(object).and_then(VecDeque::pop_front) {
+            Some(next) => self.start(Arc::clone(object), next),
+            None => _ = self.waiting.remove(object),
+        }
+    }
+}
+
+/// Writes an Event, with a limited number of attempts.
+async fn write(events: &EventWriter, Queued { regarding, event }: &Queued) {
+    let mut pause = FIRST_PAUSE;
+    for attempt in 1..=MAX_ATTEMPTS {
+        match events.create_or_count(regarding, event).await {
+            Ok(()) | Err(WriteError::NotLeader(_)) => return,
+            Err(error) if error.is_forbidden() => return,
+            Err(error) => {
+                let object = regarding.name.as_deref().unwrap_or_default();
+                tracing::debug!(object, %error, attempt, "could not write an Event");
+            }
+        }
+        if attempt < MAX_ATTEMPTS {
+            tokio::time::sleep(pause).await;
+            pause *= 2;
+        }
+    }
+}
+
+/// Returns what identifies an object.
+fn object_key(object: &ObjectReference) -> &str {
+    object.uid.as_deref().or(object.name.as_deref()).unwrap_or_default()
 }
 
 /// The rate of Events with each reason about each object, so that a frequent transition does not
@@ -272,9 +345,21 @@ impl Rate {
 }
 
 impl Rates {
+    /// Returns whether the rate of the Event allows it now.
+    fn allows_event(&mut self, Queued { regarding, event }: &Queued) -> bool {
+        let allowed = self.allows(regarding, &event.reason, Instant::now());
+        if !allowed {
+            tracing::debug!(
+                object = regarding.name.as_deref().unwrap_or_default(),
+                reason = %event.reason,
+                "discarded an Event: there were too many Events with this reason about this object"
+            );
+        }
+        allowed
+    }
+
     fn allows(&mut self, object: &ObjectReference, reason: &str, now: Instant) -> bool {
-        let object = object.uid.as_deref().or(object.name.as_deref()).unwrap_or_default();
-        let key = format!("{object}/{reason}");
+        let key = format!("{}/{reason}", object_key(object));
         if !self.0.contains_key(key.as_str()) && self.0.len() >= MAX_RATES {
             self.forget(now);
         }
@@ -316,6 +401,14 @@ mod tests {
         codes: Arc<Mutex<Vec<u16>>>,
         events: Arc<Mutex<Vec<Value>>>,
         requests: Arc<Mutex<Vec<String>>>,
+        /// The object about which Events cannot be written.
+        failing: Option<(&'static str, Failure)>,
+    }
+
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Failure {
+        Refuses,
+        Hangs,
     }
 
     impl Server {
@@ -326,6 +419,15 @@ mod tests {
                 async move {
                     let (parts, body) = request.into_parts();
                     let body: Value = serde_json::from_slice(&body.collect_bytes().await.unwrap()).unwrap();
+                    if let Some((name, failure)) = this.failing
+                        && body["regarding"]["name"] == name
+                    {
+                        this.requests.lock().unwrap().push(format!("{} {name}", parts.method));
+                        if failure == Failure::Hangs {
+                            std::future::pending::<()>().await;
+                        }
+                        return Ok(Response::builder().status(500).body(Body::from(b"{}".to_vec())).unwrap());
+                    }
                     let (code, body) = this.respond(parts.method.as_str(), parts.uri.path(), body);
                     let response = Response::builder().status(code);
                     Ok::<_, std::io::Error>(response.body(Body::from(body.to_string().into_bytes())).unwrap())
@@ -437,6 +539,69 @@ mod tests {
             assert_eq!(!server.counts().is_empty(), is_written, "{codes:?}");
             assert_eq!(server.requests.lock().unwrap().len(), requests, "{codes:?}");
         }
+    }
+
+    /// Returns an object with this name.
+    fn named(name: &str) -> ObjectReference {
+        ObjectReference { name: Some(name.to_owned()), uid: Some(name.to_owned()), ..thing() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_event_that_cannot_be_written_delays_only_later_ones_about_its_object() {
+        for (failure, longest) in [(Failure::Refuses, 7), (Failure::Hangs, 47)] {
+            let server = Server { failing: Some(("bad", failure)), ..Server::default() };
+            let (recorder, task) = recorder(&server, true);
+            let note = |name: &str, note: &str| {
+                recorder.record(named(name), NewEvent::normal("R", "A", note));
+            };
+            note("bad", "first");
+            note("bad", "second");
+            for nth in 0..20 {
+                note(&format!("good-{}", nth % 10), &format!("{nth}"));
+            }
+            let stop = CancellationToken::new();
+            let running = tokio::spawn(task.run(stop.clone()));
+            let began = Instant::now();
+            while server.counts().len() < 20 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                assert!(began.elapsed() < Duration::from_secs(1), "{failure:?}: {:?}", server.counts());
+            }
+            let attempts = || {
+                let requests = server.requests.lock().unwrap();
+                requests.iter().filter(|request| request.ends_with(" bad")).count()
+            };
+            // The failing Event is given up, and the next one of its object is tried.
+            tokio::time::sleep(Duration::from_secs(longest)).await;
+            assert!((4..=6).contains(&attempts()), "{failure:?}: {}", attempts());
+            tokio::time::sleep(Duration::from_secs(longest + 1)).await;
+            assert_eq!(attempts(), 8, "{failure:?}");
+            stop.cancel();
+            running.await.unwrap();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_events_about_an_object_are_written_in_their_order() {
+        let server = Server { codes: Arc::new(Mutex::new(vec![500])), ..Server::default() };
+        record(&server, true, &["one", "two", "three"]).await;
+        let notes: Vec<String> = server.counts().into_iter().map(|(note, _)| note).collect();
+        assert_eq!(notes, ["one", "two", "three"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn events_that_cannot_be_written_do_not_delay_the_shutdown() {
+        let server = Server { failing: Some(("bad", Failure::Hangs)), ..Server::default() };
+        let (recorder, task) = recorder(&server, true);
+        for nth in 0..100 {
+            recorder.record(named("bad"), NewEvent::normal("R", "A", nth.to_string()));
+        }
+        recorder.record(named("good"), NewEvent::normal("R", "A", "good"));
+        let stop = CancellationToken::new();
+        stop.cancel();
+        let began = Instant::now();
+        task.run(stop).await;
+        assert!(began.elapsed() <= SHUTDOWN_TIMEOUT);
+        assert_eq!(server.counts(), [("good".to_owned(), 1)]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,5 +1,5 @@
 //! The definitions of the metrics of a server program, its handler chain, its reviews and its
-//! controllers.
+//! controllers, and the export of permits.
 //!
 //! A constant for the position of a label value is beside the list of the values, unless an enum of
 //! the component that records the metric has the same order. The definitions of the products are in
@@ -11,6 +11,7 @@ pub mod audit;
 pub mod capacity;
 pub mod connections;
 pub mod controllers;
+pub mod permits;
 pub mod program;
 pub mod requests;
 pub mod reviews;

@@ -1,5 +1,5 @@
 //! The environment of a server program in a pod: the API server's address, the pod's metadata,
-//! signals, memory, metrics.
+//! signals, memory, metrics, traces.
 
 #![forbid(unsafe_code)]
 
@@ -11,6 +11,7 @@ pub mod metrics;
 pub mod stop;
 #[cfg(feature = "test-util")]
 pub mod test_util;
+pub mod traces;
 
 pub use flag_error::flag_error;
 

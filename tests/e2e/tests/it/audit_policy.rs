@@ -1,6 +1,7 @@
 //! Checks that audit policies have the meaning that they have in the API server. The test sends
 //! about a thousand requests to real API servers with generated policies, and compares the levels
-//! and stages in their audit logs with the decisions of `pinniped-kube-audit`.
+//! and stages in their audit logs, and whether objects have managed fields, with the decisions of
+//! `pinniped-kube-audit`.
 //!
 //! Clients are an administrator, users without permissions, one of them with a header that
 //! impersonates another user, and a client that is not identified. Each has a connection of its
@@ -20,7 +21,7 @@ use pinniped_kube_request::identity::User;
 use pinniped_kube_request::request_info::RequestInfo;
 use pinniped_test_support::control_plane::{ControlPlane, ControlPlaneParams};
 use pinniped_test_support::rng::Rng;
-use pinniped_test_support::wait;
+use pinniped_test_support::{audit_log, wait};
 use serde_json::{Value, json};
 
 use crate::request_info::wire::Client;
@@ -36,6 +37,14 @@ const LAST: &str = "/last-request-of-a-client";
 
 /// The levels and stages of one request in the log.
 type Logged = BTreeSet<(String, String)>;
+
+/// One request in the log.
+#[derive(Default)]
+struct Found {
+    logged: Logged,
+    /// Whether the objects of the response have managed fields; `None` without objects.
+    managed_fields: Option<bool>,
+}
 
 /// A client, and the user that it is for the API server.
 struct Sender {
@@ -57,13 +66,17 @@ async fn policies_have_the_same_meaning_as_in_the_api_server() {
     let folder = tempfile::tempdir().unwrap();
     let (policy_file, log) = (folder.path().join("policy.yaml"), folder.path().join("audit.log"));
     let mut kinds: BTreeMap<Logged, usize> = BTreeMap::new();
+    let mut with_managed_fields = [0, 0];
     let mut control_plane = None;
     for number in 0..POLICIES {
-        let text = policy(&mut rng);
+        let text = policy(&mut rng, number);
         std::fs::write(&policy_file, &text).unwrap();
         let policy = Policy::load(&policy_file).unwrap();
         match &control_plane {
-            None => control_plane = Some(start(&policy_file, &log).await.unwrap()),
+            None => {
+                let started = control_plane.insert(start(&policy_file, &log).await.unwrap());
+                started.kubectl().apply(OBJECTS).await.unwrap();
+            }
             Some(control_plane) => ControlPlane::restart_api_server(control_plane).await.unwrap(),
         }
         let control_plane = control_plane.as_ref().unwrap();
@@ -71,17 +84,24 @@ async fn policies_have_the_same_meaning_as_in_the_api_server() {
         let found = wait::until(Duration::from_secs(30), "all requests to be in the log", async || {
             let found = read(&log, number).ok()?;
             let is_last = |id: &&String| id.ends_with("-last");
-            let are_all = expected.keys().filter(is_last).all(|id| found.get(id) == expected.get(id));
-            are_all.then_some(found)
+            let is_there = |id| found.get(id).is_some_and(|found| found.logged == expected[id].0);
+            expected.keys().filter(is_last).all(is_there).then_some(found)
         })
         .await
         .unwrap();
-        for (id, logged) in &expected {
-            let seen = found.get(id).cloned().unwrap_or_default();
-            assert_eq!(&seen, logged, "seed {seed}, request {id} with the policy {text}");
-            *kinds.entry(seen).or_default() += 1;
+        let mut found = found;
+        for (id, (logged, omit_managed_fields)) in &expected {
+            let seen = found.remove(id).unwrap_or_default();
+            assert_eq!(&seen.logged, logged, "seed {seed}, request {id} with the policy {text}");
+            if let Some(has_some) = seen.managed_fields {
+                assert_eq!(has_some, !omit_managed_fields, "seed {seed}, request {id}, policy {text}");
+                with_managed_fields[usize::from(has_some)] += 1;
+            }
+            *kinds.entry(seen.logged).or_default() += 1;
         }
     }
+    eprintln!("responses without and with managed fields: {with_managed_fields:?}");
+    assert!(with_managed_fields.iter().all(|count| *count > 3), "{with_managed_fields:?}");
     eprintln!("{kinds:#?}");
     // A generator that no longer reaches a branch would weaken this test without a failure.
     let count =
@@ -103,13 +123,14 @@ async fn start(policy: &Path, log: &Path) -> anyhow::Result<ControlPlane> {
     ControlPlane::start(ControlPlaneParams { extra_apiserver_args, ..ControlPlaneParams::default() }).await
 }
 
-/// Sends the requests, and returns what the log must have about each, by audit ID.
+/// Sends the requests, and returns what the log must have about each, by audit ID: the levels and
+/// stages, and whether objects have no managed fields.
 async fn send(
     rng: &mut Rng,
     control_plane: &ControlPlane,
     policy: &Policy,
     number: usize,
-) -> anyhow::Result<BTreeMap<String, Logged>> {
+) -> anyhow::Result<BTreeMap<String, (Logged, bool)>> {
     let server: SocketAddr = control_plane.server().trim_start_matches("https://").parse()?;
     let known = |name: &str, group: &str, impersonates, is_admin| -> anyhow::Result<Sender> {
         let pair = control_plane.ca().client(name, Some(group))?;
@@ -143,7 +164,11 @@ async fn send(
             let id =
                 format!("{number}-{at}-{}", if is_last { "last".to_owned() } else { request.to_string() });
             let method = method(rng, sender.is_admin || is_last);
-            let target = if is_last { LAST.to_owned() } else { target(rng) };
+            let target = match request {
+                _ if is_last => LAST.to_owned(),
+                _ if request % 5 == 0 && sender.is_admin => rng.one_of(&WITH_OBJECTS).to_owned(),
+                _ => target(rng),
+            };
             let mut head =
                 format!("{method} {target} HTTP/1.1\r\nhost: a\r\naudit-id: {id}\r\ncontent-length: 0\r\n");
             if sender.impersonates {
@@ -161,8 +186,13 @@ async fn send(
     Ok(expected)
 }
 
-/// Returns what our implementation would log.
-fn logged(policy: &Policy, user: Option<&User>, method: &str, target: &str) -> anyhow::Result<Logged> {
+/// Returns what our implementation would log, and whether it omits managed fields.
+fn logged(
+    policy: &Policy,
+    user: Option<&User>,
+    method: &str,
+    target: &str,
+) -> anyhow::Result<(Logged, bool)> {
     let info = RequestInfo::parse(&method.parse::<Method>()?, &target.parse::<Uri>()?)?;
     let stages: &[Stage] = match user {
         None => &[Stage::ResponseStarted],
@@ -173,24 +203,51 @@ fn logged(policy: &Policy, user: Option<&User>, method: &str, target: &str) -> a
     };
     let decision = policy.decide(user, &Attributes::from(info));
     let event = |stage: &Stage| (decision.level.name().to_owned(), stage.name().to_owned());
-    Ok(stages.iter().filter(|stage| decision.logs(**stage)).map(event).collect())
+    let logged = stages.iter().filter(|stage| decision.logs(**stage)).map(event).collect();
+    Ok((logged, decision.omit_managed_fields))
 }
 
-/// Reads the log. The last line may be incomplete.
-fn read(log: &Path, number: usize) -> anyhow::Result<BTreeMap<String, Logged>> {
-    let mut found: BTreeMap<String, Logged> = BTreeMap::new();
+/// Reads the log.
+fn read(log: &Path, number: usize) -> anyhow::Result<BTreeMap<String, Found>> {
+    let mut all: BTreeMap<String, Found> = BTreeMap::new();
     let prefix = format!("{number}-");
-    for line in std::fs::read_to_string(log)?.lines() {
-        let Ok(event) = serde_json::from_str::<Value>(line) else { continue };
+    for event in audit_log::events(log, &prefix)? {
         let text = |key: &str| event[key].as_str().unwrap_or_default().to_owned();
         let id = text("auditID");
         // The ids of other requests are UUIDs.
         if id.starts_with(&prefix) && id.len() < 20 {
-            found.entry(id).or_default().insert((text("level"), text("stage")));
+            let found = all.entry(id).or_default();
+            found.logged.insert((text("level"), text("stage")));
+            found.managed_fields = found.managed_fields.or(managed_fields(&event["responseObject"]));
         }
     }
-    Ok(found)
+    Ok(all)
 }
+
+/// Returns whether objects that have managed fields in the cluster have them here; `None` without
+/// such objects.
+fn managed_fields(response: &Value) -> Option<bool> {
+    let object = match response["kind"].as_str()? {
+        "Secret" => response,
+        "SecretList" => response["items"].as_array()?.first()?,
+        _ => return None,
+    };
+    Some(object["metadata"]["managedFields"].is_array())
+}
+
+/// Requests of the administrator whose responses have objects. Every policy logs these.
+const WITH_OBJECTS: [&str; 2] = ["/api/v1/namespaces/a/secrets/x", "/api/v1/namespaces/a/secrets?limit=1"];
+
+/// Objects that some of the requests read.
+const OBJECTS: &str = r#"
+{kind: List, apiVersion: v1, items: [
+  {apiVersion: v1, kind: Namespace, metadata: {name: a}},
+  {apiVersion: v1, kind: Namespace, metadata: {name: b}},
+  {apiVersion: v1, kind: Secret, metadata: {namespace: a, name: x}},
+  {apiVersion: v1, kind: Secret, metadata: {namespace: a, name: "y"}},
+  {apiVersion: v1, kind: Secret, metadata: {namespace: b, name: x}},
+]}
+"#;
 
 const VERBS: [&str; 9] =
     ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "post"];
@@ -254,8 +311,15 @@ fn target(rng: &mut Rng) -> String {
 }
 
 /// Returns a policy with many rules, most of which match few requests.
-fn policy(rng: &mut Rng) -> String {
-    let mut rules = vec![json!({"level": "Metadata", "nonResourceURLs": [LAST]})];
+fn policy(rng: &mut Rng, number: usize) -> String {
+    let mut objects = json!({"level": "RequestResponse", "users": ["admin"], "namespaces": ["a"],
+        "verbs": ["get", "list"], "resources": [{"group": "", "resources": ["secrets"]}]});
+    match number % 3 {
+        // Without the key, the setting of the policy applies.
+        0 => {}
+        one_or_two => objects["omitManagedFields"] = json!(one_or_two == 1),
+    }
+    let mut rules = vec![json!({"level": "Metadata", "nonResourceURLs": [LAST]}), objects];
     for _ in 0..rng.within(20..40) {
         rules.push(rule(rng));
     }
@@ -265,6 +329,9 @@ fn policy(rng: &mut Rng) -> String {
     let mut policy = json!({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": rules});
     if rng.in_hundred(20) {
         policy["omitStages"] = json!(["RequestReceived"]);
+    }
+    if rng.in_hundred(50) {
+        policy["omitManagedFields"] = json!(true);
     }
     policy.to_string()
 }
@@ -283,6 +350,9 @@ fn rule(rng: &mut Rng) -> Value {
     }
     if rng.in_hundred(30) {
         rule["omitStages"] = json!(some(rng, &Stage::ALL.map(Stage::name)));
+    }
+    if rng.in_hundred(40) {
+        rule["omitManagedFields"] = json!(rng.in_hundred(50));
     }
     if rng.in_hundred(25) {
         let url = rng.one_of(&PATHS);

@@ -13,8 +13,6 @@ use pinniped_test_support::{kubectl, tools, wait};
 
 use crate::installed::{self, NEW_LEADER_LIMIT, TIME_LIMIT};
 
-/// Environment variable with the path of Helm; `cargo xtask test` sets it.
-const HELM: &str = "PINNIPED_HELM";
 /// The kinds of which the chart or the Concierge has objects.
 const NAMESPACED: &str = "serviceaccounts,configmaps,secrets,services,deployments.apps,pods,leases,\
                           roles,rolebindings";
@@ -39,11 +37,8 @@ impl Release {
     fn new(app: &'static str) -> Option<Self> {
         let world = World::shared().unwrap();
         let pods = world.pods(app)?;
-        let Some(helm) = std::env::var_os(HELM) else {
-            tools::skip(app, "no Helm: `cargo xtask test` builds it");
-            return None;
-        };
-        Some(Self { world, pods, helm: helm.into(), app, suffix: format!("{app}.example.com") })
+        let helm = tools::helm(app)?;
+        Some(Self { world, pods, helm, app, suffix: format!("{app}.example.com") })
     }
 
     async fn helm(&self, args: &[&str]) -> CommandOutput {
@@ -281,10 +276,7 @@ const MONITORS: &str = include_str!("helm/monitors.yaml");
 
 #[tokio::test]
 async fn a_real_api_server_accepts_every_optional_object_of_the_chart() {
-    let Some(helm) = std::env::var_os(HELM).map(PathBuf::from) else {
-        tools::skip("the chart in a dry run", "no Helm: `cargo xtask test` builds it");
-        return;
-    };
+    let Some(helm) = tools::helm("the chart in a dry run") else { return };
     let kubectl = World::shared().unwrap().kubectl();
     let definitions = render(&helm, &["--show-only=templates/crds/concierge.yaml"]).await;
     kubectl.apply(&[MONITORS, &definitions].join("---\n")).await.unwrap();

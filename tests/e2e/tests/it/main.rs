@@ -6,6 +6,7 @@ mod admission;
 mod api_group_suffix;
 mod apis;
 mod audit_policy;
+mod audit_webhook;
 mod authenticators;
 mod bad_input;
 mod cel;

@@ -5,13 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-use pinniped_test_support::tools;
+use pinniped_test_support::tools::{self, helm};
 use serde_json::{Value, json};
 
 use crate::{difference, documents};
 
-/// Environment variable with the path of Helm; `cargo xtask test` sets it.
-const HELM: &str = "PINNIPED_HELM";
 const CHART: &str = "deploy/chart";
 /// The values from which the manifests are rendered.
 const MANIFESTS: &str = "ci/manifests-values.yaml";
@@ -21,15 +19,6 @@ const CREDENTIAL_ISSUER: &str = "CredentialIssuer pinniped-concierge-config";
 pub(crate) const CONFIGURATION: &str = "ConfigMap pinniped-concierge/pinniped-concierge-config";
 
 type Objects = BTreeMap<String, Value>;
-
-/// Returns Helm, or records a skip where it was not built.
-pub(crate) fn helm(test: &str) -> Option<PathBuf> {
-    let found = std::env::var_os(HELM).map(PathBuf::from);
-    if found.is_none() {
-        tools::skip(test, "no Helm: `cargo xtask test` builds it");
-    }
-    found
-}
 
 fn run(program: &PathBuf, args: &[&str]) -> Output {
     let output = Command::new(program).args(args).current_dir(documents::path(CHART)).output();
@@ -276,6 +265,26 @@ fn every_setting_of_the_reference_page_is_a_value() {
 }
 
 #[test]
+fn recordings_have_a_volume_only_if_sessions_are_recorded() {
+    let Some(helm) = helm("the volume of recordings") else { return };
+    let concierge = "Deployment pinniped-concierge/pinniped-concierge";
+    let folder = "/var/lib/pinniped/recordings";
+    for (values, wanted) in [("ci/all-values.yaml", Some(folder)), (MANIFESTS, None)] {
+        let values = format!("--values={values}");
+        let objects = objects(&helm, &[&values, DEFINED]);
+        let pod = &objects[concierge]["spec"]["template"]["spec"];
+        let named = |list: &Value| {
+            list.as_array().unwrap().iter().find(|entry| entry["name"] == "recordings").cloned()
+        };
+        let mount = named(&pod["containers"][0]["volumeMounts"]);
+        assert_eq!(mount.as_ref().map(|mount| mount["mountPath"].as_str().unwrap()), wanted);
+        let volume = wanted.map(|_| json!({"name": "recordings", "emptyDir": {"sizeLimit": "1Gi"}}));
+        assert_eq!(named(&pod["volumes"]), volume);
+        assert_eq!(pod["securityContext"]["fsGroup"].as_u64(), wanted.map(|_| 65532));
+    }
+}
+
+#[test]
 fn values_with_unknown_names_or_wrong_types_are_refused() {
     let Some(helm) = helm("the schema of the values") else { return };
     for (value, message) in [
@@ -286,6 +295,8 @@ fn values_with_unknown_names_or_wrong_types_are_refused() {
         ("concierge.replicas=two", "replicas"),
         ("image.digest=latest", "digest"),
         ("name=Not_A_Name", "name"),
+        ("config.recording.sessions.mode=required", "directory is required with mode"),
+        ("config.audit.proxiedRequests.webhook.kubeconfigSecret=a", "policy is required"),
     ] {
         let output = run(&helm, &["template", "pinniped-concierge", ".", "--set", value]);
         let errors = String::from_utf8_lossy(&output.stderr);

@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use pinniped_test_support::tools::helm;
 use serde_json::{Value, json};
 
-use crate::chart::{CONFIGURATION, DEFINED, helm, render};
+use crate::chart::{CONFIGURATION, DEFINED, render};
 use crate::documents;
 
 const CONCIERGE: &str = "Deployment pinniped-concierge/pinniped-concierge";
@@ -97,10 +98,14 @@ fn values() -> Value {
         "serviceAccountTokens": {"usersNamespace": namespace("users")},
         "localUserAuthenticator": merged(component("authenticator", 3), json!({
             "namespace": merged(namespace("authenticator"), json!({"create": true, "name": "local-user-authenticator"})),
+            "args": ["--log-format=text"],
         })),
         "gateway": merged(component("gateway", 4), json!({
             "namespace": merged(namespace("gateway"), json!({"create": true, "name": "pinniped-gateway"})),
             "args": ["--log-level=debug"],
+            "env": [{"name": "HTTPS_PROXY", "value": "https://proxy.example.com"}],
+            "tracing": {"endpoint": "https://collector:4318", "samplingRatePerMillion": 1_000_000,
+                "certificateAuthorityData": "LS0=", "trustClients": true},
             "terminationGracePeriodSeconds": 88,
             "serviceAccount": {"annotations": {"account": "gateway"}},
             "service": {"type": "NodePort", "annotations": {"service": "gateway"},
@@ -196,6 +201,14 @@ fn places() -> Vec<(&'static str, &'static str, Value)> {
         (ISSUER, "/spec/impersonationProxy/mode", json!("disabled")),
         (GATEWAY, "/spec/template/spec/terminationGracePeriodSeconds", json!(88)),
         (GATEWAY, "/spec/template/spec/containers/0/command/2", json!("--log-level=debug")),
+        (GATEWAY, "/spec/template/spec/containers/0/command/3", json!("--tracing-endpoint=https://collector:4318")),
+        (GATEWAY, "/spec/template/spec/containers/0/command/4",
+            json!("--tracing-sampling-rate-per-million=1000000")),
+        (GATEWAY, "/spec/template/spec/containers/0/command/5",
+            json!("--tracing-certificate-authority-data=LS0=")),
+        (GATEWAY, "/spec/template/spec/containers/0/command/6", json!("--tracing-trust-clients")),
+        (GATEWAY, "/spec/template/spec/containers/0/env/0/name", json!("HTTPS_PROXY")),
+        (AUTHENTICATOR, "/spec/template/spec/containers/0/command/1", json!("--log-format=text")),
         ("ServiceAccount pinniped-gateway/pinniped-gateway", "/metadata/annotations/account", json!("gateway")),
         (service, "/spec/type", json!("NodePort")),
         (service, "/spec/externalTrafficPolicy", json!("Local")),

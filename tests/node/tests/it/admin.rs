@@ -41,6 +41,26 @@ impl Admin<'_> {
         Ok(names.lines().filter_map(|line| line.strip_prefix("pod/")).map(str::to_owned).collect())
     }
 
+    /// Returns all kinds that `kubectl api-resources` lists with more arguments, as one argument of
+    /// `kubectl get`, except those whose objects are created automatically, or by a Deployment or
+    /// Service.
+    pub(crate) async fn lasting_kinds(&self, more: &[&str]) -> anyhow::Result<String> {
+        let args = [&["api-resources", "--verbs=list", "-o", "name"], more].concat();
+        let listed = self.kubectl(&args).await?;
+        let passing = [
+            "componentstatuses",
+            "endpoints",
+            "endpointslices.discovery.k8s.io",
+            "events",
+            "events.events.k8s.io",
+            "pods",
+            "replicasets.apps",
+        ];
+        let kinds: Vec<&str> = listed.lines().filter(|kind| !passing.contains(kind)).collect();
+        anyhow::ensure!(kinds.contains(&"secrets"), "{kinds:?}");
+        Ok(kinds.join(","))
+    }
+
     /// Returns the state of the cluster for a failure message.
     pub(crate) async fn existing_objects(&self) -> String {
         let mut output = String::new();

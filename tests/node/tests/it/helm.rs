@@ -4,7 +4,7 @@
 //! need no node.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
@@ -20,8 +20,6 @@ use crate::admin::Admin;
 use crate::reader::Reader;
 use crate::walkthrough::INSTALL;
 
-/// Environment variable with the path of Helm; `cargo xtask test` sets it.
-const HELM: &str = "PINNIPED_HELM";
 const PAGE: &str = "docs/howto/install-with-helm.md";
 const TUTORIAL: &str = "docs/tutorials/kind.md";
 const TOKENS: &str = "docs/howto/managed-clusters.md";
@@ -73,10 +71,7 @@ struct Helm<'p> {
 
 /// Runs a test with Helm and the images of the node, or records a skip.
 async fn run(test: &str, scenario: impl AsyncFn(&Helm<'_>) -> anyhow::Result<()>) {
-    let Some(helm) = std::env::var_os(HELM).map(PathBuf::from) else {
-        tools::skip(test, "no Helm: `cargo xtask test` builds it");
-        return;
-    };
+    let Some(helm) = tools::helm(test) else { return };
     let Some(node) = fixture::shared(test).unwrap() else { return };
     let _install = INSTALL.lock().await;
     let folder = tempfile::tempdir().unwrap();
@@ -116,21 +111,11 @@ async fn import_images(node: &Node, archive: &Path) -> anyhow::Result<()> {
 
 /// Returns all objects of the cluster, except those that Kubernetes creates for others.
 async fn objects(admin: Admin<'_>) -> anyhow::Result<Objects> {
-    let listed = admin.kubectl(&["api-resources", "--verbs=list", "-o", "name"]).await?;
-    let passing = [
-        "componentstatuses",
-        "endpoints",
-        "endpointslices.discovery.k8s.io",
-        "events",
-        "events.events.k8s.io",
-        "pods",
-        "replicasets.apps",
-    ];
-    let kinds: Vec<&str> = listed.lines().filter(|kind| !passing.contains(kind)).collect();
-    ensure!(kinds.contains(&"secrets") && kinds.contains(&"namespaces"), "{kinds:?}");
+    let kinds = admin.lasting_kinds(&[]).await?;
+    ensure!(kinds.split(',').any(|kind| kind == "namespaces"), "{kinds}");
     let path = "jsonpath={range .items[*]}{.kind} {.metadata.namespace}/{.metadata.name} \
                 {.metadata.uid}{\"\\n\"}{end}";
-    let args = ["get", &kinds.join(","), "--all-namespaces", "--ignore-not-found", "-o", path];
+    let args = ["get", &kinds, "--all-namespaces", "--ignore-not-found", "-o", path];
     let lines = admin.kubectl(&args).await?;
     lines
         .lines()

@@ -58,7 +58,8 @@ async fn an_install_recovers_from_a_missing_image_and_its_removal_deletes_all_cr
 }
 
 async fn scenario(node: &Node, admin: Admin<'_>, walk: &Walk<'_>) -> anyhow::Result<()> {
-    let kinds = namespaced_kinds(admin).await?;
+    let kinds = admin.lasting_kinds(&["--namespaced"]).await?;
+    ensure!(kinds.split(',').any(|kind| kind == "leases.coordination.k8s.io"), "{kinds}");
     install(admin).await?;
     the_missing_image_is_named(admin).await?;
     // None of our programs has started yet.
@@ -193,23 +194,6 @@ async fn nothing_runs(admin: Admin<'_>) -> anyhow::Result<()> {
     let running = admin.kubectl(&["get", "replicasets,pods", "-n", CONCIERGE, "-o", "name"]).await?;
     ensure!(running.is_empty(), "{running}");
     Ok(())
-}
-
-/// Returns all kinds of namespaced objects except those that are created automatically, or by a
-/// Deployment or Service.
-async fn namespaced_kinds(admin: Admin<'_>) -> anyhow::Result<String> {
-    let listed = admin.kubectl(&["api-resources", "--namespaced", "--verbs=list", "-o", "name"]).await?;
-    let passing = [
-        "endpoints",
-        "endpointslices.discovery.k8s.io",
-        "events",
-        "events.events.k8s.io",
-        "pods",
-        "replicasets.apps",
-    ];
-    let kinds: Vec<&str> = listed.lines().filter(|kind| !passing.contains(kind)).collect();
-    ensure!(kinds.contains(&"secrets") && kinds.contains(&"leases.coordination.k8s.io"), "{kinds:?}");
-    Ok(kinds.join(","))
 }
 
 /// Returns the objects in the Concierge's namespace.

@@ -10,6 +10,7 @@
 //! forwards.rs     port-forward, idle for over a minute and busy for over a minute
 //! session.rs      one kubectl on one route, with its own namespace
 //! protocols.rs    the protocols of the streams, from the API server's audit log
+//! recordings.rs   recordings of sessions, which have a test of their own
 //! ```
 
 use std::path::{Path, PathBuf};
@@ -34,6 +35,7 @@ mod forwards;
 mod interactive;
 mod matrix;
 mod protocols;
+mod recordings;
 mod session;
 
 /// Environment variable with the folder of Debian's kubectl 1.20 and busybox; `cargo xtask test`
@@ -89,17 +91,23 @@ async fn every_kubectl_does_the_same_through_pinniped_proxy_and_service_account_
     compare(test, Route::LocalProxy).await;
 }
 
+/// Returns the folder with Debian's programs, or records a skip where it was not fetched.
+fn debian(test: &str) -> Option<PathBuf> {
+    let found = std::env::var_os(DEBIAN_ENV).map(PathBuf::from);
+    if found.is_none() {
+        let why =
+            "Debian's kubectl 1.20 and busybox are not there: `cargo xtask test` fetches them where it can";
+        tools::skip(test, why);
+    }
+    found
+}
+
 /// Runs the matrix directly and on `route`, and compares the results.
 async fn compare(test: &str, route: Route) {
     if !fixture::possible(test) {
         return;
     }
-    let Some(debian) = std::env::var_os(DEBIAN_ENV).map(PathBuf::from) else {
-        let why =
-            "Debian's kubectl 1.20 and busybox are not there: `cargo xtask test` fetches them where it can";
-        tools::skip(test, why);
-        return;
-    };
+    let Some(debian) = debian(test) else { return };
     let Some(node) = fixture::shared(test).unwrap() else { return };
     let _install = INSTALL.lock().await;
     let folder = tempfile::tempdir().unwrap();

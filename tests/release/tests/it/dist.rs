@@ -20,7 +20,10 @@ const PLATFORM: &str = if cfg!(target_arch = "aarch64") { "linux-arm64" } else {
 fn dist(binaries: &Path, out: &Path) {
     let binaries = format!("{TARGET}={}", path(binaries));
     let output = xtask(&["dist", "--binaries", &binaries, "--out", path(out)]);
-    text(&output, "xtask dist");
+    let printed = text(&output, "xtask dist");
+    for name in files(out).keys() {
+        assert!(printed.contains(&format!(" kB  {name}\n")), "{name}: {printed}");
+    }
 }
 
 fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {

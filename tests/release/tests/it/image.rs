@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::support::{ARCHITECTURE, REGISTRY, path, program, succeed, text, tools_are_built, xtask};
 
 const TIME_LIMIT: Duration = Duration::from_secs(60);
-const PROGRAMS: [&str; 3] = ["pinniped-concierge-kube-cert-agent", "pinniped-gateway", "pinniped-server"];
+const PROGRAMS: [&str; 2] = ["pinniped-concierge-kube-cert-agent", "pinniped-server"];
 const NAME: &str = "pinniped-rs/pinniped-server";
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";

@@ -228,6 +228,17 @@ pub(super) const ROWS: &[Row] = &[
                 ],
             },
             Panel {
+                title: "Use of permits by pod",
+                unit: "percentunit",
+                queries: &[
+                    ("pinniped_permits_in_use / pinniped_permits_limit", "{{instance}} {{permits}}"),
+                    (
+                        "pinniped_permits_waiting / pinniped_permits_waiting_limit",
+                        "{{instance}} {{permits}} waiting",
+                    ),
+                ],
+            },
+            Panel {
                 title: "Refused connections",
                 unit: "short",
                 queries: &[

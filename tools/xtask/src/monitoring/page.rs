@@ -1,6 +1,8 @@
 //! The reference page of all metrics.
 
-use pinniped_kube_metrics::{audit, capacity, connections, controllers, program, requests, reviews, traces};
+use pinniped_kube_metrics::{
+    audit, capacity, connections, controllers, permits, program, requests, reviews, traces,
+};
 use pinniped_metrics::{Definition, Kind, Label, Values};
 
 use super::rules;
@@ -47,12 +49,13 @@ labels, have no sample for a combination that has not occurred.
 const PAGE_WIDTH: usize = 100;
 
 /// The sections with their definitions.
-pub(super) static SECTIONS: [(&str, &[&Definition]); 10] = [
+pub(super) static SECTIONS: [(&str, &[&Definition]); 11] = [
     ("Program", program::ALL),
     ("Logins, certificates, impersonation proxy", pinniped_concierge_metrics::ALL),
     ("Controllers", controllers::ALL),
     ("Reviews", reviews::ALL),
     ("Requests", requests::ALL),
+    ("Permits", permits::ALL),
     ("Audit", audit::ALL),
     ("Connections", connections::ALL),
     ("Capacity", capacity::ALL),

@@ -16,12 +16,13 @@ const PAGE: &str = "docs/architecture.md";
 const PREFIX: &str = "pinniped-";
 
 /// The folders of the layers, and for each the folders whose crates its crates may use.
-const LAYERS: [(&str, &[&str]); 8] = [
+const LAYERS: [(&str, &[&str]); 9] = [
     ("crates/base", &["crates/base"]),
     ("crates/kubernetes", &["crates/kubernetes", "crates/base"]),
     ("crates/delegation", &["crates/kubernetes", "crates/base"]),
     ("crates/concierge", &["crates/concierge", "crates/delegation", "crates/kubernetes", "crates/base"]),
     ("crates/gateway", &["crates/gateway", "crates/delegation", "crates/kubernetes", "crates/base"]),
+    ("crates/pinniped-server", &["crates/concierge", "crates/gateway"]),
     ("crates/cli", &["crates/concierge", "crates/delegation", "crates/kubernetes", "crates/base"]),
     ("tests", &["tests", "tools", "crates"]),
     ("tools", &["tests", "tools", "crates"]),

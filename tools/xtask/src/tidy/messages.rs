@@ -3,6 +3,9 @@
 //! In tables of [`PAGES`], the columns `Message`, `Condition` and `Reasons` have texts of the code
 //! as code spans, in which `...` stands for a variable part. Each text must occur in the code.
 //!
+//! The message of each log line of a server program is a constant: data is in fields, so that a
+//! message can be searched, counted and documented.
+//!
 //! The other direction: the page about log lines must have every warning and every error of the
 //! server programs, and each message and key of an audit event. The page about conditions must have
 //! the types and the reasons of all conditions and strategies.
@@ -30,6 +33,9 @@ const LOGS: &str = "docs/reference/logs.md";
 
 /// The macros whose messages that page must have.
 const MACROS: [&str; 2] = ["warn!(", "error!("];
+
+/// The macros of log lines.
+const LOG_MACROS: [&str; 5] = ["trace!(", "debug!(", "info!(", "warn!(", "error!("];
 
 /// The page about conditions.
 const CONDITIONS: &str = "docs/reference/conditions.md";
@@ -89,6 +95,15 @@ pub(super) fn check(root: &Path, files: &[PathBuf]) -> anyhow::Result<Vec<String
             if !parts(&without_placeholders(&message)).all(|part| logs.contains(part)) {
                 problems.push(format!("{}: {LOGS} does not have the message {message:?}", file.display()));
             }
+        }
+    }
+    for (file, source) in &sources {
+        for message in interpolated(source) {
+            let message = message.replace(ESCAPED, "");
+            problems.push(format!(
+                "{}: the message {message:?} is not constant: put the data into fields",
+                file.display()
+            ));
         }
     }
     for (file, source) in sources.iter().filter(|(file, _)| file.starts_with(AUDITED)) {
@@ -193,13 +208,33 @@ fn logged(code: &str) -> Vec<&str> {
     starts.filter_map(|start| last_string(&code[start..])).collect()
 }
 
+/// Returns the messages with placeholders in code that [`literal`] returned: the strings that are
+/// arguments of a macro themselves, not parts of one.
+fn interpolated(code: &str) -> Vec<&str> {
+    let starts = LOG_MACROS.iter().flat_map(|name| {
+        let starts = code.match_indices(name).map(|(at, _)| at);
+        // Not the end of another name, such as `my_info!(`.
+        let is_whole = |at: &usize| !code[..*at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
+        starts.filter(is_whole).map(|at| at + name.len())
+    });
+    let arguments = starts.flat_map(|start| strings(&code[start..]));
+    let messages = arguments.filter(|(depth, _)| *depth == 1).map(|(_, text)| text);
+    messages.filter(|text| text.replace("{{", "").contains('{')).collect()
+}
+
 /// Returns the last string before the parenthesis that ends the arguments of a macro.
 fn last_string(arguments: &str) -> Option<&str> {
-    let (mut depth, mut opened, mut found, mut before) = (1, None, None, ' ');
+    strings(arguments).pop().map(|(_, text)| text)
+}
+
+/// Returns the strings before the parenthesis that ends the arguments of a macro, with the number
+/// of parentheses around each.
+fn strings(arguments: &str) -> Vec<(usize, &str)> {
+    let (mut depth, mut opened, mut found, mut before) = (1, None, Vec::new(), ' ');
     for (at, c) in arguments.char_indices() {
         match (c, opened) {
             ('"', Some(start)) if before != ESCAPED => {
-                found = arguments.get(start..at);
+                found.extend(arguments.get(start..at).map(|text| (depth, text)));
                 opened = None;
             }
             ('"', None) => opened = Some(at + 1),
@@ -254,6 +289,26 @@ mod tests {
     }
 
     #[test]
+    fn a_message_with_a_placeholder_is_found_and_a_constant_one_is_not() {
+        let code = r#"
+            info!(text = format!("a {x}"), "constant with {{braces}} and \"{{quotes}}\"");
+            trace!(%a, "constant (too)");
+            tracing::debug!("port {port}");
+            tracing::error!("{}", error);
+            warn!(
+                %error,
+                "strategy {} \
+                 stays", self.name
+            );
+            // info!("comment {x}");
+            println!("{x}");
+            my_info!("{x}");
+        "#;
+        let code = literal(code);
+        assert_eq!(interpolated(&code), ["port {port}", "strategy {} stays", "{}"]);
+    }
+
+    #[test]
     fn placeholders_are_variable() {
         assert_eq!(without_placeholders("strategy {}, so {x:?} stays"), "strategy ..., so ... stays");
         let constant: Vec<_> = parts("a ... b ...").collect();
@@ -303,6 +358,7 @@ mod tests {
             [
                 "docs/reference/logs.md:5: no text of the code has \"disk is empty\"",
                 "crates/a/src/lib.rs: docs/reference/logs.md does not have the message \"lost {} files\"",
+                "crates/a/src/lib.rs: the message \"lost {} files\" is not constant: put the data into fields",
                 "crates/concierge/server/src/a.rs: docs/reference/logs.md does not have \"finder\" of an audit event",
                 "crates/concierge/server/src/a.rs: docs/reference/logs.md does not have \"TokenCredentialRequest Lost\" of an audit event",
                 "crates/b/src/lib.rs: docs/reference/conditions.md does not have \"Tired\"",

@@ -10,11 +10,14 @@ use rustls::{
         danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     },
     crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
-    sign::SingleCertAndKey,
 };
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
-use super::{CipherRestriction, Profile, TlsError, client::BundleVerifier, profile::provider};
+use super::{
+    CipherRestriction, Profile, TlsError,
+    client::{BundleVerifier, presenting},
+    profile::provider,
+};
 use crate::{CaBundle, CertificatePair};
 
 /// The requirements for a backend's certificate.
@@ -51,11 +54,7 @@ pub fn backend_config(
         .expect("every profile has suites and groups for its versions")
         .dangerous()
         .with_custom_certificate_verifier(verifier);
-    let mut config = match own {
-        Some(pair) => builder
-            .with_client_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(pair.certified_key())))),
-        None => builder.with_no_client_auth(),
-    };
+    let mut config = presenting(builder, own);
     config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
     config.resumption = Resumption::in_memory_sessions(4);
     Ok(Arc::new(config))

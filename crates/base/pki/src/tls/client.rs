@@ -3,19 +3,21 @@
 use std::sync::Arc;
 
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    CertificateError, ClientConfig, ConfigBuilder, DigitallySignedStruct, Error, RootCertStore,
+    SignatureScheme,
     client::{
-        Resumption, VerifierBuilderError, WebPkiServerVerifier,
+        Resumption, VerifierBuilderError, WantsClientCert, WebPkiServerVerifier,
         danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     },
     crypto::CryptoProvider,
+    sign::SingleCertAndKey,
 };
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls_platform_verifier::Verifier;
 use webpki::EndEntityCert;
 
 use super::{CipherRestriction, Profile, profile::provider};
-use crate::{CaBundle, certificate};
+use crate::{CaBundle, CertificatePair, certificate};
 
 /// A client connects to a few servers only.
 const RESUMABLE_SESSIONS: usize = 16;
@@ -63,17 +65,45 @@ pub fn client_config_with(
     roots: Roots,
     alpn: &[&[u8]],
 ) -> Result<Arc<ClientConfig>, TlsError> {
+    client_config_with_certificate(profile, ciphers, roots, None, alpn)
+}
+
+/// Returns a configuration like [`client_config_with`] that presents `own` when the server requests
+/// a certificate.
+///
+/// # Errors
+///
+/// Returns an error when there are no roots.
+pub fn client_config_with_certificate(
+    profile: Profile,
+    ciphers: &CipherRestriction,
+    roots: Roots,
+    own: Option<&CertificatePair>,
+    alpn: &[&[u8]],
+) -> Result<Arc<ClientConfig>, TlsError> {
     let provider = provider(ciphers);
     let verifier = verifier(roots, &provider)?;
-    let mut config = ClientConfig::builder_with_provider(provider)
+    let builder = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(profile.versions())
         .expect("every profile has suites and groups for its versions")
         .dangerous()
-        .with_custom_certificate_verifier(verifier)
-        .with_no_client_auth();
+        .with_custom_certificate_verifier(verifier);
+    let mut config = presenting(builder, own);
     config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
     config.resumption = Resumption::in_memory_sessions(RESUMABLE_SESSIONS);
     Ok(Arc::new(config))
+}
+
+/// Completes a configuration: the client presents `own` when the server requests a certificate.
+pub(super) fn presenting(
+    builder: ConfigBuilder<ClientConfig, WantsClientCert>,
+    own: Option<&CertificatePair>,
+) -> ClientConfig {
+    match own {
+        Some(pair) => builder
+            .with_client_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(pair.certified_key())))),
+        None => builder.with_no_client_auth(),
+    }
 }
 
 /// Returns the verifier of these configurations, for a client with a configuration of its own.

@@ -288,6 +288,20 @@ async fn a_client_without_the_private_key_of_its_certificate_is_refused() {
 }
 
 #[tokio::test]
+async fn a_client_presents_its_own_certificate() {
+    let world = World::with_pair();
+    let server = world.server(Profile::Default, &[]);
+    let roots = || Roots::Bundle(CaBundle::from_pem(world.ca.certificate_pem().as_bytes()).unwrap());
+    let pair = client_pair(&hour());
+    let none = CipherRestriction::default();
+    for (own, chain) in [(Some(&pair), pair.chain()), (None, &[])] {
+        let client = client_config_with_certificate(Profile::Default, &none, roots(), own, &[]).unwrap();
+        let seen = handshake(&server, &client, "localhost").await.0.unwrap();
+        assert_eq!(seen.client_chain, chain);
+    }
+}
+
+#[tokio::test]
 async fn a_server_that_ignores_client_certificates_requests_none() {
     let world = World::with_pair();
     let none = CipherRestriction::default();

@@ -103,3 +103,40 @@ fn a_frame_that_announces_16_mib_is_returned_in_parts() {
     assert_eq!(decoder.decode(b"secret").unwrap(), Step { consumed: 6, frame });
     assert_eq!(decoder.decode(b"").unwrap(), Step { consumed: 0, frame: None });
 }
+
+#[test]
+fn frames_of_a_client_open_streams_and_have_no_other_headers() {
+    let decode_all = |input: &[u8], part: usize| {
+        let (mut decoder, mut found) = (Decoder::of(Sender::Client), Vec::new());
+        let (mut start, mut end) = (0, 0);
+        loop {
+            let step = decoder.decode(&input[start..end])?;
+            found.extend(step.frame.map(|frame| (frame, input[start..start + step.consumed].to_vec())));
+            start += step.consumed;
+            match step {
+                Step { consumed: 0, frame: None } if end == input.len() => return Ok(found),
+                Step { consumed: 0, frame: None } => end = input.len().min(end + part),
+                _ => {}
+            }
+        }
+    };
+    let opening = control(kind::SYN_STREAM, 0, &[0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 7, 8, 9]);
+    let input = [opening, data(1, 1, b"x"), control(kind::GOAWAY, 0, &[0; 8])].concat();
+    let wanted = vec![
+        (Frame::Opening { stream: 1, complete: true }, vec![7, 8, 9]),
+        (Frame::Data { stream: 1, last: true }, b"x".to_vec()),
+        (Frame::GoAway { last_good: 0 }, vec![]),
+    ];
+    assert_eq!(decode_all(&input, 1000), Ok(wanted));
+    let parts = decode_all(&input, 1).unwrap();
+    let headers = parts.iter().filter(|(frame, _)| matches!(frame, Frame::Opening { .. }));
+    assert_eq!(headers.flat_map(|(_, bytes)| bytes.clone()).collect::<Vec<_>>(), [7, 8, 9]);
+    for (input, wanted) in [
+        (control(kind::SYN_STREAM, 0, &[0; 10]), DecodeError::StreamZero(kind::SYN_STREAM)),
+        (control(kind::SYN_STREAM, 0, &[0; 9]), DecodeError::Length(kind::SYN_STREAM, 9)),
+        (control(kind::SYN_REPLY, 0, &[0, 0, 0, 1]), DecodeError::ClientHeaders(kind::SYN_REPLY)),
+        (control(kind::HEADERS, 0, &[0, 0, 0, 1]), DecodeError::ClientHeaders(kind::HEADERS)),
+    ] {
+        assert_eq!(decode_all(&input, 3), Err(wanted));
+    }
+}

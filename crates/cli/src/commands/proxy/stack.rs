@@ -134,7 +134,8 @@ impl Inner {
             // An upgrade uses HTTP/1.1.
             (Some(_), Some(_)) if policy == ProtocolPolicy::Http2 => return Err(Refusal::NotForHttp1),
             (Some(protocol), Some(client)) => {
-                let wanted = ClientUpgrade { protocol, client, idle: None, ended: self.ended.clone() };
+                let wanted =
+                    ClientUpgrade { protocol, client, idle: None, ended: self.ended.clone(), tap: None };
                 add_precomputed(request, &[precomputed]).map_err(|error| Refusal::Forward(error.into()))?;
                 let request = std::mem::take(request);
                 let upgrade =

@@ -128,7 +128,7 @@ impl Reconcile for CertsExpirer {
             }
             Err(error) => {
                 if !error.is_race() {
-                    self.warn(&secret, self.certificate().expires(not_after, &error.to_string()));
+                    self.warn(&secret, self.certificate().renewal_failed(not_after, &error.to_string()));
                 }
                 Err(error.into())
             }

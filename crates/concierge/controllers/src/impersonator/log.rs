@@ -88,12 +88,20 @@ impl ImpersonatorController {
     /// may contain a key in its place.
     pub(super) fn log_removal(&self, removal: &Removal) {
         let secret = self.reference(&self.settings.tls_secret);
-        let not_pem = "found missing or not PEM-encoded data in TLS Secret";
         match removal {
-            Removal::NotPem => tracing::info!(logger = LOGGER, secret, "{not_pem}"),
-            Removal::NotX509(error) => {
-                tracing::error!(logger = LOGGER, secret, error = error.as_str(), "{not_pem}");
+            Removal::NotPem => {
+                tracing::info!(
+                    logger = LOGGER,
+                    secret,
+                    "found missing or not PEM-encoded data in TLS Secret"
+                );
             }
+            Removal::NotX509(error) => tracing::error!(
+                logger = LOGGER,
+                secret,
+                error = error.as_str(),
+                "found missing or not PEM-encoded data in TLS Secret"
+            ),
             Removal::BadKey(error) => tracing::error!(
                 logger = LOGGER,
                 secret,

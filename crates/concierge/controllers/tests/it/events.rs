@@ -1,12 +1,18 @@
 //! Events on a real API server, as `kubectl describe` shows them.
 
+use std::net::{IpAddr, Ipv4Addr};
+
 use anyhow::Context as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use k8s_openapi::api::events::v1::Event;
 use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use pinniped_concierge_api::authentication::WebhookAuthenticator;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use pinniped_concierge_api::authentication::{JwtAuthenticator, WebhookAuthenticator};
+use pinniped_jose::Algorithm;
+use pinniped_jose::test_util::{Signer, key_set};
 use pinniped_test_support::control_plane::{ControlPlane, free_port};
+use pinniped_test_support::issuer::ScriptedIssuer;
 use pinniped_test_support::wait;
 use pinniped_test_support::world::World;
 use serde_json::json;
@@ -90,6 +96,65 @@ async fn a_webhook_that_fails_and_recovers_has_events() -> anyhow::Result<()> {
     await_events(control_plane, &object, &[ready]).await?;
     leader.controllers.shutdown().await;
     follower.controllers.shutdown().await;
+    Ok(())
+}
+
+/// Returns type, reason, note and reporter of the Events about an object, through the API.
+async fn listed(client: &kube::Client, uid: &str) -> anyhow::Result<Vec<[String; 4]>> {
+    let events: Api<Event> = Api::namespaced(client.clone(), "default");
+    let all = events.list(&ListParams::default()).await?.items.into_iter();
+    let about = all.filter(|event| event.regarding.as_ref().is_some_and(|it| it.uid.as_deref() == Some(uid)));
+    Ok(about
+        .map(|event| {
+            [event.type_, event.reason, event.note, event.reporting_controller].map(Option::unwrap_or_default)
+        })
+        .collect())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_jwt_authenticator_whose_issuer_fails_and_recovers_has_events() -> anyhow::Result<()> {
+    let install = Install::new("jwtevents", json!({"mode": "disabled", "service": {"type": "None"}})).await?;
+    let control_plane = World::shared()?.control_plane();
+    let pod = install.pod("pod-1");
+    let issuer = ScriptedIssuer::start(IpAddr::V4(Ipv4Addr::LOCALHOST)).await?;
+    issuer.publish(&key_set([&Signer::generate(Algorithm::Es256, "first")]));
+    let authenticators: Api<JwtAuthenticator> = Api::all_with(install.client.clone(), &install.suffix);
+    let mut authenticator: JwtAuthenticator = serde_json::from_value(json!({
+        "metadata": {"name": "mine"},
+        "spec": {
+            "issuer": issuer.url(), "audience": "cluster",
+            "tls": {"certificateAuthorityData": STANDARD.encode(&issuer.ca_pem)},
+        },
+    }))?;
+    authenticator.kind = JwtAuthenticator::KIND.to_owned();
+    authenticator.api_version = JwtAuthenticator::group_version(&install.suffix);
+    let created = authenticators.create(&PostParams::default(), &authenticator).await?;
+    let object = format!("jwtauthenticators.authentication.concierge.{}/mine", install.suffix);
+    let ready = "Normal Ready: the JWTAuthenticator is ready";
+    await_events(control_plane, &object, &[ready]).await?;
+
+    let set_issuer = async |issuer: &str| {
+        let patch = Patch::Merge(json!({"spec": {"issuer": issuer}}));
+        authenticators.patch("mine", &PatchParams::default(), &patch).await.map(drop)
+    };
+    // The server has no discovery document there.
+    set_issuer(&format!("{}/missing", issuer.url())).await?;
+    let note = "DiscoveryURLValid: could not perform oidc discovery on provider issuer: 404 Not Found";
+    let failed = format!("Warning InvalidDiscoveryProbe: {note}");
+    await_events(control_plane, &object, &[ready, &failed]).await?;
+    set_issuer(&issuer.url()).await?;
+    await_events(control_plane, &object, &[&ready.replace("Ready:", "Ready x2:"), &failed]).await?;
+
+    let uid = created.metadata.uid.context("no UID")?;
+    let mut listed = listed(&install.client, &uid).await?;
+    listed.sort();
+    let [event, failure] = listed.as_slice() else { anyhow::bail!("{listed:#?}") };
+    let ready = ["Normal", "Ready", "the JWTAuthenticator is ready", "pinniped-concierge"];
+    assert_eq!(event, &ready);
+    assert_eq!(failure[..2], ["Warning", "InvalidDiscoveryProbe"]);
+    assert!(failure[2].starts_with(note), "{failure:?}");
+    assert_eq!(failure[3], "pinniped-concierge");
+    pod.controllers.shutdown().await;
     Ok(())
 }
 

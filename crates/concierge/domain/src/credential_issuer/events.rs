@@ -95,10 +95,10 @@ impl CertificateInSecret<'_> {
     }
 
     /// Returns the Event of a certificate that is due for renewal and could not be renewed.
-    pub fn expires(&self, not_after: Timestamp, error: &str) -> NewEvent {
+    pub fn renewal_failed(&self, not_after: Timestamp, error: &str) -> NewEvent {
         let not_after = seconds(not_after);
         self.warning(
-            "CertificateExpires",
+            "CertificateRenewalFailed",
             format!("{self} is valid until {not_after}, and could not be renewed: {error}"),
         )
     }
@@ -217,7 +217,7 @@ mod tests {
             serving.created(end),
             serving.renewed(end),
             serving.deleted("why"),
-            serving.expires(end, "no"),
+            serving.renewal_failed(end, "no"),
             serving.unreadable("what"),
         ];
         let is = "the serving certificate of the aggregated API in Secret ns/s";
@@ -230,7 +230,7 @@ mod tests {
                 ),
                 format!("Normal CertificateDeleted deleted {is}: why"),
                 format!(
-                    "Warning CertificateExpires {is} is valid until 1970-01-01T00:01:00Z, and could not be renewed: no"
+                    "Warning CertificateRenewalFailed {is} is valid until 1970-01-01T00:01:00Z, and could not be renewed: no"
                 ),
                 format!(
                     "Warning CertificateUnreadable {is} is not renewed: what: delete the Secret to have it created again"
@@ -241,6 +241,6 @@ mod tests {
             let related = event.related.unwrap();
             assert_eq!((related.namespace.as_deref(), related.name.as_deref()), (Some("ns"), Some("s")));
         }
-        assert_eq!(serving.expires(end, "").type_, EventType::Warning);
+        assert_eq!(serving.renewal_failed(end, "").type_, EventType::Warning);
     }
 }

@@ -160,7 +160,8 @@ fn aim<B>(request: &mut Request<B>) -> Result<(), Refusal> {
 pub(super) fn refusal_of(error: ForwardError) -> Refusal {
     match &error {
         ForwardError::OtherProtocol => {
-            tracing::error!("{}", ApiServerError::from(error));
+            let error = ApiServerError::from(error);
+            tracing::error!(%error, "could not upgrade the connection of a request");
             return Refusal::BadGateway;
         }
         // Caused by the client, so an administrator cannot fix it.

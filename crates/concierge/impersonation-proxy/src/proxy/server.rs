@@ -20,6 +20,7 @@ use pinniped_kube_audit::auditor::Auditor;
 use pinniped_pki::CertificateStore;
 use pinniped_pki::tls::{CipherRestriction, ClientCertificates, Profile, server_config};
 use pinniped_secret::TokenSource;
+use pinniped_session_recording::Recorder;
 use pinniped_tasks::{TaskGroup, TaskMonitor};
 use pinniped_traces::Tracer;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -68,6 +69,8 @@ pub struct ImpersonatorParams {
     pub tracer: Option<Tracer>,
     /// The audit of requests; `None` for none. Its workers must run longer than the proxy.
     pub audit: Option<Arc<Auditor>>,
+    /// Records sessions in pods; `None` for none. Its writer must run longer than the proxy.
+    pub recorder: Option<Recorder>,
 }
 
 /// The reasons why a proxy did not start. All its resources are released, including the port.
@@ -147,6 +150,7 @@ pub async fn start(params: ImpersonatorParams) -> Result<Impersonator, StartErro
         tunnels: tunnels.clone(),
         ended: ended.clone(),
         metrics: params.metrics.clone(),
+        recorder: params.recorder,
     };
     let chain = Chain::new(ChainParams {
         authenticator,

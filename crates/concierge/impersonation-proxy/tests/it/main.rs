@@ -17,6 +17,7 @@ mod leaks;
 mod metrics;
 mod provisional;
 mod raw;
+mod recordings;
 mod refusals;
 mod resets;
 mod reviews;

@@ -45,7 +45,7 @@ impl Raw {
         loop {
             if let Some(at) = self.buffer.windows(end.len()).position(|part| part == end.as_bytes()) {
                 let read: Vec<u8> = self.buffer.drain(..at + end.len()).collect();
-                return String::from_utf8(read).unwrap();
+                return String::from_utf8_lossy(&read).into_owned();
             }
             let reading = self.tls.read_buf(&mut self.buffer);
             let count = tokio::time::timeout(PATIENCE, reading).await.unwrap_or_else(|_| {

@@ -26,6 +26,7 @@ use pinniped_kube_client::{Upstream, UpstreamParams, kube_client, review_client}
 use pinniped_metrics::Metrics;
 use pinniped_pki::{CertificateAuthority, CertificateDer, CertificateStore, ClientSubject, Validity};
 use pinniped_secret::{Token, TokenSource};
+use pinniped_session_recording::Recorder;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{PrivateKeyDer, ServerName};
 use tokio::net::{TcpSocket, TcpStream};
@@ -72,6 +73,7 @@ pub(crate) struct Options {
     pub(crate) limits: pinniped_http_server::Limits,
     pub(crate) tracer: Option<pinniped_traces::Tracer>,
     pub(crate) audit: Option<Arc<Auditor>>,
+    pub(crate) recorder: Option<Recorder>,
 }
 
 impl Default for Options {
@@ -85,6 +87,7 @@ impl Default for Options {
             limits: pinniped_http_server::Limits::default(),
             tracer: None,
             audit: None,
+            recorder: None,
         }
     }
 }
@@ -175,6 +178,7 @@ impl World {
             metrics: proxy_metrics,
             tracer: options.tracer,
             audit: options.audit,
+            recorder: options.recorder,
         })
         .await?;
         Ok(Self {

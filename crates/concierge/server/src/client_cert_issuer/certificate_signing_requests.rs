@@ -7,6 +7,8 @@ use jiff::Timestamp;
 use pinniped_concierge_api::names::ISSUER_CERTIFICATE_SIGNING_REQUEST;
 use pinniped_concierge_controllers::certificate_signing_requests::{SigningClient, SigningSwitch};
 use pinniped_fair_semaphore::{FairSemaphore, Permit};
+use pinniped_kube_metrics::permits;
+use pinniped_metrics::Metrics;
 use pinniped_pki::{ClientSubject, IssuedPair};
 
 use super::{ClientCertIssuer, IssuerError};
@@ -34,6 +36,11 @@ impl CertificateSigningRequestIssuer {
     /// Creates an issuer without open requests.
     pub fn new(signing: SigningClient, switch: SigningSwitch) -> Self {
         Self { signing, switch, open: FairSemaphore::new(OPEN_REQUESTS, WAITING_LOGINS) }
+    }
+
+    /// Registers the metrics of the permits.
+    pub fn register_metrics(&self, metrics: &Metrics) {
+        permits::register(metrics, permits::CERTIFICATE_SIGNING_REQUESTS, &self.open);
     }
 
     async fn permit(&self, username: &str) -> Result<Permit, IssuerError> {

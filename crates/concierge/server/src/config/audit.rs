@@ -4,8 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use pinniped_kube_audit::auditor::{AuditParams, LogParams};
+use pinniped_kube_audit::bodies::BodyParams;
 use pinniped_kube_audit::file::FileParams;
 use pinniped_kube_audit::queue::BatchParams;
+use pinniped_kube_audit::webhook::{WebhookMode, WebhookParams};
 use serde_json::{Value, json};
 
 use super::{Config, ConfigError, invalid, raw};
@@ -15,26 +17,39 @@ const SETTING: &str = "audit.proxiedRequests";
 const DAY: Duration = Duration::from_secs(86_400);
 const MEGABYTE: u64 = 1 << 20;
 
+/// The default of `maxBodyBytes`. An event with two such bodies has less than 100 KiB, which is the
+/// size at which kube-apiserver removes bodies (`--audit-log-truncate-max-event-size`).
+const MAX_BODY_BYTES: i64 = 40 << 10;
 /// The defaults of the batches. The buffer is that of kube-apiserver's log, and the size of a batch
 /// that of its webhook.
 const BUFFER_SIZE: i64 = 10_000;
 const MAX_SIZE: i64 = 400;
 const LOG_MAX_WAIT_SECONDS: i64 = 1;
+/// The defaults of kube-apiserver's webhook.
+const WEBHOOK_MAX_WAIT_SECONDS: i64 = 30;
+const INITIAL_BACKOFF_SECONDS: i64 = 10;
 
 /// Returns the parameters; `None` if proxied requests are not audited.
 pub(super) fn params(raw: raw::ProxiedRequests) -> Result<Option<AuditParams>, ConfigError> {
-    let raw::ProxiedRequests { policy_file, log } = raw;
+    let raw::ProxiedRequests { policy_file, max_body_bytes, log, webhook } = raw;
     if policy_file.is_empty() {
-        return match log {
-            None => Ok(None),
-            Some(_) => Err(invalid(SETTING, "policyFile is required for an audit log")),
+        return match (log, webhook) {
+            (None, None) => Ok(None),
+            (Some(_), _) => Err(invalid(SETTING, "policyFile is required for an audit log")),
+            (None, Some(_)) => Err(invalid(SETTING, "policyFile is required for an audit webhook")),
         };
     }
     let log = log.map(log_params).transpose()?;
-    if log.is_none() {
-        return Err(invalid(SETTING, "log.path is required: a file, or '-' for standard output"));
+    let webhook = webhook.map(webhook_params).transpose()?;
+    if log.is_none() && webhook.is_none() {
+        return Err(invalid(
+            SETTING,
+            "log.path or webhook.kubeconfigFile is required; a path is a file, or '-' for standard output",
+        ));
     }
-    Ok(Some(AuditParams { policy_file: PathBuf::from(policy_file), log }))
+    let max_bytes = number("maxBodyBytes", max_body_bytes.unwrap_or(MAX_BODY_BYTES), 1, 1 << 18)? as usize;
+    let bodies = BodyParams { max_bytes };
+    Ok(Some(AuditParams { policy_file: PathBuf::from(policy_file), bodies, log, webhook }))
 }
 
 fn log_params(raw: raw::AuditLog) -> Result<LogParams, ConfigError> {
@@ -47,16 +62,7 @@ fn log_params(raw: raw::AuditLog) -> Result<LogParams, ConfigError> {
         (raw.batch_buffer_size.unwrap_or(BUFFER_SIZE), raw.batch_max_size.unwrap_or(MAX_SIZE)),
         raw.batch_max_wait_seconds.unwrap_or(LOG_MAX_WAIT_SECONDS),
     )?;
-    let batch = match raw.mode.as_str() {
-        "" | "batch" => Some(batch),
-        "blocking" => None,
-        _ => {
-            return Err(invalid(
-                SETTING,
-                "log.mode: valid choices are 'batch', 'blocking', or empty string (equivalent to 'batch')",
-            ));
-        }
-    };
+    let batch = (!is_blocking("log", &raw.mode)?).then_some(batch);
     let file = FileParams {
         path: PathBuf::from(raw.path),
         max_age: (max_age > 0).then(|| DAY * max_age),
@@ -65,6 +71,44 @@ fn log_params(raw: raw::AuditLog) -> Result<LogParams, ConfigError> {
             * u64::from(number("log.maxSizeMegabytes", raw.max_size_megabytes.unwrap_or(100), 1, 1_000_000)?),
     };
     Ok(LogParams { file, batch })
+}
+
+fn webhook_params(raw: raw::AuditWebhook) -> Result<WebhookParams, ConfigError> {
+    if raw.kubeconfig_file.is_empty() {
+        return Err(invalid(SETTING, "webhook.kubeconfigFile is required: the kubeconfig of the webhook"));
+    }
+    let batch = batch(
+        "webhook",
+        (raw.batch_buffer_size.unwrap_or(BUFFER_SIZE), raw.batch_max_size.unwrap_or(MAX_SIZE)),
+        raw.batch_max_wait_seconds.unwrap_or(WEBHOOK_MAX_WAIT_SECONDS),
+    )?;
+    let backoff = raw.initial_backoff_seconds.unwrap_or(INITIAL_BACKOFF_SECONDS);
+    let mode = match is_blocking("webhook", &raw.mode)? {
+        true => WebhookMode::Blocking,
+        false => WebhookMode::Batch,
+    };
+    Ok(WebhookParams {
+        kubeconfig: PathBuf::from(raw.kubeconfig_file),
+        mode,
+        batch,
+        initial_backoff: Duration::from_secs(
+            number("webhook.initialBackoffSeconds", backoff, 1, 3600)?.into(),
+        ),
+    })
+}
+
+fn is_blocking(backend: &str, mode: &str) -> Result<bool, ConfigError> {
+    match mode {
+        "" | "batch" => Ok(false),
+        "blocking" => Ok(true),
+        _ => Err(invalid(
+            SETTING,
+            format!(
+                "{backend}.mode: valid choices are 'batch', 'blocking', or empty string (equivalent to \
+                 'batch')"
+            ),
+        )),
+    }
 }
 
 fn batch(
@@ -98,6 +142,12 @@ pub(super) fn of_log(config: &Config, value: fn(&LogParams) -> Value) -> Value {
     log.map_or(Value::Null, value)
 }
 
+/// Returns a value of the webhook in effect.
+pub(super) fn of_webhook(config: &Config, value: fn(&WebhookParams) -> Value) -> Value {
+    let webhook = config.proxied_requests_audit.as_ref().and_then(|audit| audit.webhook.as_ref());
+    webhook.map_or(Value::Null, value)
+}
+
 /// Returns a value of batches in effect.
 pub(super) fn of_batch(batch: Option<&BatchParams>, value: fn(&BatchParams) -> u64) -> Value {
     json!(batch.map(value))
@@ -117,12 +167,40 @@ mod tests {
     #[test]
     fn audit_is_off_by_default_and_its_log_has_defaults() {
         assert_eq!(audit("").unwrap(), None);
-        let AuditParams { policy_file, log } = audit("policyFile: /p, log: {path: '-'}").unwrap().unwrap();
-        assert_eq!(policy_file, PathBuf::from("/p"));
+        let params = audit("policyFile: /p, log: {path: '-'}").unwrap().unwrap();
+        let AuditParams { policy_file, bodies, log, webhook } = params;
+        assert_eq!((policy_file, webhook), (PathBuf::from("/p"), None));
+        assert_eq!(bodies, BodyParams { max_bytes: 40_960 });
         let batch = BatchParams { buffer_size: 10_000, max_size: 400, max_wait: Duration::from_secs(1) };
         let file =
             FileParams { path: PathBuf::from("-"), max_age: None, max_backups: 0, max_size: 100 << 20 };
         assert_eq!(log, Some(LogParams { file, batch: Some(batch) }));
+    }
+
+    #[test]
+    fn a_webhook_has_the_defaults_of_the_api_server_or_these_values() {
+        let params = audit("policyFile: /p, webhook: {kubeconfigFile: /k}").unwrap().unwrap();
+        assert_eq!(params.log, None);
+        let batch = BatchParams { buffer_size: 10_000, max_size: 400, max_wait: Duration::from_secs(30) };
+        let webhook = WebhookParams {
+            kubeconfig: PathBuf::from("/k"),
+            mode: WebhookMode::Batch,
+            batch,
+            initial_backoff: Duration::from_secs(10),
+        };
+        assert_eq!(params.webhook, Some(webhook));
+        let text = "policyFile: /p, log: {path: /l}, webhook: {kubeconfigFile: /k, mode: blocking, \
+                    initialBackoffSeconds: 2, batchBufferSize: 3, batchMaxSize: 4, batchMaxWaitSeconds: 5}";
+        let params = audit(text).unwrap().unwrap();
+        assert!(params.log.is_some());
+        let batch = BatchParams { buffer_size: 3, max_size: 4, max_wait: Duration::from_secs(5) };
+        let webhook = WebhookParams {
+            kubeconfig: PathBuf::from("/k"),
+            mode: WebhookMode::Blocking,
+            batch,
+            initial_backoff: Duration::from_secs(2),
+        };
+        assert_eq!(params.webhook, Some(webhook));
     }
 
     #[test]
@@ -146,7 +224,29 @@ mod tests {
     fn incomplete_and_invalid_values_are_refused_with_the_key() {
         for (text, wanted) in [
             ("log: {path: /l}", "policyFile is required for an audit log"),
-            ("policyFile: /p", "log.path is required: a file, or '-' for standard output"),
+            (
+                "policyFile: /p, log: {path: /l}, maxBodyBytes: 0",
+                "maxBodyBytes must be within range 1 to 262144",
+            ),
+            ("webhook: {kubeconfigFile: /k}", "policyFile is required for an audit webhook"),
+            (
+                "policyFile: /p",
+                "log.path or webhook.kubeconfigFile is required; a path is a file, or '-' for standard \
+                 output",
+            ),
+            (
+                "policyFile: /p, webhook: {mode: batch}",
+                "webhook.kubeconfigFile is required: the kubeconfig of the webhook",
+            ),
+            (
+                "policyFile: /p, webhook: {kubeconfigFile: /k, mode: blocking-strict}",
+                "webhook.mode: valid choices are 'batch', 'blocking', or empty string (equivalent to \
+                 'batch')",
+            ),
+            (
+                "policyFile: /p, webhook: {kubeconfigFile: /k, initialBackoffSeconds: 0}",
+                "webhook.initialBackoffSeconds must be within range 1 to 3600",
+            ),
             (
                 "policyFile: /p, log: {mode: batch}",
                 "log.path is required: a file, or '-' for standard output",

@@ -113,6 +113,7 @@ mod tests {
                 "kubeCertAgent: {deploymentStrategyType: Recreate}",
             ),
             at_once("log.level", "log: {level: debug}", json!("debug")),
+            next_start("log.format", "log: {format: text}"),
             next_start(
                 "tls.onedottwo.allowedCiphers",
                 "tls: {onedottwo: {allowedCiphers: [TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256]}}",
@@ -146,23 +147,45 @@ mod tests {
             assert_eq!(changes(&running, &new), Changes { at_once: vec![], ..wanted }, "{line}");
             assert_eq!(changes(&new, &new), Changes::default(), "{line}");
         }
-        // Each key is in the table, except for those with tests of their own and the format, which
-        // has one value only.
+        // Each key is in the table, except for those with tests of their own.
         let covered: Vec<_> = table().iter().map(|(key, ..)| *key).collect();
         let others = |key: &&str| {
-            !["names.", "tracing.", PROXIED_REQUESTS].iter().any(|prefix| key.starts_with(prefix))
-                && *key != "log.format"
+            !["names.", "tracing.", PROXIED_REQUESTS, SESSIONS].iter().any(|prefix| key.starts_with(prefix))
         };
         let all: Vec<_> = KEYS.iter().map(|key| key.path).filter(others).collect();
         assert_eq!(covered, all);
     }
 
     const PROXIED_REQUESTS: &str = "audit.proxiedRequests.";
+    const SESSIONS: &str = "recording.sessions.";
+
+    #[test]
+    fn changes_of_the_recording_of_sessions_take_effect_at_the_next_start() {
+        let values = [
+            ("directory", "/r", "/s"),
+            ("mode", "bestEffort", "required"),
+            ("recordInput", "false", "true"),
+            ("whenFull", "keep", "removeOldest"),
+            ("maxSessions", "1", "2"),
+            ("maxSessionMegabytes", "1", "2"),
+            ("maxTotalMegabytes", "8", "9"),
+        ];
+        let text = |changed: &str| {
+            let value = |(key, old, new)| format!("{key}: {}", if key == changed { new } else { old });
+            config(&format!("recording: {{sessions: {{{}}}}}", values.map(value).join(", ")))
+        };
+        for (key, ..) in values {
+            assert_eq!(changes(&text(""), &text(key)).next_start, [format!("{SESSIONS}{key}")]);
+        }
+        let all = KEYS.iter().filter(|key| key.path.starts_with(SESSIONS));
+        assert_eq!(all.count(), values.len());
+    }
 
     #[test]
     fn changes_of_the_audit_of_proxied_requests_take_effect_at_the_next_start() {
         let values = [
             ("policyFile", "/p", "/q"),
+            ("maxBodyBytes", "1", "2"),
             ("log.path", "/l", "/m"),
             ("log.maxAgeDays", "1", "2"),
             ("log.maxBackups", "1", "2"),
@@ -170,17 +193,25 @@ mod tests {
             ("log.batchBufferSize", "1", "2"),
             ("log.batchMaxSize", "1", "2"),
             ("log.batchMaxWaitSeconds", "1", "2"),
+            ("webhook.kubeconfigFile", "/k", "/l"),
+            ("webhook.mode", "batch", "blocking"),
+            ("webhook.initialBackoffSeconds", "1", "2"),
+            ("webhook.batchBufferSize", "1", "2"),
+            ("webhook.batchMaxSize", "1", "2"),
+            ("webhook.batchMaxWaitSeconds", "1", "2"),
         ];
         let text = |changed: &str, mode: &str| {
             let value = |(key, old, new)| if key == changed { new } else { old };
-            let log: Vec<String> = values[1..]
-                .iter()
-                .map(|entry| format!("{}: {}", entry.0.trim_start_matches("log."), value(*entry)))
-                .collect();
-            let policy = value(values[0]);
+            let backend = |prefix: &str| {
+                let keys = values.iter().filter_map(|entry| Some((entry, entry.0.strip_prefix(prefix)?)));
+                keys.map(|(entry, key)| format!("{key}: {}", value(*entry))).collect::<Vec<_>>().join(", ")
+            };
+            let (policy, size) = (value(values[0]), value(values[1]));
+            let (log, webhook) = (backend("log."), backend("webhook."));
             config(&format!(
-                "audit: {{proxiedRequests: {{policyFile: {policy}, log: {{{}, mode: {mode}}}}}}}",
-                log.join(", ")
+                "audit: {{proxiedRequests: {{policyFile: {policy}, maxBodyBytes: {size}, \
+                 log: {{{log}, mode: {mode}}}, \
+                 webhook: {{{webhook}}}}}}}"
             ))
         };
         let keys = |old: &Config, new: &Config| changes(old, new).next_start;

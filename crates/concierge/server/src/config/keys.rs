@@ -1,9 +1,11 @@
 //! The keys of the file: the type of each value, and when a changed value takes effect.
 
+use pinniped_kube_audit::webhook::WebhookMode;
 use serde_json::{Value, json};
 
-use super::audit::{in_effect, of_batch, of_log};
-use super::{Config, ConfigError};
+use super::audit::{in_effect, of_batch, of_log, of_webhook};
+use super::recording::of_sessions;
+use super::{Config, ConfigError, recording};
 
 /// The time when a changed value takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +53,7 @@ impl Key {
 }
 
 /// All keys, in the order of the reference page.
-pub(super) const KEYS: [Key; 52] = {
+pub(super) const KEYS: [Key; 66] = {
     use Kind::{Flag, Number, Text, TextByKey, Texts};
     [
         at_once("discovery.url", Text, |c| json!(c.discovery_url)),
@@ -105,12 +107,14 @@ pub(super) const KEYS: [Key; 52] = {
             json!(c.kube_cert_agent.deployment_strategy_type)
         }),
         at_once("log.level", Text, |c| json!(c.log_level.as_str())),
-        // There is only one format.
-        next_start("log.format", Text, |_| json!("json")),
+        next_start("log.format", Text, |c| json!(c.log_format.as_str())),
         next_start("tls.onedottwo.allowedCiphers", Texts, |c| json!(c.ciphers.suite_names())),
         next_start("audit.logUsernamesAndGroups", Text, |c| json!(c.log_usernames_and_groups)),
         next_start("audit.proxiedRequests.policyFile", Text, |c| {
             in_effect(c, |audit| json!(audit.policy_file))
+        }),
+        next_start("audit.proxiedRequests.maxBodyBytes", Number, |c| {
+            in_effect(c, |audit| json!(audit.bodies.max_bytes))
         }),
         next_start("audit.proxiedRequests.log.path", Text, |c| of_log(c, |log| json!(log.file.path))),
         next_start("audit.proxiedRequests.log.maxAgeDays", Number, |c| {
@@ -131,6 +135,45 @@ pub(super) const KEYS: [Key; 52] = {
         }),
         next_start("audit.proxiedRequests.log.batchMaxWaitSeconds", Number, |c| {
             of_log(c, |log| of_batch(log.batch.as_ref(), |batch| batch.max_wait.as_secs()))
+        }),
+        next_start("audit.proxiedRequests.webhook.kubeconfigFile", Text, |c| {
+            of_webhook(c, |webhook| json!(webhook.kubeconfig))
+        }),
+        next_start("audit.proxiedRequests.webhook.mode", Text, |c| {
+            of_webhook(c, |webhook| json!(webhook.mode == WebhookMode::Batch))
+        }),
+        next_start("audit.proxiedRequests.webhook.initialBackoffSeconds", Number, |c| {
+            of_webhook(c, |webhook| json!(webhook.initial_backoff.as_secs()))
+        }),
+        next_start("audit.proxiedRequests.webhook.batchBufferSize", Number, |c| {
+            of_webhook(c, |webhook| json!(webhook.batch.buffer_size))
+        }),
+        next_start("audit.proxiedRequests.webhook.batchMaxSize", Number, |c| {
+            of_webhook(c, |webhook| json!(webhook.batch.max_size))
+        }),
+        next_start("audit.proxiedRequests.webhook.batchMaxWaitSeconds", Number, |c| {
+            of_webhook(c, |webhook| json!(webhook.batch.max_wait.as_secs()))
+        }),
+        next_start("recording.sessions.directory", Text, |c| {
+            of_sessions(c, |sessions| json!(sessions.directory))
+        }),
+        next_start("recording.sessions.mode", Text, |c| {
+            of_sessions(c, |sessions| json!(recording::mode_name(sessions.mode)))
+        }),
+        next_start("recording.sessions.recordInput", Flag, |c| {
+            of_sessions(c, |sessions| json!(sessions.record_input))
+        }),
+        next_start("recording.sessions.whenFull", Text, |c| {
+            of_sessions(c, |sessions| json!(recording::when_full_name(sessions.when_full)))
+        }),
+        next_start("recording.sessions.maxSessions", Number, |c| {
+            of_sessions(c, |sessions| json!(sessions.max_sessions))
+        }),
+        next_start("recording.sessions.maxSessionMegabytes", Number, |c| {
+            of_sessions(c, |sessions| json!(sessions.max_session >> 20))
+        }),
+        next_start("recording.sessions.maxTotalMegabytes", Number, |c| {
+            of_sessions(c, |sessions| json!(sessions.max_total >> 20))
         }),
         at_once("credentialLifetimeSeconds", Number, |c| json!(c.credential_lifetime.as_secs())),
         next_start("shutdownDelaySeconds", Number, |c| json!(c.shutdown.delay.as_secs())),

@@ -64,6 +64,7 @@ pub(super) struct Config {
     #[serde(rename = "impersonationproxyservingcertdays")]
     pub(super) proxy_serving_cert_days: Option<i64>,
     pub(super) tracing: Tracing,
+    pub(super) recording: Recording,
 }
 
 #[derive(Deserialize, Default)]
@@ -181,7 +182,10 @@ pub(super) struct Audit {
 pub(super) struct ProxiedRequests {
     #[serde(rename = "policyfile")]
     pub(super) policy_file: String,
+    #[serde(rename = "maxbodybytes")]
+    pub(super) max_body_bytes: Option<i64>,
     pub(super) log: Option<AuditLog>,
+    pub(super) webhook: Option<AuditWebhook>,
 }
 
 #[derive(Deserialize, Default)]
@@ -201,4 +205,43 @@ pub(super) struct AuditLog {
     pub(super) batch_max_size: Option<i64>,
     #[serde(rename = "batchmaxwaitseconds")]
     pub(super) batch_max_wait_seconds: Option<i64>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct AuditWebhook {
+    #[serde(rename = "kubeconfigfile")]
+    pub(super) kubeconfig_file: String,
+    pub(super) mode: String,
+    #[serde(rename = "initialbackoffseconds")]
+    pub(super) initial_backoff_seconds: Option<i64>,
+    #[serde(rename = "batchbuffersize")]
+    pub(super) batch_buffer_size: Option<i64>,
+    #[serde(rename = "batchmaxsize")]
+    pub(super) batch_max_size: Option<i64>,
+    #[serde(rename = "batchmaxwaitseconds")]
+    pub(super) batch_max_wait_seconds: Option<i64>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct Recording {
+    pub(super) sessions: Sessions,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct Sessions {
+    pub(super) directory: String,
+    pub(super) mode: String,
+    #[serde(rename = "recordinput")]
+    pub(super) record_input: Option<bool>,
+    #[serde(rename = "whenfull")]
+    pub(super) when_full: String,
+    #[serde(rename = "maxsessions")]
+    pub(super) max_sessions: Option<i64>,
+    #[serde(rename = "maxsessionmegabytes")]
+    pub(super) max_session_megabytes: Option<i64>,
+    #[serde(rename = "maxtotalmegabytes")]
+    pub(super) max_total_megabytes: Option<i64>,
 }

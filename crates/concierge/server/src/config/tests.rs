@@ -141,7 +141,7 @@ fn invalid_values_have_the_error_texts_of_upstream() {
         (
             "log: {format: xml}",
             "decode yaml: error unmarshaling JSON: while decoding JSON: invalid log format, \
-             valid choices are the empty string or 'json'",
+             valid choices are the empty string, 'json' or 'text'",
         ),
         (
             "audit: {logUsernamesAndGroups: maybe}",
@@ -266,7 +266,7 @@ fn the_reference_page_has_every_key_and_when_a_change_takes_effect() {
 }
 
 /// Defaults that are not values of the file, as the reference page describes them.
-const DESCRIBED_DEFAULTS: [(&str, &str); 18] = [
+const DESCRIBED_DEFAULTS: [(&str, &str); 31] = [
     (
         "names.serviceAccountTokensServiceAccount",
         "`impersonationProxyServiceAccount` with the suffix `-service-account-tokens` instead of \
@@ -280,7 +280,8 @@ const DESCRIBED_DEFAULTS: [(&str, &str); 18] = [
     ("maxConnectionsPerAddress", "0"),
     ("impersonationProxyServingCertDays", "a hundred years"),
     ("kubeCertAgent.imagePullSecrets", "none"),
-    ("audit.proxiedRequests.log.path", "none, required with a policy"),
+    ("audit.proxiedRequests.maxBodyBytes", "40960"),
+    ("audit.proxiedRequests.log.path", "none, required for a log"),
     ("audit.proxiedRequests.log.maxAgeDays", "0"),
     ("audit.proxiedRequests.log.maxBackups", "0"),
     ("audit.proxiedRequests.log.maxSizeMegabytes", "100"),
@@ -288,6 +289,18 @@ const DESCRIBED_DEFAULTS: [(&str, &str); 18] = [
     ("audit.proxiedRequests.log.batchBufferSize", "10000"),
     ("audit.proxiedRequests.log.batchMaxSize", "400"),
     ("audit.proxiedRequests.log.batchMaxWaitSeconds", "1"),
+    ("audit.proxiedRequests.webhook.kubeconfigFile", "none, required for a webhook"),
+    ("audit.proxiedRequests.webhook.mode", "`batch`"),
+    ("audit.proxiedRequests.webhook.initialBackoffSeconds", "10"),
+    ("audit.proxiedRequests.webhook.batchBufferSize", "10000"),
+    ("audit.proxiedRequests.webhook.batchMaxSize", "400"),
+    ("audit.proxiedRequests.webhook.batchMaxWaitSeconds", "30"),
+    ("recording.sessions.mode", "`bestEffort`"),
+    ("recording.sessions.recordInput", "`false`"),
+    ("recording.sessions.whenFull", "`removeOldest`; `keep` in mode `required`"),
+    ("recording.sessions.maxSessions", "32"),
+    ("recording.sessions.maxSessionMegabytes", "16"),
+    ("recording.sessions.maxTotalMegabytes", "1024"),
     ("tracing.certificateAuthorityData", "the certificate authorities of the image"),
 ];
 
@@ -328,6 +341,24 @@ fn setting(path: &str, value: i64) -> String {
         return format!(
             "audit: {{proxiedRequests: {{policyFile: /p, log: {{path: /l, {key}: {value}}}}}}}\n"
         );
+    }
+    if path == "audit.proxiedRequests.maxBodyBytes" {
+        return format!(
+            "audit: {{proxiedRequests: {{policyFile: /p, log: {{path: /l}}, maxBodyBytes: {value}}}}}\n"
+        );
+    }
+    if let Some(key) = path.strip_prefix("audit.proxiedRequests.webhook.") {
+        return format!(
+            "audit: {{proxiedRequests: {{policyFile: /p, webhook: {{kubeconfigFile: /k, {key}: {value}}}}}}}\n"
+        );
+    }
+    if let Some(key) = path.strip_prefix("recording.sessions.") {
+        // One of the two sizes must not be larger than the other.
+        let other = match key {
+            "maxTotalMegabytes" => "maxSessionMegabytes: 1",
+            _ => "maxTotalMegabytes: 10000000",
+        };
+        return format!("recording: {{sessions: {{directory: /r, {other}, {key}: {value}}}}}\n");
     }
     match path.strip_prefix("tracing.") {
         Some(key) => format!("tracing: {{endpoint: https://a, {key}: {value}}}\n"),

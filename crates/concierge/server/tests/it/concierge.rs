@@ -171,6 +171,7 @@ pub(crate) async fn concierge_with(
         metrics: ImpersonatorMetrics::default(),
         tracer: tracer.clone(),
         audit,
+        recorder: None,
     })
     .await?;
     let api = apiserver::serve(

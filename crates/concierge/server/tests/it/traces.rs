@@ -1,11 +1,9 @@
 //! Traces of the Concierge and of a real API server in a real OpenTelemetry collector.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -17,20 +15,17 @@ use pinniped_concierge::config;
 use pinniped_delegated_auth::cluster_auth_config::ClusterAuthConfigWatch;
 use pinniped_http_client::proxy_environment::ProxyEnvironment;
 use pinniped_metrics::Metrics;
-use pinniped_pki::{CertificateAuthority, Validity};
 use pinniped_program::downward_api::PodInfo;
 use pinniped_tasks::{TaskGroup, TaskMonitor};
+use pinniped_test_support::collector::{self, Collector};
 use pinniped_test_support::control_plane::{ControlPlane, ControlPlaneParams, free_port};
-use pinniped_test_support::{tools, wait, wire};
+use pinniped_test_support::{wait, wire};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
-use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
 
 use crate::concierge::{Options, concierge_with, control_plane_with, token};
 
-/// Environment variable with the path of the collector; `cargo xtask test` builds it and sets this.
-const COLLECTOR_ENV: &str = "PINNIPED_OTEL_COLLECTOR";
 const PATIENCE: Duration = Duration::from_secs(60);
 const READ: &str = "https://localhost/api/v1/namespaces/default/configmaps?limit=1";
 const LOGIN: &str = "/apis/login.concierge.pinniped.dev/v1alpha1/tokencredentialrequests";
@@ -38,116 +33,6 @@ const CLIENT_TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 /// The name of the Concierge and of the API server in traces.
 const CONCIERGE: &str = "pinniped-concierge";
 const API_SERVER: &str = "apiserver";
-
-/// A collector that appends spans to a file.
-struct Collector {
-    spans: PathBuf,
-    endpoint: String,
-    ca: CertificateAuthority,
-    /// Terminates when it is dropped.
-    _process: Child,
-}
-
-/// A span in the file.
-#[derive(Debug)]
-struct Span {
-    service: String,
-    name: String,
-    trace: String,
-    id: String,
-    parent: String,
-    /// The trace and the span of each link.
-    links: Vec<(String, String)>,
-}
-
-impl Collector {
-    /// Starts the collector. The API server sends with gRPC to the port `grpc`, and the Concierge
-    /// with HTTPS.
-    async fn start(program: &Path, dir: &Path, grpc: u16) -> anyhow::Result<Self> {
-        let validity = Validity::starting(jiff::Timestamp::now(), Duration::from_secs(3600));
-        let ca = CertificateAuthority::generate("collector", &validity)?;
-        let pair = ca.issue_server(&["localhost".to_owned()], &[], &validity)?;
-        let (certificate, key) = (dir.join("tls.crt"), dir.join("tls.key"));
-        std::fs::write(&certificate, pair.certificate_pem.as_bytes())?;
-        std::fs::write(&key, pair.private_key_pem.as_bytes())?;
-        let (spans, file, http) = (dir.join("spans.json"), dir.join("collector.json"), free_port()?);
-        let configuration = json!({
-            "receivers": {"otlp": {"protocols": {
-                "grpc": {"endpoint": format!("127.0.0.1:{grpc}")},
-                "http": {
-                    "endpoint": format!("127.0.0.1:{http}"),
-                    "tls": {"cert_file": certificate, "key_file": key},
-                },
-            }}},
-            "exporters": {"file": {"path": spans, "flush_interval": "100ms"}},
-            "service": {
-                "telemetry": {"metrics": {"level": "none"}},
-                "pipelines": {"traces": {"receivers": ["otlp"], "exporters": ["file"]}},
-            },
-        });
-        std::fs::File::create(&file)?.write_all(configuration.to_string().as_bytes())?;
-        let log = dir.join("collector.log");
-        let mut command = Command::new(program);
-        command.arg("--config").arg(&file).stderr(std::fs::File::create(&log)?).kill_on_drop(true);
-        let process = command.spawn().context("could not start the collector")?;
-        wait::until_ok(PATIENCE, "the collector to listen", async || {
-            anyhow::Ok(TcpStream::connect(("127.0.0.1", http)).await?)
-        })
-        .await
-        .with_context(|| std::fs::read_to_string(&log).unwrap_or_default())?;
-        Ok(Self { spans, endpoint: format!("https://localhost:{http}"), ca, _process: process })
-    }
-
-    fn spans(&self) -> anyhow::Result<Vec<Span>> {
-        let text = std::fs::read_to_string(&self.spans).unwrap_or_default();
-        let mut spans = Vec::new();
-        // The last line may be incomplete.
-        for message in text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
-            for resource in list(&message["resourceSpans"]) {
-                let service = attributes(&resource["resource"]).remove("service.name").unwrap_or_default();
-                for span in list(&resource["scopeSpans"]).flat_map(|scope| list(&scope["spans"])) {
-                    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-                    let links =
-                        list(&span["links"]).map(|link| (text(&link["traceId"]), text(&link["spanId"])));
-                    spans.push(Span {
-                        service: service.clone(),
-                        name: text(&span["name"]),
-                        trace: text(&span["traceId"]),
-                        id: text(&span["spanId"]),
-                        parent: text(&span["parentSpanId"]),
-                        links: links.collect(),
-                    });
-                }
-            }
-        }
-        Ok(spans)
-    }
-
-    /// Waits for a span of this service.
-    async fn span(&self, service: &str, what: &str, fits: impl Fn(&Span) -> bool) -> anyhow::Result<Span> {
-        wait::until_ok(PATIENCE, format!("the span of {what}"), async || {
-            let spans = self.spans()?;
-            let seen: BTreeSet<_> =
-                spans.iter().map(|span| (span.service.clone(), span.name.clone())).collect();
-            let found = spans.into_iter().find(|span| span.service == service && fits(span));
-            found.with_context(|| format!("{seen:?}"))
-        })
-        .await
-    }
-}
-
-fn list(value: &Value) -> impl Iterator<Item = &Value> {
-    value.as_array().into_iter().flatten()
-}
-
-fn attributes(value: &Value) -> BTreeMap<String, String> {
-    list(&value["attributes"])
-        .map(|attribute| {
-            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-            (text(&attribute["key"]), text(&attribute["value"]["stringValue"]))
-        })
-        .collect()
-}
 
 /// Registers the aggregated API, which listens on this port of the loopback address.
 async fn register(plane: &ControlPlane, port: u16) -> anyhow::Result<()> {
@@ -173,17 +58,14 @@ async fn register(plane: &ControlPlane, port: u16) -> anyhow::Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn spans_of_the_concierge_and_of_a_real_api_server_refer_to_each_other() -> anyhow::Result<()> {
-    let Some(program) = std::env::var_os(COLLECTOR_ENV) else {
-        tools::skip("traces", "no collector: `cargo xtask test` builds it");
-        return Ok(());
-    };
+    let Some(program) = collector::program() else { return Ok(()) };
     let (dir, grpc) = (tempfile::tempdir()?, free_port()?);
     let tracing = dir.path().join("tracing.yaml");
     let configuration = json!({"apiVersion": "apiserver.config.k8s.io/v1beta1", "kind": "TracingConfiguration",
         "endpoint": format!("127.0.0.1:{grpc}"), "samplingRatePerMillion": 1_000_000});
     std::fs::write(&tracing, configuration.to_string())?;
     // Before the API server, which would otherwise lose spans until it connects again.
-    let collector = Collector::start(Path::new(&program), dir.path(), grpc).await?;
+    let collector = Collector::start(&program, dir.path(), grpc).await?;
     let plane = control_plane_with(ControlPlaneParams {
         extra_apiserver_args: vec![
             format!("--tracing-config-file={}", tracing.display()),
@@ -194,7 +76,7 @@ async fn spans_of_the_concierge_and_of_a_real_api_server_refer_to_each_other() -
     })
     .await?;
 
-    let data = STANDARD.encode(collector.ca.certificate_pem());
+    let data = STANDARD.encode(&collector.ca_pem);
     let config = config::parse(&format!(
         "{}\ntracing: {{endpoint: {}, samplingRatePerMillion: 1000000, certificateAuthorityData: {data}}}\n",
         include_str!("../../testdata/names.yaml"),

@@ -16,12 +16,13 @@ use pinniped_http_headers::hop_by_hop;
 use pinniped_http_server::Incoming;
 use pinniped_http_server::{Body, Connection};
 use pinniped_reverse_proxy::{ClientUpgrade, Direction, ForwardError, Guard, PauseLimit, TimeLimits, relay};
+use pinniped_traces::{RequestSpan, Span};
 use tokio::time::{Instant, sleep_until};
 
 use super::direct_response::{status, text};
 use super::request_headers::{self, ClientConnection};
 use super::upload::Upload;
-use super::{Next, PerConnection};
+use super::{Next, PerConnection, trace};
 use crate::active_table::ActiveTable;
 use crate::backend::{Backend, EndpointOrder, Server};
 use crate::gateway::Inner;
@@ -80,6 +81,27 @@ enum Failure {
     Upstream(#[from] UpstreamError),
     #[error("{}", of_forward(.0))]
     Forward(#[from] ForwardError),
+}
+
+impl Failure {
+    /// Returns the kind of the failure for traces.
+    fn error_type(&self) -> &'static str {
+        let of_upstream = |error: &UpstreamError| match error {
+            UpstreamError::HeadTooLarge { .. } | UpstreamError::FieldName | UpstreamError::Fields(_) => {
+                "not_sent"
+            }
+            _ => "no_response",
+        };
+        match self {
+            Self::NoEndpoint => "no_endpoint",
+            Self::Late => "timeout",
+            Self::Tls(_) => "not_sent",
+            Self::Upstream(error) | Self::Forward(ForwardError::Upstream(error)) => of_upstream(error),
+            Self::Forward(ForwardError::UnrequestedSwitch | ForwardError::OtherProtocol) => {
+                "unexpected_switch"
+            }
+        }
+    }
 }
 
 /// Returns an error text that calls the server a backend.
@@ -197,7 +219,7 @@ pub(super) fn begin(
     };
     match wanted {
         Some(((protocol, ended), client)) => {
-            let wanted = ClientUpgrade { protocol, client, ended, idle: forward.timeouts.idle };
+            let wanted = ClientUpgrade { protocol, client, ended, idle: forward.timeouts.idle, tap: None };
             let request = Request::from_parts(parts, RequestBody::from(body));
             Next::Upgrade(Upgrade { to, request, wanted })
         }
@@ -265,14 +287,42 @@ impl Destination {
     }
 }
 
+/// Records the result of the request to a backend.
+fn record(span: Option<Span>, result: &Result<Response<Body>, Failure>) {
+    let Some(mut span) = span else { return };
+    match result {
+        Ok(response) => span.respond(response.status()),
+        Err(failure) => span.fail(failure.error_type()),
+    }
+}
+
 impl Exchange {
     pub(super) async fn send(&mut self) -> Response<Body> {
+        let sent = self.try_send().await;
+        self.response(sent)
+    }
+
+    /// Sends the request of this span, which ends when the response begins.
+    pub(super) async fn send_recorded(&mut self, span: &RequestSpan) -> Response<Body> {
+        let forward = trace::forward(span, &self.to.upstream, &mut self.request);
+        let sent = self.try_send().await;
+        record(forward, &sent);
+        let response = self.response(sent);
+        span.end(response.status());
+        response
+    }
+
+    fn response(&self, sent: Result<Response<Body>, Failure>) -> Response<Body> {
+        sent.unwrap_or_else(|failure| failed(&self.to.inner, &self.to.upstream, &failure))
+    }
+
+    async fn try_send(&mut self) -> Result<Response<Body>, Failure> {
         let mut failure = Failure::NoEndpoint;
         while let Some(server) = self.to.next() {
             failure = match self.send_request(&server).await {
                 Ok(response) => {
                     let hold = Hold { _server: server, inner: Arc::clone(&self.to.inner) };
-                    return relay(response, self.pace(), hold);
+                    return Ok(relay(response, self.pace(), hold));
                 }
                 Err(failure) => failure,
             };
@@ -281,7 +331,7 @@ impl Exchange {
             }
             tracing::debug!(error = %failure, server = %server.address, "an endpoint does not accept requests");
         }
-        failed(&self.to.inner, &self.to.upstream, &failure)
+        Err(failure)
     }
 
     /// Sends the request to a server. If no connection accepted it, another server can be tried.
@@ -318,8 +368,9 @@ fn pace(began: Instant, timeouts: Timeouts, upload: Option<&Upload>) -> TimeLimi
 }
 
 impl Upgrade {
-    pub(super) async fn run(self) -> Response<Body> {
-        let Self { mut to, request, wanted } = self;
+    pub(super) async fn run(self, span: Option<Box<RequestSpan>>) -> Response<Body> {
+        let Self { mut to, mut request, wanted } = self;
+        let forward = span.as_ref().and_then(|span| trace::forward(span, &to.upstream, &mut request));
         let response = async {
             let server = to.next().ok_or(Failure::NoEndpoint)?;
             let requests = to.backend.requests(&server)?;
@@ -334,7 +385,12 @@ impl Upgrade {
             }
         };
         let response = response.await;
-        response.unwrap_or_else(|failure| failed(&to.inner, &to.upstream, &failure))
+        record(forward, &response);
+        let response = response.unwrap_or_else(|failure| failed(&to.inner, &to.upstream, &failure));
+        if let Some(span) = span {
+            span.end(response.status());
+        }
+        response
     }
 }
 

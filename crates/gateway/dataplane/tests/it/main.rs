@@ -11,5 +11,6 @@ mod requests;
 mod revoked;
 mod routes;
 mod termination;
+mod traces;
 mod upgrades;
 mod world;

@@ -24,7 +24,7 @@ fn an_event_has_the_members_of_the_api_server_in_its_order() {
     let request = RequestText::new(&Request {
         uri: "/apis/apps/v1/namespaces/ns/deployments/d/scale?a=\"b\"",
         attributes: &attributes,
-        source_ips: &["192.0.2.1".to_owned(), "10.0.0.7".to_owned()],
+        source_ips: &["192.0.2.1".parse().unwrap(), "2001:db8::7".parse().unwrap()],
         user_agent: "kubectl/v1.36.0",
         received: time("2026-01-02T03:04:05.678901234Z"),
     });
@@ -44,6 +44,8 @@ fn an_event_has_the_members_of_the_api_server_in_its_order() {
         user: Some(&user),
         impersonated_user: Some(&other),
         response: Some(ResponseStatus::failure(403, "Forbidden", "no")),
+        request_object: None,
+        response_object: None,
         time: time("2026-11-27T00:00:00Z"),
         annotations: &[("authorization.k8s.io/decision", "forbid"), ("authorization.k8s.io/reason", "a\nb")],
     };
@@ -54,7 +56,7 @@ fn an_event_has_the_members_of_the_api_server_in_its_order() {
             r#""stage":"ResponseComplete","requestURI":"/apis/apps/v1/namespaces/ns/deployments/d/scale?a=\"b\"","#,
             r#""verb":"get","user":{"username":"pinny","uid":"u1","groups":["a","system:authenticated"],"#,
             r#""extra":{"authentication.kubernetes.io/credential-id":["X509SHA256=ab"]}},"#,
-            r#""impersonatedUser":{"username":"other"},"sourceIPs":["192.0.2.1","10.0.0.7"],"#,
+            r#""impersonatedUser":{"username":"other"},"sourceIPs":["192.0.2.1","2001:db8::7"],"#,
             r#""userAgent":"kubectl/v1.36.0","objectRef":{"resource":"deployments","namespace":"ns","name":"d","#,
             r#""apiGroup":"apps","apiVersion":"v1","subresource":"scale"},"#,
             r#""responseStatus":{"metadata":{},"status":"Failure","message":"no","reason":"Forbidden","code":403},"#,
@@ -84,6 +86,8 @@ fn absent_values_have_no_members() {
         user: None,
         impersonated_user: None,
         response: None,
+        request_object: None,
+        response_object: None,
         time: received,
         annotations: &[],
     };
@@ -126,6 +130,8 @@ fn long_texts_are_truncated_and_an_event_is_one_line_of_bounded_length() {
         user: Some(&user),
         impersonated_user: Some(&user),
         response: Some(ResponseStatus::failure(500, "", &long)),
+        request_object: None,
+        response_object: None,
         time: received,
         annotations: &[("a", &long)],
     };
@@ -140,4 +146,48 @@ fn long_texts_are_truncated_and_an_event_is_one_line_of_bounded_length() {
         assert!(text.as_str().unwrap().ends_with(" bytes]"));
     }
     assert_eq!(event["userAgent"].as_str().unwrap(), format!("{}...TRUNCATED", "a".repeat(1024)));
+}
+
+#[test]
+fn objects_follow_the_status() {
+    let attributes = Attributes::NonResource { verb: "get".to_owned(), path: "/".to_owned() };
+    let received = time("2026-01-02T03:04:05Z");
+    let request = RequestText::new(&Request {
+        uri: "/",
+        attributes: &attributes,
+        source_ips: &[],
+        user_agent: "",
+        received,
+    });
+    let event = Event {
+        level: Level::RequestResponse,
+        audit_id: "i",
+        stage: Stage::ResponseComplete,
+        request: &request,
+        user: None,
+        impersonated_user: None,
+        response: Some(ResponseStatus::of_code(201)),
+        request_object: Some(b"{\"a\":1}"),
+        response_object: Some(b"[]"),
+        time: received,
+        annotations: &[],
+    };
+    let part = "\"responseStatus\":{\"metadata\":{},\"code\":201},\"requestObject\":{\"a\":1},\
+                \"responseObject\":[],\"requestReceivedTimestamp\":";
+    assert!(line(&event).contains(part), "{}", line(&event));
+}
+
+#[test]
+fn texts_have_the_same_escapes_as_in_serde_json() {
+    let characters = (0..=0x100).filter_map(char::from_u32).map(String::from);
+    let texts = |one: String| {
+        let lengths = (0..20).map(move |length| (".".repeat(length), one.clone(), ".".repeat(19 - length)));
+        lengths
+            .flat_map(|(a, one, b)| [format!("{a}{one}{b}"), format!("{a}{one}"), format!("{one}{one}{b}")])
+    };
+    for text in characters.flat_map(texts) {
+        let mut out = Vec::new();
+        quoted(&mut out, &text);
+        assert_eq!(String::from_utf8(out).unwrap(), serde_json::to_string(&text).unwrap());
+    }
 }

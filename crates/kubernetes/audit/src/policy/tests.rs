@@ -219,21 +219,6 @@ fn unknown_repeated_and_mistyped_keys_are_errors_with_the_index_of_the_rule() {
 }
 
 #[test]
-fn a_rule_that_requires_bodies_is_refused_by_programs_that_do_not_log_them() {
-    let policy = policy(
-        "- level: Metadata\n- {level: Request, verbs: [a]}\n- {level: None}\n- level: RequestResponse\n",
-    );
-    let text = policy.check_without_bodies().unwrap_err().to_string();
-    assert_eq!(
-        text,
-        "rules[1].level: Request requires bodies of requests, which are not logged here: use Metadata, \
-         and log bodies in the audit log of the API server; \
-         rules[3].level: RequestResponse requires bodies of requests, which are not logged here: use \
-         Metadata, and log bodies in the audit log of the API server"
-    );
-}
-
-#[test]
 fn errors_name_the_file_and_are_short() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("policy.yaml");

@@ -7,7 +7,7 @@ use std::time::Instant;
 use aws_lc_rs::digest as sha;
 use bytes::Bytes;
 use pinniped_fair_semaphore::{FairSemaphore, Waiting};
-use pinniped_kube_metrics::reviews as definitions;
+use pinniped_kube_metrics::{permits, reviews as definitions};
 use pinniped_kube_request::attributes::{Attributes, ResourceAttributes};
 use pinniped_kube_request::identity::{KnownUser, MASTERS, User};
 use pinniped_metrics::Metrics;
@@ -98,8 +98,9 @@ impl Authorizer {
         Self::with(Reviews::new(client))
     }
 
-    /// Registers the metrics of the reviews and of their cache.
+    /// Registers the metrics of the reviews, of their permits and of their cache.
     pub fn register_metrics(&self, metrics: &Metrics) {
+        permits::register(metrics, permits::ACCESS_REVIEWS, &self.0.permits);
         let this = self.clone();
         self.0.metrics.register(metrics, move || this.0.results.usage());
     }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use pinniped_cache::Cache;
 use pinniped_fair_semaphore::{FairSemaphore, Waiting};
 use pinniped_http_core::client_network;
-use pinniped_kube_metrics::reviews as definitions;
+use pinniped_kube_metrics::{permits, reviews as definitions};
 use pinniped_kube_request::identity::KnownUser;
 use pinniped_metrics::Metrics;
 use pinniped_traces::{Span, SpanKind};
@@ -93,8 +93,10 @@ impl TokenReviewer {
         Self::with(Reviews::new(client))
     }
 
-    /// Registers the metrics of the reviews and of their cache.
+    /// Registers the metrics of the reviews, of their permits and of their cache.
     pub fn register_metrics(&self, metrics: &Metrics) {
+        permits::register(metrics, permits::TOKEN_REVIEWS, &self.0.new.reviews);
+        permits::register(metrics, permits::KNOWN_TOKEN_REVIEWS, &self.0.accepted_before.reviews);
         let this = self.clone();
         self.0.metrics.register(metrics, move || this.0.results.usage());
     }

@@ -104,7 +104,7 @@ async fn a_definition_without_the_strategy_disables_it_and_is_logged() {
     });
     served.await.unwrap();
     tokens.configure(json!({"mode": "enabled", "namespace": tokens.users()})).await;
-    let wanted = "does not have the strategy ServiceAccountToken";
+    let wanted = "does not have a strategy, so it stays disabled";
     let printed = wait::until(TIME_LIMIT, "a log line", async || {
         tokens.own.pods.logs(tokens.own.app).contains(wanted).then_some(())
     });

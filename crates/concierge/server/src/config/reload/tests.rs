@@ -1,5 +1,5 @@
 use pinniped_http_server::CapacityParams;
-use pinniped_logging::log::{self, LogLevel};
+use pinniped_logging::log::{self, LogFormat, LogLevel};
 
 use super::super::tests::NAMES;
 use super::*;
@@ -27,7 +27,7 @@ impl Running {
             files_per_connection: 1,
         });
         let live = LiveSettings {
-            level: log::init(LogLevel::Warning, crate::concierge::LOG_TARGETS),
+            level: log::init(LogLevel::Warning, LogFormat::Json, crate::concierge::LOG_TARGETS),
             discovery_url: discovery_url.clone(),
             credential_lifetime: sender,
             capacity: capacity.clone(),

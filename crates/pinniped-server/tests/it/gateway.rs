@@ -1,14 +1,12 @@
-//! Tests of start failures of `pinniped-gateway`.
-
-#![expect(clippy::unwrap_used, reason = "a failed step of a test should end it")]
+//! Start failures of `pinniped-gateway`.
 
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::Command;
 
 /// Runs the program, which must fail, and returns its standard error.
 fn refusal(podinfo: &Path, args: &[&str]) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_pinniped-gateway"))
+    let folder = tempfile::tempdir().unwrap();
+    let output = crate::command(folder.path(), "pinniped-gateway")
         .args(args)
         .arg(format!("--downward-api-path={}", podinfo.display()))
         .env_clear()

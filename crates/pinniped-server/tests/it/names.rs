@@ -1,26 +1,23 @@
 //! The file under several names, as an image has it.
 
-use std::os::unix::fs::symlink;
-use std::process::{Command, Output};
-
-use crate::PROGRAM;
+use std::process::Output;
 
 /// Runs the program through a link with this name, outside of a cluster.
 fn run(name: &str, flags: &[&str]) -> Output {
     let folder = tempfile::tempdir().unwrap();
-    let link = folder.path().join(name);
-    symlink(PROGRAM, &link).unwrap();
-    let mut command = Command::new(link);
+    let mut command = crate::command(folder.path(), name);
     command.args(flags).env_remove("KUBERNETES_SERVICE_HOST").env_remove("KUBERNETES_SERVICE_PORT");
     command.output().unwrap()
 }
 
 #[test]
 fn a_link_runs_the_program_of_its_name() {
-    let concierge = run("pinniped-concierge", &["--version"]);
-    let printed = String::from_utf8(concierge.stdout).unwrap();
-    assert_eq!(printed, format!("pinniped-concierge {}\n", pinniped_version::VERSION));
-    assert!(concierge.status.success());
+    for name in ["pinniped-concierge", "pinniped-gateway"] {
+        let printed = run(name, &["--version"]);
+        assert!(printed.status.success(), "{printed:?}");
+        let printed = String::from_utf8(printed.stdout).unwrap();
+        assert_eq!(printed, format!("{name} {}\n", pinniped_version::VERSION));
+    }
 
     let authenticator = run("local-user-authenticator", &[]);
     let errors = String::from_utf8(authenticator.stderr).unwrap();
@@ -32,7 +29,7 @@ fn a_link_runs_the_program_of_its_name() {
 fn another_name_is_an_error_that_lists_the_names() {
     let other = run("pinniped-supervisor", &["--version"]);
     let errors = String::from_utf8(other.stderr).unwrap();
-    let wanted = "Error: must be invoked as one of [local-user-authenticator pinniped-concierge], not \
-                  \"pinniped-supervisor\"\n";
+    let wanted = "Error: must be invoked as one of [local-user-authenticator pinniped-concierge \
+                  pinniped-gateway], not \"pinniped-supervisor\"\n";
     assert_eq!((errors.as_str(), other.status.code()), (wanted, Some(1)));
 }

@@ -5,6 +5,7 @@
 //! if a token is not a valid header value.
 
 use std::io::{self, ErrorKind};
+use std::path::PathBuf;
 use std::process::{Output, Stdio};
 
 use http::{HeaderName, HeaderValue};
@@ -17,7 +18,7 @@ use tokio::process::Command;
 use pinniped_go_compat::{json as gojson, json::quote};
 use pinniped_kube_types::client_auth::{ExecCredential, ExecCredentialStatus, KIND};
 
-use crate::environment::{KUBERNETES_EXEC_INFO, PINNIPED_EXEC_REQUEST_HEADERS};
+use crate::environment::{Environment, KUBERNETES_EXEC_INFO, PINNIPED_EXEC_REQUEST_HEADERS};
 use crate::printer::print_message;
 use pinniped_go_compat::base64 as gobase64;
 use pinniped_go_compat::io::GoIoError;
@@ -127,8 +128,7 @@ pub(crate) async fn resolve(
     user: &mut AuthInfo,
     how: PluginRun<'_>,
 ) -> Result<PluginResult, ExecPluginError> {
-    let basic = user.username.is_some() && user.password.is_some();
-    if user.auth_provider.is_some() || basic || user.token.is_some() || user.token_file.is_some() {
+    if is_overridden(user) {
         return Ok(PluginResult::default());
     }
     let Some(exec) = user.exec.take() else { return Ok(PluginResult::default()) };
@@ -143,6 +143,28 @@ pub(crate) async fn resolve(
         user.client_key_data = Some(gobase64::encode(credential.client_key_data.expose().as_bytes()).into());
     }
     Ok(PluginResult { headers, expires })
+}
+
+/// Returns whether another credential of the user takes precedence over a plugin.
+pub(crate) fn is_overridden(user: &AuthInfo) -> bool {
+    let basic = user.username.is_some() && user.password.is_some();
+    user.auth_provider.is_some() || basic || user.token.is_some() || user.token_file.is_some()
+}
+
+/// Returns the file that runs for a command: a path, or a name in one of the folders of `PATH`.
+pub(crate) fn find_program(command: &str, environment: &Environment) -> Option<PathBuf> {
+    if command.is_empty() {
+        return None;
+    }
+    let is_path = command.contains(std::path::is_separator);
+    let folders: Vec<PathBuf> = match is_path {
+        true => vec![PathBuf::new()],
+        false => std::env::split_paths(environment.variable("PATH").unwrap_or_default()).collect(),
+    };
+    let suffix = std::env::consts::EXE_SUFFIX;
+    let names = [command.to_owned(), format!("{command}{suffix}")];
+    let mut candidates = folders.iter().flat_map(|folder| names.iter().map(|name| folder.join(name)));
+    candidates.find(|path| path.is_file())
 }
 
 /// Reads the request headers of a plugin, which may only contain impersonation headers.
@@ -285,7 +307,29 @@ fn not_found(name: &str, hint: Option<&str>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use super::*;
+
+    #[test]
+    fn a_program_is_found_by_its_path_or_in_the_folders_of_path() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("tool");
+        std::fs::write(&program, "").unwrap();
+        let path = dir.path().to_str().unwrap().to_owned();
+        let environment = Environment::new(Vec::new(), HashMap::from([("PATH".to_owned(), path)]));
+        let absolute = program.to_str().unwrap();
+        for (command, found) in [
+            ("tool", Some(&program)),
+            (absolute, Some(&program)),
+            ("other", None),
+            ("", None),
+            ("./no/tool", None),
+        ] {
+            assert_eq!(find_program(command, &environment).as_ref(), found, "{command}");
+        }
+        assert_eq!(find_program("tool", &Environment::default()), None);
+    }
 
     fn plugin(script: &str) -> ExecConfig {
         ExecConfig {

@@ -268,7 +268,9 @@ async fn observe(
             let resolved = kubeconfig::resolve(&used, &context).map_err(ConnectError::from)?;
             let (client, admin) = observer.observe(used, &resolved, "in use").await;
             let Some(admin) = admin else {
-                let why = "the kubeconfig in use results in no client".to_owned();
+                let why = "the kubeconfig in use results in no client; an administrator can check the \
+                           installation with --check-kubeconfig FILE, where FILE is this kubeconfig"
+                    .to_owned();
                 return Ok(Observations {
                     client: Some(client),
                     installation: Installation::Unreachable(why),

@@ -74,6 +74,9 @@ impl CommandError {
             Self::Logout(LogoutError::Context(_)) | Self::Status(StatusError::Context(_)) => {
                 Some(OUR_CONTEXTS)
             }
+            Self::Status(StatusError::FailedChecks { .. }) => Some(Remedy::ours(
+                "`pinniped doctor --kubeconfig-context NAME`, with the name of a context whose check failed",
+            )),
             Self::Proxy(error) => of_proxy(error),
             Self::Logout(LogoutError::LoadForAll(_)) => Some(Remedy::ours(
                 "--kubeconfig=/dev/null, which removes the sessions of the default caches, and may not revoke them",

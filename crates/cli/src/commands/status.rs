@@ -20,7 +20,7 @@ use super::output_format::{OutputFormat, UnknownFormat};
 use super::{StartError, block_on, whoami, within};
 use crate::admin::Admin;
 use crate::environment::Environment;
-use crate::exec_plugin::PluginRun;
+use crate::exec_plugin::{self, PluginRun, find_program};
 use crate::flags::tree::{Action, DEFAULT_SUFFIX};
 use crate::flags::{Delivery, Parsed, RefreshTokenStore};
 use crate::kubeconfig::{self, LoadError, NoKubeconfig, ResolveError, identity};
@@ -36,7 +36,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// The maximum number of contexts that are checked at the same time.
 const CONCURRENT_CHECKS: usize = 8;
 
-/// The state was not printed.
+/// The state was not printed, or a check failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StatusError {
     /// The runtime could not be started.
@@ -60,6 +60,14 @@ pub enum StatusError {
     /// Standard output cannot be written.
     #[error(transparent)]
     Output(#[from] OutputError),
+    /// The state was printed, and checks have failed.
+    #[error("{failed} of {all} checks failed")]
+    FailedChecks {
+        /// The number of failed checks.
+        failed: usize,
+        /// The number of all checks.
+        all: usize,
+    },
 }
 
 /// The state of all contexts.
@@ -92,6 +100,13 @@ struct ContextStatus {
     problem: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     check: Option<Check>,
+}
+
+impl ContextStatus {
+    /// Returns whether the cluster authenticated no user.
+    fn has_failed(&self) -> bool {
+        self.check.as_ref().is_some_and(|check| check.error.is_some())
+    }
 }
 
 /// The method by which the user of a context authenticates.
@@ -232,7 +247,12 @@ pub(crate) fn run(parsed: &Parsed, environment: &Environment, printer: Printer) 
         }
     }
     let text = format.output(&status, || status.text())?;
-    Ok(write(printer, text.as_bytes())?)
+    write(printer, text.as_bytes())?;
+    let all = status.contexts.len();
+    match status.contexts.iter().filter(|context| context.has_failed()).count() {
+        0 => Ok(()),
+        failed => Err(StatusError::FailedChecks { failed, all }),
+    }
 }
 
 /// Returns the login and the keyring of a session whose refresh token is in the keyring.
@@ -302,6 +322,7 @@ fn read(
         }
         context.issuer = Some(login.string("issuer")).filter(|issuer| !issuer.is_empty());
     }
+    context.problem = missing_plugin(user, environment);
     let session = match Session::of_user(user, entries.cluster_name, cluster, environment, printer) {
         Ok(session) => session,
         Err(error) => {
@@ -410,6 +431,10 @@ async fn username(
     login: Option<LoginInTurn>,
     environment: &Environment,
 ) -> Result<String, String> {
+    // Our plugin is a part of this program, and the check would succeed without it.
+    if let Some(missing) = entries.user.and_then(|user| missing_plugin(user, environment)) {
+        return Err(missing);
+    }
     let mut config = config.clone();
     let mut suffix = DEFAULT_SUFFIX.to_owned();
     let arguments = entries.user.and_then(|user| user.exec.as_ref()?.args.as_deref());
@@ -428,6 +453,15 @@ async fn username(
     let response = whoami::request(&admin, &suffix).await;
     let response = response.map_err(|error| chain(&error).to_string())?;
     Ok(response.status.kubernetes_user_info.user.username)
+}
+
+/// Returns the problem that kubectl does not find the plugin of the user.
+fn missing_plugin(user: &AuthInfo, environment: &Environment) -> Option<String> {
+    if exec_plugin::is_overridden(user) {
+        return None;
+    }
+    let command = user.exec.as_ref()?.command.as_deref().filter(|command| !command.is_empty())?;
+    find_program(command, environment).is_none().then(|| format!("there is no program {command}"))
 }
 
 /// Replaces the plugin of a user with the result of its login.

@@ -158,10 +158,11 @@ pub const OF_LOGINS: &[Explanation] = &[
     error(
         "authentication-failed",
         &["authentication failed"],
-        "The authenticator does not accept the token. The Concierge does not report the cause to clients; its log has \
-         it.",
-        "the authenticator does not accept the token: see whether the token is right and valid, and whether the \
-         kubeconfig names the right authenticator",
+        "The authenticator does not accept the token, or its webhook does not respond. The Concierge does not report \
+         the cause to clients; its log has it.",
+        "the authenticator does not accept the token, or its webhook does not respond: see whether the token is right \
+         and valid, whether the kubeconfig names the right authenticator, and the Concierge's log: kubectl logs \
+         --namespace pinniped-concierge --selector deployment.pinniped.dev=concierge --tail=-1",
     ),
     error(
         "token-variable",

@@ -105,7 +105,7 @@ pub const ALL: &[Explanation] = &[
         "configuration",
         &["could not load config"],
         "The configuration file of the Concierge is not valid, and the pod terminates.",
-        "correct the key that the message names",
+        "correct the key that the error names",
     ),
     log(
         "unknown-configuration-key",

@@ -20,7 +20,7 @@ fn every_context_is_printed_without_a_request() {
     let context = |name: &str, user: &str| json!({"name": name, "context": {"cluster": "c", "user": user}});
     let login = |args: &[&str]| {
         json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1beta1",
-        "command": "pinniped", "args": args}})
+        "command": env!("CARGO_BIN_EXE_pinniped"), "args": args}})
     };
     let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "b",
         "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
@@ -186,7 +186,7 @@ fn eight_contexts_are_checked_at_the_same_time() {
     let home = Home::new();
     let path = home.write("config", &with_users(&server, &users));
     let run = home.run(&["status", "--check", "--kubeconfig", path.to_str().unwrap()]);
-    assert_eq!(checks(&run), ["logs in as pinny"; 12], "{run:?}");
+    assert_eq!((run.code, checks(&run)), (0, vec!["logs in as pinny"; 12]), "{run:?}");
     let names: Vec<String> =
         run.stdout.lines().filter(|line| line.starts_with('u')).map(str::to_owned).collect();
     assert_eq!(names, users.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>());
@@ -207,7 +207,15 @@ fn a_check_involves_no_user_and_does_not_wait_for_a_plugin_that_does() {
     let quiet = format!(
         r#"case "$KUBERNETES_EXEC_INFO" in *'"interactive":false'*) echo 'Password:' >&2; echo '{token}';; *) exit 9;; esac"#
     );
-    let users = [("waits", plugin("exec sleep 600")), ("needs-user", needs_user), ("quiet", plugin(&quiet))];
+    // Our plugin is a part of this program, but kubectl needs the file.
+    let gone = json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1beta1",
+        "command": "/no/such/pinniped", "args": ["login", "static", "--token=t"]}});
+    let users = [
+        ("waits", plugin("exec sleep 600")),
+        ("needs-user", needs_user),
+        ("quiet", plugin(&quiet)),
+        ("gone", gone),
+    ];
     let home = Home::new();
     let config = with_users(&server, &users.map(|(name, user)| (name.to_owned(), user)));
     let path = home.write("config", &config);
@@ -216,9 +224,12 @@ fn a_check_involves_no_user_and_does_not_wait_for_a_plugin_that_does() {
         "fails: no response in time",
         "fails: getting credentials: exec plugin cannot support interactive mode: the command involves no user",
         "logs in as pinny",
+        "fails: there is no program /no/such/pinniped",
     ];
     assert_eq!(checks(&run), expected, "{run:?}");
-    assert_eq!(run.stderr, "", "the question of a plugin is not printed");
+    // The question of a plugin is not printed.
+    assert_eq!((run.code, run.stderr.lines().next()), (1, Some("Error: 3 of 4 checks failed")), "{run:?}");
+    assert!(!run.stderr.contains("Password"), "{run:?}");
 }
 
 /// Creates a pipe.
@@ -252,10 +263,10 @@ fn files_that_a_kubeconfig_names_do_not_block_a_command() {
     let pipe = pipe(&home);
     let pipe = pipe.to_str().unwrap();
     let login = |flag: &str| {
-        json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1beta1", "command": "pinniped",
+        json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1beta1", "command": env!("CARGO_BIN_EXE_pinniped"),
             "args": ["login", "token", "--from=file", format!("--{flag}={pipe}")]}})
     };
-    let oidc = json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1beta1", "command": "pinniped",
+    let oidc = json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1beta1", "command": env!("CARGO_BIN_EXE_pinniped"),
         "args": ["login", "oidc", "--issuer=https://i", format!("--ca-bundle={pipe}")]}});
     let not_regular = format!("open {pipe}: not a regular file");
     for (cluster, user, expected) in [
@@ -297,13 +308,14 @@ fn a_check_requests_the_user_of_each_cluster_and_opens_no_browser() {
         let context = json!({"name": name, "context": {"cluster": "c", "user": name}});
         config["contexts"].as_array_mut().unwrap().push(context);
         let args = ["login", "static", &format!("--token={token}")].map(str::to_owned);
-        let user = json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1beta1", "command": "pinniped",
+        let user = json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1beta1", "command": env!("CARGO_BIN_EXE_pinniped"),
             "args": args}});
         config["users"].as_array_mut().unwrap().push(json!({"name": name, "user": user}));
     }
     let path = desktop.home.write("config", &config.to_string());
     let run = desktop.home.run(&["status", "--check", "--kubeconfig", path.to_str().unwrap()]);
-    assert_eq!(run.code, 0, "{run:?}");
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.stderr.contains("2 of 3 checks failed"), "{run:?}");
     assert_eq!(
         checks(&run),
         [
@@ -323,7 +335,7 @@ fn contexts_with_one_session_are_checked_one_after_the_other() {
     let desktop = Desktop::new();
     let login = |name: &str| {
         let args = issuer.args(&[&format!("--credential-cache={name}")]);
-        let exec = json!({"apiVersion": "client.authentication.k8s.io/v1beta1", "command": "pinniped", "args": args});
+        let exec = json!({"apiVersion": "client.authentication.k8s.io/v1beta1", "command": env!("CARGO_BIN_EXE_pinniped"), "args": args});
         (name.to_owned(), json!({"exec": exec}))
     };
     token(&desktop.log_in(&issuer, &issuer.args(&[])));

@@ -38,7 +38,11 @@ impl Clinic<'_> {
     }
 
     async fn doctor(&self, user: &Path) -> CommandOutput {
-        let mut command = Command::new(tools::binary("pinniped").unwrap());
+        self.doctor_as(Command::new(tools::binary("pinniped").unwrap()), user).await
+    }
+
+    /// Runs the doctor with a command for `pinniped`.
+    async fn doctor_as(&self, mut command: Command, user: &Path) -> CommandOutput {
         self.home.settle(&mut command);
         let admin = self.installed.world().admin_kubeconfig();
         command.arg("doctor").arg("--kubeconfig").arg(admin).arg("--check-kubeconfig").arg(user);
@@ -48,8 +52,13 @@ impl Clinic<'_> {
     /// Waits until the doctor names this cause, and no other one: a change takes a moment to become
     /// visible.
     async fn finds(&self, user: &Path, cause: &str) -> CommandOutput {
+        self.finds_as(|| Command::new(tools::binary("pinniped").unwrap()), user, cause).await
+    }
+
+    /// Does the same with a command for `pinniped`.
+    async fn finds_as(&self, pinniped: impl Fn() -> Command, user: &Path, cause: &str) -> CommandOutput {
         wait::until_ok(3 * TIME_LIMIT, format!("doctor to find {cause}"), async || {
-            let output = self.doctor(user).await;
+            let output = self.doctor_as(pinniped(), user).await;
             let first = output.stdout.lines().next().unwrap_or_default();
             anyhow::ensure!(first.starts_with(&format!("problem  {cause}")), "{output:?}");
             anyhow::ensure!(output.stderr.ends_with("Error: found 1 problem\n"), "{output:?}");
@@ -90,7 +99,7 @@ async fn doctor_names_the_cause_of_each_broken_login() {
     let Some(installed) = installed::alone("the causes of failed logins").await else { return };
     create_user(&installed, "patient").await;
     let home = Home::new();
-    let more = ["--static-token", "patient:password123", "--credential-cache", ""];
+    let more = ["--static-token", "patient:password123"];
     home.get_kubeconfig(installed.world(), &[&AUTHENTICATOR[..], &more].concat()).await;
     let healthy = std::fs::read_to_string(home.kubeconfig()).unwrap();
     let clinic = Clinic { installed: &installed, home, healthy };
@@ -104,7 +113,9 @@ async fn doctor_names_the_cause_of_each_broken_login() {
         "fails: could not complete Concierge credential exchange: login failed: authentication failed";
     let output = clinic.finds(&user, &format!("{login} {refused}")).await;
     assert!(
-        output.stdout.contains("\n         -> the authenticator does not accept the token: "),
+        output.stdout.contains(
+            "\n         -> the authenticator does not accept the token, or its webhook does not respond: "
+        ),
         "{output:?}"
     );
     assert!(!output.stdout.contains("patient:wrong"), "{output:?}");
@@ -126,6 +137,16 @@ async fn doctor_names_the_cause_of_each_broken_login() {
     let output = clinic.finds(&user, &format!("{cluster} leads to {server}, but the proxy is at ")).await;
     is_consequence(&output, &format!("no server responds at {server} from here: "));
 
+    // A clock that differs from that of the cluster by two minutes.
+    for (offset, direction) in [("+120s", "ahead of"), ("-120s", "behind")] {
+        let Some(pinniped) = with_clock(offset) else { break };
+        let user = clinic.kubeconfig("kind: Config", "kind: Config");
+        let output = clinic.finds_as(pinniped, &user, "the clock of this machine is 1").await;
+        let wanted = format!(" seconds {direction} the clock of https://");
+        assert!(output.stdout.lines().next().unwrap().contains(&wanted), "{output:?}");
+        assert!(output.stdout.contains("\n         -> synchronize the clocks"), "{output:?}");
+    }
+
     // A webhook with another CA than that of its authenticator.
     let user = clinic.kubeconfig("kind: Config", "kind: Config");
     let path = "jsonpath={.spec.tls.certificateAuthorityData}";
@@ -140,6 +161,30 @@ async fn doctor_names_the_cause_of_each_broken_login() {
     assert!(output.stdout.contains(remedy), "{output:?}");
     is_consequence(&output, &login);
     trust(&clinic, ca.trim()).await;
+    clinic.is_healthy().await;
+
+    // A webhook without pods, and a user with a cached credential.
+    let user = clinic.kubeconfig("kind: Config", "kind: Config");
+    let mut whoami = Command::new(tools::binary("pinniped").unwrap());
+    clinic.home.settle(&mut whoami);
+    let whoami = run(
+        {
+            whoami.arg("whoami").arg("--kubeconfig").arg(&user);
+            whoami
+        },
+        None,
+    )
+    .await
+    .unwrap();
+    assert_eq!(whoami.code, 0, "{whoami:?}");
+    let deployment = ["deployment/local-user-authenticator", "-n", "local-user-authenticator"];
+    clinic.kubectl(&[&["scale", "--replicas=0"], &deployment[..]].concat()).await;
+    let service = "local-user-authenticator/local-user-authenticator";
+    let unserved = format!("the webhook of {webhook} does not respond: Service {service} has no ready pod");
+    let output = clinic.finds(&user, &unserved).await;
+    is_consequence(&output, &login);
+    clinic.kubectl(&[&["scale", "--replicas=1"], &deployment[..]].concat()).await;
+    clinic.kubectl(&[&["rollout", "status", "--timeout=120s"], &deployment[..]].concat()).await;
     clinic.is_healthy().await;
 
     // A JWTAuthenticator whose issuer is not reachable.
@@ -210,6 +255,22 @@ async fn doctor_names_the_cause_of_each_broken_login() {
     scale(&clinic, replicas.trim()).await;
     clinic.kubectl(&["rollout", "status", DEPLOYMENT, "-n", CONCIERGE, "--timeout=120s"]).await;
     clinic.is_healthy().await;
+}
+
+/// Returns a command for `pinniped` on a machine whose clock has this offset, or records a skip
+/// where there is no program for it.
+fn with_clock(offset: &'static str) -> Option<impl Fn() -> Command> {
+    const FAKETIME: &str = "faketime";
+    if Command::new(FAKETIME).arg("--version").output().is_err() {
+        tools::skip("the clock of a client", "faketime is not installed (package faketime)");
+        return None;
+    }
+    let pinniped = tools::binary("pinniped").unwrap();
+    Some(move || {
+        let mut command = Command::new(FAKETIME);
+        command.args(["-f", offset]).arg(&pinniped);
+        command
+    })
 }
 
 /// Returns a certificate and its key for the proxy's name that has expired, and its CA, all as PEM.

@@ -33,6 +33,8 @@ pub(super) enum Check {
     Api,
     /// The authenticator that the kubeconfig uses.
     Authenticator,
+    /// The webhook of that authenticator.
+    Webhook,
     /// The other authenticators.
     OtherAuthenticators,
     /// The Secret with the certificate of the impersonation proxy.

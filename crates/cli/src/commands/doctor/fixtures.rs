@@ -34,7 +34,7 @@ pub(super) fn observed(proxy: Value, strategies: &[Value]) -> Observed {
         pods: ReadResult::Found(Vec::new()),
         authenticators: ReadResult::Found(Authenticators {
             names: vec!["webhookauthenticator.authentication.concierge.pinniped.dev/w".to_owned()],
-            unready: Vec::new(),
+            ..Authenticators::default()
         }),
         services: ReadResult::Found(Vec::new()),
         secret: None,

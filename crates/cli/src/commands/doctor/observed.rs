@@ -78,6 +78,35 @@ pub(super) struct Authenticators {
     pub(super) names: Vec<String>,
     /// Those that are not ready.
     pub(super) unready: Vec<UnreadyAuthenticator>,
+    /// Those whose webhook is a Service in the cluster that no pod serves, or whose Service could
+    /// not be read. The Concierge verifies the webhook from time to time only, so they may be ready
+    /// nevertheless.
+    pub(super) unserved: Vec<UnservedAuthenticator>,
+}
+
+/// An authenticator whose webhook is a Service that no pod serves, or that could not be read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct UnservedAuthenticator {
+    /// `kind/name`.
+    pub(super) name: String,
+    /// The namespace of the Service.
+    pub(super) namespace: String,
+    /// The name of the Service.
+    pub(super) service: String,
+    /// The state of the Service, as far as it is known.
+    pub(super) state: ServiceState,
+}
+
+/// The state of a Service that does not serve, or that could not be read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum ServiceState {
+    /// It has no ready endpoint.
+    #[default]
+    NoEndpoint,
+    /// It does not exist.
+    Missing,
+    /// It could not be read, for this reason.
+    Unread(String),
 }
 
 /// An authenticator that is not ready.

@@ -22,7 +22,7 @@ use super::report::LoginFailed;
 use crate::admin::{Admin, AdminError};
 use crate::commands::{whoami, within};
 use crate::environment::Environment;
-use crate::exec_plugin::{ExecPluginError, PluginRun};
+use crate::exec_plugin::{ExecPluginError, PluginRun, find_program};
 use crate::kubeconfig::{self, Resolved};
 use crate::login::keyring::KeyringError;
 use crate::login::session::{Session, login_command};
@@ -200,7 +200,7 @@ impl Observer<'_> {
     /// client for the API of the cluster, if the kubeconfig results in one.
     pub(super) async fn observe(
         self,
-        config: Kubeconfig,
+        mut config: Kubeconfig,
         resolved: &Resolved,
         file: &str,
     ) -> (ObservedClient, Option<Admin>) {
@@ -219,6 +219,9 @@ impl Observer<'_> {
         if !has_credential(&entry) {
             observed.login = LoginResult::NoCredential;
             return (observed, None);
+        }
+        for named in config.auth_infos.iter_mut().filter(|named| named.name == resolved.user) {
+            disable_cache(named.auth_info.as_mut());
         }
         let mut last_line = String::new();
         let run = PluginRun::Watched(&mut last_line);
@@ -369,6 +372,17 @@ impl Observer<'_> {
     }
 }
 
+/// Disables the credential cache of the plugin `pinniped`, because a cached credential would hide
+/// that new logins fail.
+fn disable_cache(user: Option<&mut AuthInfo>) {
+    let Some(args) = user.and_then(|user| user.exec.as_mut()?.args.as_mut()) else { return };
+    if login_command(args).is_some() {
+        // Further arguments are no flags.
+        let end = args.iter().position(|arg| arg == "--").unwrap_or(args.len());
+        args.insert(end, "--credential-cache=".to_owned());
+    }
+}
+
 fn has_credential(user: &AuthInfo) -> bool {
     user.exec.is_some()
         || user.auth_provider.is_some()
@@ -410,22 +424,6 @@ async fn check_keyring(
     Some(session.oidc()?.keyring()?.check().await)
 }
 
-/// Returns the file that runs for a command: a path, or a name in one of the folders of `PATH`.
-fn find_program(command: &str, environment: &Environment) -> Option<PathBuf> {
-    if command.is_empty() {
-        return None;
-    }
-    let is_path = command.contains(std::path::is_separator);
-    let folders: Vec<PathBuf> = match is_path {
-        true => vec![PathBuf::new()],
-        false => std::env::split_paths(environment.variable("PATH").unwrap_or_default()).collect(),
-    };
-    let suffix = std::env::consts::EXE_SUFFIX;
-    let names = [command.to_owned(), format!("{command}{suffix}")];
-    let mut candidates = folders.iter().flat_map(|folder| names.iter().map(|name| folder.join(name)));
-    candidates.find(|path| path.is_file())
-}
-
 async fn version_of(program: &std::path::Path) -> Result<String, String> {
     let mut command = tokio::process::Command::new(program);
     command.arg("version").stdin(std::process::Stdio::null()).kill_on_drop(true);
@@ -460,28 +458,25 @@ async fn clock_skew(admin: &Admin, limit: Duration) -> Option<SignedDuration> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
-
     use super::*;
 
     #[test]
-    fn a_program_is_found_by_its_path_or_in_the_folders_of_path() {
-        let dir = tempfile::tempdir().unwrap();
-        let program = dir.path().join("tool");
-        std::fs::write(&program, "").unwrap();
-        let path = dir.path().to_str().unwrap().to_owned();
-        let environment = Environment::new(Vec::new(), HashMap::from([("PATH".to_owned(), path)]));
-        let absolute = program.to_str().unwrap();
-        for (command, found) in [
-            ("tool", Some(&program)),
-            (absolute, Some(&program)),
-            ("other", None),
-            ("", None),
-            ("./no/tool", None),
+    fn a_login_of_our_plugin_does_not_use_the_cache() {
+        for (args, wanted) in [
+            ("login static --token=t", "login static --token=t --credential-cache="),
+            (
+                "login oidc --issuer=i --credential-cache=/c",
+                "login oidc --issuer=i --credential-cache=/c --credential-cache=",
+            ),
+            ("login static --token=t --", "login static --token=t --credential-cache= --"),
+            ("get-token", "get-token"),
         ] {
-            assert_eq!(find_program(command, &environment).as_ref(), found, "{command}");
+            let args = args.split(' ').map(str::to_owned).collect();
+            let exec = kube::config::ExecConfig { args: Some(args), ..Default::default() };
+            let mut user = AuthInfo { exec: Some(exec), ..AuthInfo::default() };
+            disable_cache(Some(&mut user));
+            assert_eq!(user.exec.unwrap().args.unwrap().join(" "), wanted);
         }
-        assert_eq!(find_program("tool", &Environment::default()), None);
     }
 
     #[test]

@@ -17,10 +17,11 @@ use pinniped_http_client::tcp_dialer::TcpDialer;
 use pinniped_kube_types::suffix::GroupSuffix;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
+use url::Url;
 
 use super::observed::{
     Authenticators, DEFAULT_NAMESPACE, EndpointProbe, KubeconfigEntry, Observed, ObservedPod, ObservedSecret,
-    ObservedService, ReadResult, UnreadyAuthenticator,
+    ObservedService, ReadResult, ServiceState, UnreadyAuthenticator, UnservedAuthenticator,
 };
 use super::{Limits, probe};
 use crate::admin::{Admin, Subject};
@@ -183,7 +184,7 @@ impl Reader<'_> {
         };
         match (webhooks, jwts) {
             (ReadResult::Found(webhooks), ReadResult::Found(jwts)) => {
-                for webhook in webhooks {
+                for webhook in &webhooks {
                     let status = serde_json::to_value(&webhook.status).unwrap_or_default();
                     add("webhookauthenticator", &webhook.metadata.name, status);
                 }
@@ -191,12 +192,35 @@ impl Reader<'_> {
                     let status = serde_json::to_value(&jwt.status).unwrap_or_default();
                     add("jwtauthenticator", &jwt.metadata.name, status);
                 }
+                for webhook in webhooks {
+                    let name = webhook.metadata.name.as_deref().unwrap_or_default();
+                    let name = format!("webhookauthenticator.{group}/{name}");
+                    all.unserved.extend(self.unserved(name, &webhook.spec.endpoint).await);
+                }
                 ReadResult::Found(all)
             }
             (ReadResult::Hidden(why), _) | (_, ReadResult::Hidden(why)) => ReadResult::Hidden(why),
             (ReadResult::Failed(why), _) | (_, ReadResult::Failed(why)) => ReadResult::Failed(why),
             (ReadResult::Missing, _) | (_, ReadResult::Missing) => ReadResult::Missing,
         }
+    }
+
+    /// Returns the authenticator if its webhook is a Service in the cluster that no pod serves, or
+    /// that cannot be read.
+    async fn unserved(&self, name: String, endpoint: &str) -> Option<UnservedAuthenticator> {
+        let (service, namespace) = service_of(endpoint)?;
+        let api: Api<Service> = Api::namespaced(self.admin.client.clone(), &namespace);
+        let state = match self.get(&api, "services", &service).await {
+            ReadResult::Found(found) if !selects_pods(&found) => return None,
+            ReadResult::Found(_) => match self.ready_endpoints(&namespace, &service).await {
+                ReadResult::Found(0) => ServiceState::NoEndpoint,
+                ReadResult::Found(_) | ReadResult::Missing => return None,
+                ReadResult::Hidden(why) | ReadResult::Failed(why) => ServiceState::Unread(why),
+            },
+            ReadResult::Missing => ServiceState::Missing,
+            ReadResult::Hidden(why) | ReadResult::Failed(why) => ServiceState::Unread(why),
+        };
+        Some(UnservedAuthenticator { name, namespace, service, state })
     }
 
     /// Returns the pods of the Concierge.
@@ -325,6 +349,24 @@ impl Reader<'_> {
     }
 }
 
+/// Returns name and namespace of the Service that an endpoint names; `None` for another host. Only
+/// `cluster.local` is recognized as the domain of a cluster.
+fn service_of(endpoint: &str) -> Option<(String, String)> {
+    let url = Url::parse(endpoint).ok()?;
+    let host = url.host_str()?;
+    let name = host.strip_suffix(".svc").or_else(|| host.strip_suffix(".svc.cluster.local"))?;
+    let (service, namespace) = name.split_once('.')?;
+    let is_service = !service.is_empty() && !namespace.is_empty() && !namespace.contains('.');
+    is_service.then(|| (service.to_owned(), namespace.to_owned()))
+}
+
+/// Returns whether a Service selects the pods that serve it. Otherwise, other objects or a name in
+/// DNS have its addresses.
+fn selects_pods(service: &Service) -> bool {
+    let external = Some("ExternalName");
+    service.spec.as_ref().is_some_and(|spec| spec.selector.is_some() && spec.type_.as_deref() != external)
+}
+
 /// The label of the Concierge's pods.
 const CONCIERGE_PODS: &str = "deployment.pinniped.dev=concierge";
 
@@ -387,6 +429,24 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn the_service_of_a_webhook_is_the_host_of_its_url() {
+        for (endpoint, wanted) in [
+            ("https://hook.ns.svc/authenticate", Some(("hook", "ns"))),
+            ("https://hook.ns.svc.cluster.local:8443", Some(("hook", "ns"))),
+            ("https://hook.ns.example.com", None),
+            ("https://hook.ns.svc.example.com", None),
+            ("https://a.hook.ns.svc", None),
+            ("https://hook", None),
+            ("https://10.0.0.1/svc", None),
+            ("hook.ns.svc", None),
+        ] {
+            let found = service_of(endpoint);
+            let found = found.as_ref().map(|(service, namespace)| (service.as_str(), namespace.as_str()));
+            assert_eq!(found, wanted, "{endpoint}");
+        }
+    }
 
     #[test]
     fn an_unready_authenticator_is_reported_with_the_reason() {

@@ -86,7 +86,7 @@ impl Relations {
         use Check::{
             AnyStrategy, Api, Authenticator, Certificate, Clock, Connection, Endpoint, Installation, Issuer,
             Keyring, Kubeconfig, Login, Name, Plugin, Pods, ProxyEnvironment, Secret, Services, Strategies,
-            WhoAmI,
+            Webhook, WhoAmI,
         };
         match check {
             Login if self.login_failed == LoginFailed::OnThisMachine => &[Plugin, Keyring],
@@ -99,6 +99,7 @@ impl Relations {
                 Pods,
                 Api,
                 Authenticator,
+                Webhook,
                 AnyStrategy,
                 Endpoint,
             ],
@@ -123,6 +124,7 @@ impl Relations {
                 Pods,
                 Api,
                 Authenticator,
+                Webhook,
                 AnyStrategy,
                 Kubeconfig,
                 Endpoint,

@@ -9,7 +9,9 @@ use pinniped_concierge_domain::strategy::certificate_signing_requests::mode::Mod
 use pinniped_kube_types::condition::{Condition, TYPE_READY};
 
 use super::finding::{Check, Checked, Finding};
-use super::observed::{Observed, ObservedPod, ReadResult, UnreadyAuthenticator};
+use super::observed::{
+    Observed, ObservedPod, ReadResult, ServiceState, UnreadyAuthenticator, UnservedAuthenticator,
+};
 use crate::explanations::client_errors::NO_AUTHENTICATOR;
 use crate::explanations::{self, Explanation, status, strategy_messages};
 
@@ -225,6 +227,9 @@ fn aggregated_api(observed: &Observed) -> Finding {
     }
 }
 
+/// The reason of an authenticator whose webhook the Concierge cannot reach.
+const UNABLE_TO_DIAL: &str = "UnableToDialServer";
+
 fn authenticators(observed: &Observed, used: Option<&(String, String)>, findings: &mut Vec<Checked>) {
     let found = match &observed.authenticators {
         ReadResult::Found(found) => found,
@@ -257,12 +262,19 @@ fn authenticators(observed: &Observed, used: Option<&(String, String)>, findings
             ),
         ));
     }
-    if found.unready.is_empty() {
+    let is_down = |unserved: &&UnservedAuthenticator| !matches!(unserved.state, ServiceState::Unread(_));
+    if found.unready.is_empty() && !found.unserved.iter().any(|unserved| is_down(&unserved)) {
         let count = found.names.len();
         let text = format!("authenticators: {count}, all of them ready");
         findings.push((Check::OtherAuthenticators, Finding::Fine(text)));
     }
-    findings.extend(found.unready.iter().map(|UnreadyAuthenticator { name, why, reason }| {
+    // The Concierge cannot reach a webhook that no pod serves.
+    let is_unserved = |unready: &&UnreadyAuthenticator| {
+        unready.reason == UNABLE_TO_DIAL
+            && found.unserved.iter().filter(is_down).any(|unserved| unserved.name == unready.name)
+    };
+    let unready = found.unready.iter().filter(|unready| !is_unserved(unready));
+    findings.extend(unready.map(|UnreadyAuthenticator { name, why, reason }| {
         let check = if is_used(name) { Check::Authenticator } else { Check::OtherAuthenticators };
         let known = explanations::of_topic(reason).filter(|row| !row.remedy.is_empty());
         let remedy = known.map_or_else(
@@ -270,6 +282,24 @@ fn authenticators(observed: &Observed, used: Option<&(String, String)>, findings
             |row| row.remedy.to_owned(),
         );
         (check, Finding::problem(format!("{name} is not ready: {why}"), remedy))
+    }));
+    findings.extend(found.unserved.iter().map(|unserved| {
+        let UnservedAuthenticator { name, namespace, service, state } = unserved;
+        let check = if is_used(name) { Check::Webhook } else { Check::OtherAuthenticators };
+        let finding = match state {
+            ServiceState::NoEndpoint => Finding::problem(
+                format!(
+                    "the webhook of {name} does not respond: Service {namespace}/{service} has no ready pod"
+                ),
+                format!("see why none of its pods is ready: kubectl get pods --namespace {namespace}"),
+            ),
+            ServiceState::Missing => Finding::problem(
+                format!("the webhook of {name} does not exist: there is no Service {namespace}/{service}"),
+                "install the webhook, or correct spec.endpoint of the authenticator",
+            ),
+            ServiceState::Unread(why) => Finding::unseen(format!("the webhook of {name}"), why.clone()),
+        };
+        (check, finding)
     }));
 }
 

@@ -235,7 +235,7 @@ pub(super) static LOGOUT: [FlagSpec; 4] = [
 pub(super) static STATUS: [FlagSpec; 5] = [
     FlagSpec::switch(
         "check",
-        "Also request the user that each cluster authenticates; logins of this program ask you nothing, and other plugins get `interactive: false`",
+        "Also request the user that each cluster authenticates, and exit with 1 if a check fails; logins of this program ask you nothing, and other plugins get `interactive: false`",
     ),
     kubeconfig(),
     FlagSpec::text("kubeconfig-context", "The only context to print (default: all)").contexts(),

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::super::fixtures::{observed, problems, strategy};
-use super::super::observed::{Authenticators, UnreadyAuthenticator};
+use super::super::observed::{Authenticators, ServiceState, UnreadyAuthenticator, UnservedAuthenticator};
 use super::*;
 
 fn check(observed: &Observed) -> Vec<Checked> {
@@ -207,6 +207,7 @@ fn the_condition_the_api_and_the_authenticators_are_reported() {
             ReadResult::Found(Authenticators {
                 names: vec!["webhookauthenticator.x/y".to_owned(); 2],
                 unready,
+                ..Authenticators::default()
             }),
             Some("webhookauthenticator.x/y is not ready: no route"),
         ),
@@ -238,6 +239,7 @@ fn the_remedy_of_an_authenticator_is_that_of_its_reason() {
         all.authenticators = ReadResult::Found(Authenticators {
             names: vec![name.to_owned()],
             unready: vec![unready(name, reason)],
+            ..Authenticators::default()
         });
         let found = problems(check(&all));
         assert!(found[0].1.starts_with(expected), "{found:?}");
@@ -250,6 +252,7 @@ fn the_authenticator_of_the_kubeconfig_is_distinguished_from_others() {
     all.authenticators = ReadResult::Found(Authenticators {
         names: vec!["webhookauthenticator.x/a".to_owned(), "jwtauthenticator.x/b".to_owned()],
         unready: vec![unready("jwtauthenticator.x/b", "")],
+        ..Authenticators::default()
     });
     for (kind, name, expected) in [
         ("jwt", "b", (Check::Authenticator, "jwtauthenticator.x/b is not ready")),
@@ -263,6 +266,44 @@ fn the_authenticator_of_the_kubeconfig_is_distinguished_from_others() {
         });
         let (check, what) = found.unwrap();
         assert!(check == expected.0 && what.starts_with(expected.1), "{kind} {name}: {findings:?}");
+    }
+}
+
+#[test]
+fn a_webhook_without_pods_is_a_problem_although_its_authenticator_is_ready() {
+    let mut all = observed(json!({"mode": "auto"}), &[strategy(KEY, "Success", "FetchedKey", "k")]);
+    let name = "webhookauthenticator.x/a";
+    let no_pod = "the webhook of webhookauthenticator.x/a does not respond: Service ns/s has no ready pod";
+    let no_service = "the webhook of webhookauthenticator.x/a does not exist: there is no Service ns/s";
+    let not_ready = "webhookauthenticator.x/a is not ready: no route";
+    let (down, missing) = (ServiceState::NoEndpoint, ServiceState::Missing);
+    for (state, reason, wanted) in [
+        (down.clone(), None, &[no_pod][..]),
+        (down.clone(), Some("UnableToDialServer"), &[no_pod]),
+        // Another problem of the authenticator is not a consequence.
+        (down, Some("InvalidTLSConfiguration"), &[not_ready, no_pod]),
+        (missing, None, &[no_service]),
+        (ServiceState::Unread("forbidden".to_owned()), None, &[]),
+        (ServiceState::Unread("forbidden".to_owned()), Some("UnableToDialServer"), &[not_ready]),
+    ] {
+        let (namespace, service) = ("ns".to_owned(), "s".to_owned());
+        all.authenticators = ReadResult::Found(Authenticators {
+            names: vec![name.to_owned()],
+            unready: reason.map(|reason| unready(name, reason)).into_iter().collect(),
+            unserved: vec![UnservedAuthenticator { name: name.to_owned(), namespace, service, state }],
+        });
+        for (used, check) in [("a", Check::Webhook), ("b", Check::OtherAuthenticators)] {
+            let findings = super::check(&all, Some(&("webhook".to_owned(), used.to_owned())));
+            let about = findings.iter().filter_map(|(check, finding)| match finding {
+                Finding::Problem { what, .. } if what.contains("webhookauthenticator.x/a") => {
+                    Some((*check, what.as_str()))
+                }
+                _ => None,
+            });
+            let about: Vec<_> = about.collect();
+            assert_eq!(about.iter().map(|(_, what)| *what).collect::<Vec<_>>(), wanted, "{findings:?}");
+            assert!(about.iter().all(|(of, what)| *what == not_ready || *of == check), "{about:?}");
+        }
     }
 }
 

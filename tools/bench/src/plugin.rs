@@ -1,5 +1,5 @@
 //! The credential plugin: CPU time and memory of one run of `pinniped login`, started as kubectl
-//! starts it.
+//! starts it; and of `pinniped version`, the least work of the program; and the program's size.
 //!
 //! It measures runs that print a cached credential, and runs that refresh the tokens of a session
 //! at the issuer and exchange the ID token at the Concierge. One scripted server is both, because
@@ -35,12 +35,20 @@ use crate::runs::{Usage, check_output};
 use crate::table::Table;
 
 /// The requirements, by the prefixes of the names of their results.
-const REQUIREMENTS: [&str; 3] =
-    ["CPU of a cached credential, ms", "memory of a cached credential, MiB", "CPU of a refresh, ms"];
+const REQUIREMENTS: [&str; 5] = [
+    "CPU of a cached credential, ms",
+    "memory of a cached credential, MiB",
+    "CPU of a refresh, ms",
+    "CPU of pinniped version, ms",
+    "size of the program without debug information, MiB",
+];
 /// Limits of the CPU time of one run, in milliseconds, and of its memory, in MiB.
 const CACHED_CPU_LIMIT: f64 = 2.5;
 const CACHED_MEMORY_LIMIT: f64 = 8.0;
 const REFRESH_CPU_LIMIT: f64 = 10.0;
+const VERSION_CPU_LIMIT: f64 = 2.0;
+/// Limit of the size of the program in a release, in MiB.
+const SIZE_LIMIT: f64 = 15.0;
 
 const EXCHANGE_PATH: &str = "/apis/login.concierge.pinniped.dev/v1alpha1/tokencredentialrequests";
 const TOKEN_PATH: &str = "/token";
@@ -52,6 +60,9 @@ const CREDENTIAL_LIFETIME: SignedDuration = SignedDuration::from_mins(50);
 /// Lifetime of ID tokens: below the ten minutes that `pinniped login oidc` requires of a cached
 /// one, so that each run refreshes it.
 const ID_TOKEN_LIFETIME: SignedDuration = SignedDuration::from_mins(9);
+
+/// A part of every output of the plugin.
+const CREDENTIAL: &str = "clientCertificateData";
 
 /// The program that starts the runs, beside this one.
 const REPEAT: &str = "pinniped-bench-repeat";
@@ -97,6 +108,11 @@ pub(crate) fn run(runtime: &Runtime, options: &Options) -> anyhow::Result<ExitCo
             checks.at_most(format!("{}, {login}", REQUIREMENTS[1]), Some(memory), CACHED_MEMORY_LIMIT);
         }
     }
+    let usage = plugin.version()?;
+    let (cpu, memory) = (usage.cpu_seconds * 1e3 / f64::from(count), usage.memory_kib as f64 / 1024.0);
+    table.row(vec!["version".to_owned(), format!("{cpu:.2}"), format!("{memory:.1}")]);
+    checks.at_most(REQUIREMENTS[3], Some(cpu), VERSION_CPU_LIMIT);
+    checks.at_most(REQUIREMENTS[4], Some(installed.stripped_mib()?), SIZE_LIMIT);
     println!("\n{table}\n{}", checks.table());
     let missed = checks.missed();
     missed.iter().for_each(|miss| eprintln!("  {miss}"));
@@ -231,7 +247,7 @@ impl Server {
 /// A copy of the program, which is removed when it is dropped.
 struct Installed {
     program: PathBuf,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl Installed {
@@ -244,7 +260,17 @@ impl Installed {
         std::fs::copy(program, &copy)
             .and_then(|_| File::open(&copy)?.sync_all())
             .with_context(|| format!("could not copy {}", program.display()))?;
-        Ok(Self { program: copy, _folder: folder })
+        Ok(Self { program: copy, folder })
+    }
+
+    /// Returns the size of the program as releases contain it, in MiB.
+    fn stripped_mib(&self) -> anyhow::Result<f64> {
+        let stripped = self.folder.path().join("stripped");
+        let status =
+            Command::new("strip").arg("--strip-all").arg("-o").arg(&stripped).arg(&self.program).status();
+        let status = status.context("could not start strip: run `apt-get install binutils`")?;
+        ensure!(status.success(), "strip failed: {status}");
+        Ok(std::fs::metadata(&stripped)?.len() as f64 / 1_048_576.0)
     }
 }
 
@@ -270,21 +296,34 @@ impl Plugin<'_> {
         }
         let args = self.server.args(login);
         let first = self.environment(Command::new(self.program).args(&args), &home).output();
-        check_output(&first.context("could not start the plugin")?).with_context(|| login.to_string())?;
+        check_output(&first.context("could not start the plugin")?, CREDENTIAL)
+            .with_context(|| login.to_string())?;
 
         let before = self.server.requests();
-        let mut command = Command::new(&self.repeat);
-        command.arg(self.count.to_string()).arg(self.program).args(&args);
-        let output = self
-            .environment(&mut command, &home)
-            .output()
-            .with_context(|| format!("could not start {}", self.repeat.display()))?;
-        let errors = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "{login}: {errors}");
+        let usage = self.repeated(CREDENTIAL, &args, &home).with_context(|| login.to_string())?;
         let requests = self.server.requests();
         let sent = [requests[0] - before[0], requests[1] - before[1]];
         let expected = login.requests(self.count);
         ensure!(sent == expected, "{login}: it sent {sent:?} requests instead of {expected:?}");
+        Ok(usage)
+    }
+
+    /// Measures runs of `pinniped version`.
+    fn version(&self) -> anyhow::Result<Usage> {
+        let home = self.home.join("version");
+        std::fs::create_dir(&home)?;
+        self.repeated(env!("CARGO_PKG_VERSION"), &["version".to_owned()], &home).context("pinniped version")
+    }
+
+    /// Runs the program several times; each run must print a text.
+    fn repeated(&self, expected: &str, args: &[String], home: &Path) -> anyhow::Result<Usage> {
+        let mut command = Command::new(&self.repeat);
+        command.arg(self.count.to_string()).arg(expected).arg(self.program).args(args);
+        let output = self
+            .environment(&mut command, home)
+            .output()
+            .with_context(|| format!("could not start {}", self.repeat.display()))?;
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         serde_json::from_slice(&output.stdout).context("the runs have no result")
     }
 

@@ -8,6 +8,7 @@ mod latency;
 mod list;
 mod local;
 pub(crate) mod measured_path;
+mod observability;
 mod peers;
 pub(crate) mod requirements;
 pub(crate) mod rounds;
@@ -88,13 +89,15 @@ pub(crate) enum Measure {
     Connect,
     /// Bytes through an upgraded stream.
     Tunnel,
+    /// GETs with audit, with traces and while metrics are read.
+    Observability,
 }
 
 impl Measure {
     /// Returns whether the measurement is meaningful in front of this server.
     fn behind(self, behind: Behind) -> bool {
         match self {
-            Self::Watch | Self::Get | Self::List => true,
+            Self::Watch | Self::Get | Self::List | Self::Observability => true,
             // Only the real server shows the cost of a review, and the memory of the Concierge.
             Self::Memory | Self::UncachedReview => behind == Behind::ApiServer,
             // Small figures would disappear in the larger variation of the real server.
@@ -213,6 +216,10 @@ fn measure(runtime: &Runtime, options: &Options, world: &World, pods: &Pods) -> 
         }
         if let Some(at_rest) = at_rest {
             print(memory(&phase, at_rest, &mut checks))?;
+        }
+        // Last, because it restarts the Concierge.
+        if wants(Measure::Observability) {
+            print(observability::measure(&mut phase, &mut checks))?;
         }
     }
     Ok(checks)

@@ -172,10 +172,10 @@ fn plugin(args: &PluginArgs) -> anyhow::Result<ExitCode> {
 fn gateway(args: &GatewayArgs) -> anyhow::Result<ExitCode> {
     let offline = args.comparison.common.offline;
     let tools = control_plane::find_or_build(offline)?;
-    let measured = args.gateway.is_none().then_some("pinniped-gateway");
+    let measured = args.gateway.is_none().then_some(cargo::SERVER);
     let bins = build(offline, measured.into_iter().chain(["pinniped-bench"]))?;
     let mut command = cargo::in_world(&bins.join("pinniped-bench"));
-    let gateway = args.gateway.clone().unwrap_or_else(|| bins.join("pinniped-gateway"));
+    let gateway = args.gateway.clone().unwrap_or_else(|| bins.join(cargo::SERVER));
     command.arg("gateway").arg("--gateway").arg(std::path::absolute(gateway)?);
     command.env("PINNIPED_CONTROL_PLANE", tools).env("PINNIPED_BIN_DIR", &bins);
     args.comparison.pass_on(&mut command);

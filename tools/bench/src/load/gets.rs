@@ -26,11 +26,14 @@ pub(crate) struct GetsOptions {
     /// The status to expect.
     #[arg(long, default_value_t = 200)]
     status: u16,
+    /// Add the last body to the result.
+    #[arg(long)]
+    keep_body: bool,
 }
 
 /// Sends GETs. `{n}` in the path is replaced by the request's number.
 pub(crate) async fn gets(target: &Target, load: &GetsOptions) -> anyhow::Result<LoadResult> {
-    let GetsOptions { connections, concurrency, requests, status } = *load;
+    let GetsOptions { connections, concurrency, requests, status, keep_body } = *load;
     ensure!(connections > 0 && concurrency >= connections, "at least one request in flight a connection");
     let tls = target.tls()?;
     let mut drivers = JoinSet::new();
@@ -54,32 +57,34 @@ pub(crate) async fn gets(target: &Target, load: &GetsOptions) -> anyhow::Result<
         let target = target.clone();
         workers.spawn(async move {
             let mut done = Vec::new();
+            let mut kept = Vec::new();
             loop {
                 let taken = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
                 let Ok(left) = taken else { break };
                 let start = Instant::now();
                 let response = sender.send(target.request(requests - left)?).await?;
                 let received = response.status();
-                // Stored only when it contains an error.
                 let mut body = response.into_body();
-                let mut refusal = Vec::new();
+                kept.clear();
                 while let Some(frame) = body.frame().await {
                     let frame = frame?;
-                    if received != status
+                    if (keep_body || received != status)
                         && let Ok(data) = frame.into_data()
                     {
-                        refusal.extend_from_slice(&data);
+                        kept.extend_from_slice(&data);
                     }
                 }
-                ensure!(received == status, "status {received}: {}", String::from_utf8_lossy(&refusal));
+                ensure!(received == status, "status {received}: {}", String::from_utf8_lossy(&kept));
                 done.push(Done { latency: start.elapsed(), at: started.elapsed() });
             }
-            anyhow::Ok(done)
+            anyhow::Ok((done, kept))
         });
     }
-    let mut done = Vec::new();
+    let (mut done, mut body) = (Vec::new(), None);
     while let Some(worker) = workers.join_next().await {
-        done.extend(worker??);
+        let (of_worker, kept) = worker??;
+        done.extend(of_worker);
+        body = keep_body.then(|| String::from_utf8_lossy(&kept).into_owned());
     }
-    Ok(LoadResult::new(done))
+    Ok(LoadResult { body, ..LoadResult::new(done) })
 }

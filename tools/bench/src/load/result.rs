@@ -32,6 +32,9 @@ pub(crate) struct LoadResult {
     pub(crate) quarters: [f64; 4],
     /// Number of requests without the expected response, where that does not abort the load.
     pub(crate) failed: u64,
+    /// The last body, if the load keeps it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) body: Option<String>,
 }
 
 impl LoadResult {
@@ -62,6 +65,7 @@ impl LoadResult {
             max: at(100),
             quarters,
             failed: 0,
+            body: None,
         }
     }
 }

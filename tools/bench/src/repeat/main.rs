@@ -1,5 +1,6 @@
 //! Starts a program several times, one run after the other, and prints the CPU time and the memory
-//! of all runs as JSON: `pinniped-bench-repeat COUNT PROGRAM [ARGUMENT]...`
+//! of all runs as JSON: `pinniped-bench-repeat COUNT EXPECTED PROGRAM [ARGUMENT]...`. Each run must
+//! print the text EXPECTED.
 //!
 //! It is a program of its own, and small, because the kernel counts the memory of the process that
 //! starts a program as if the program had used it.
@@ -28,10 +29,10 @@ fn main() -> ExitCode {
 }
 
 fn measured(args: &[String]) -> anyhow::Result<Usage> {
-    let [count, program, args @ ..] = args else {
-        anyhow::bail!("usage: COUNT PROGRAM [ARGUMENT]...");
+    let [count, expected, program, args @ ..] = args else {
+        anyhow::bail!("usage: COUNT EXPECTED PROGRAM [ARGUMENT]...");
     };
-    let usage = repeat(count.parse().context("COUNT is not a number")?, program, args)?;
+    let usage = repeat(count.parse().context("COUNT is not a number")?, expected, program, args)?;
     let status = std::fs::read_to_string("/proc/self/status").context("could not read the own memory")?;
     require_visible(&usage, &status)?;
     Ok(usage)
@@ -53,10 +54,11 @@ fn require_visible(usage: &Usage, status: &str) -> anyhow::Result<()> {
 
 /// Runs the program several times, and returns the usage of all runs. It must be the only work of
 /// the process.
-fn repeat(count: u32, program: &str, args: &[String]) -> anyhow::Result<Usage> {
+fn repeat(count: u32, expected: &str, program: &str, args: &[String]) -> anyhow::Result<Usage> {
     for _ in 0..count {
         let output = Command::new(program).args(args).stdin(Stdio::null()).output();
-        check_output(&output.with_context(|| format!("could not start {program}"))?)?;
+        let output = output.with_context(|| format!("could not start {program}"))?;
+        check_output(&output, expected)?;
     }
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN).context("could not read the usage of the runs")?;
     let [user, system] = [usage.user_time(), usage.system_time()]
@@ -70,13 +72,12 @@ mod tests {
 
     #[test]
     fn the_usage_is_that_of_all_runs() {
-        let run = |count, script: &str| repeat(count, "/bin/sh", &["-c", script].map(str::to_owned));
-        let busy = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo clientCertificateData";
+        let run =
+            |count, script: &str| repeat(count, "expected", "/bin/sh", &["-c", script].map(str::to_owned));
+        let busy = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo as expected";
         let usage = run(3, busy).unwrap();
         assert!(usage.cpu_seconds > 0.001 && usage.memory_kib > 100, "{usage:?}");
-        for failing in
-            ["echo clientCertificateData; exit 1", "echo nothing", "echo clientCertificateData >&2"]
-        {
+        for failing in ["echo expected; exit 1", "echo nothing", "echo expected >&2"] {
             assert!(run(1, failing).is_err(), "{failing}");
         }
     }

@@ -14,10 +14,10 @@ pub(crate) struct Usage {
     pub(crate) memory_kib: i64,
 }
 
-/// Requires a credential and no message.
-pub(crate) fn check_output(output: &Output) -> anyhow::Result<()> {
+/// Requires that a run succeeded and printed a text, and no message.
+pub(crate) fn check_output(output: &Output, expected: &str) -> anyhow::Result<()> {
     let [stdout, stderr] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
-    let is_credential = output.status.success() && stdout.contains("clientCertificateData");
-    ensure!(is_credential && stderr.is_empty(), "the plugin failed: {} {stderr}", output.status);
+    let is_expected = output.status.success() && stdout.contains(expected);
+    ensure!(is_expected && stderr.is_empty(), "the program failed: {} {stderr}", output.status);
     Ok(())
 }

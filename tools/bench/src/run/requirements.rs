@@ -14,14 +14,18 @@ pub(super) enum Weight {
 /// Prefix of the names of the results of `pinniped proxy`.
 pub(super) const LOCAL: &str = "CPU of a GET through pinniped proxy, × the impersonation proxy's";
 
+/// Prefix of the names of the results with audit.
+pub(super) const AUDITED: &str = "CPU of a GET with audit at Metadata";
+
 /// The requirements, by the prefixes of the names of their results. A requirement without a result
 /// is not met.
-pub(super) const REQUIREMENTS: [&str; 10] = [
+pub(super) const REQUIREMENTS: [&str; 11] = [
     "CPU of a GET over HTTP/2 from the API server, × HAProxy's",
     "CPU of a GET over HTTP/1.1 from the API server, × HAProxy's",
     "CPU of a GET over HTTP/2 from the stub, × HAProxy's",
     "CPU of a GET over HTTP/1.1 from the stub, × HAProxy's",
     LOCAL,
+    AUDITED,
     "open watches",
     "slowest list meanwhile, ms",
     "memory of an idle watch on its own connection, KiB",

@@ -17,7 +17,7 @@ use crate::load::Protocol;
 use crate::process;
 use crate::server::{LIST_NAMESPACE, NAMESPACE};
 
-use super::concierge::{self, Concierge, PROXY_NAME};
+use super::concierge::{self, API_NAME, Concierge, Observed, PROXY_NAME};
 use super::local::{self, Local};
 use super::measured_path::{Behind, Identity, MeasuredPath, Peer, write};
 use super::peers::{GROUP, Peers, USER};
@@ -38,6 +38,13 @@ pub(super) struct Setup<'a> {
     runs: Cell<u32>,
 }
 
+/// The paths to a replica of the Concierge.
+pub(super) struct ReplicaPaths {
+    pub(super) proxy: MeasuredPath,
+    /// The port that has the metrics.
+    pub(super) metrics: MeasuredPath,
+}
+
 /// One server, and the paths to it.
 pub(super) struct Phase<'a> {
     pub(super) setup: &'a Setup<'a>,
@@ -51,6 +58,8 @@ pub(super) struct Phase<'a> {
     converting: Option<MeasuredPath>,
     /// `pinniped proxy`, for the comparisons that need it.
     pub(super) local: Local,
+    /// The port of the Concierge that has its metrics.
+    pub(super) metrics: Option<MeasuredPath>,
     /// The world's guardian terminates the stub.
     _stub: Option<Process>,
 }
@@ -77,6 +86,7 @@ impl<'a> Setup<'a> {
         let peers = runtime.block_on(async {
             objects(world, options.wants(Measure::List)).await?;
             concierge::install(world).await?;
+            concierge::allow_metrics(world, USER).await?;
             Peers::prepare(world, haproxy).await
         })?;
         let api_server = api_server_pid(world)?;
@@ -106,9 +116,43 @@ impl<'a> Setup<'a> {
         let local = self.runtime.block_on(local::start(self.world, &self.options.pinniped, port))?;
         let converting = routes.iter().position(|route| route.peer == Peer::HaProxyToHttp1);
         let converting = converting.map(|at| routes.remove(at));
-        let mut phase = Phase { setup: self, behind, server, port, routes, converting, local, _stub: stub };
+        let mut phase = Phase {
+            setup: self,
+            behind,
+            server,
+            port,
+            routes,
+            converting,
+            local,
+            metrics: None,
+            _stub: stub,
+        };
         phase.fresh_concierge()?;
         Ok(phase)
+    }
+
+    /// Returns the paths to a replica of the Concierge.
+    fn replica(&self, concierge: &Concierge) -> anyhow::Result<ReplicaPaths> {
+        let Concierge { pid, ip } = *concierge;
+        let ca = self.runtime.block_on(concierge::proxy_ca(self.world))?;
+        let address = format!("{ip}:8444");
+        let proxy = MeasuredPath {
+            peer: Peer::Proxy,
+            addresses: [address.clone(), address],
+            server_name: PROXY_NAME.to_owned(),
+            ca: write(self.world.dir(), "proxy-ca.crt", &ca)?,
+            pid,
+            bearer: None,
+        };
+        let ca = self.runtime.block_on(concierge::api_ca(self.world))?;
+        let address = format!("{ip}:10250");
+        let metrics = MeasuredPath {
+            addresses: [address.clone(), address],
+            server_name: API_NAME.to_owned(),
+            ca: write(self.world.dir(), "api-ca.crt", &ca)?,
+            ..proxy.clone()
+        };
+        Ok(ReplicaPaths { proxy, metrics })
     }
 
     /// Starts the stub on a port of the node, with a certificate of the cluster's CA.
@@ -140,19 +184,33 @@ impl Phase<'_> {
     pub(super) fn fresh_concierge(&mut self) -> anyhow::Result<()> {
         let Setup { runtime, world, pods, runs, .. } = self.setup;
         runs.set(runs.get() + 1);
-        let Concierge { pid, ip } = runtime.block_on(concierge::start(world, pods, self.port, runs.get()))?;
-        let ca = runtime.block_on(concierge::proxy_ca(world))?;
-        let address = format!("{ip}:8444");
+        let concierge = runtime.block_on(concierge::start(world, pods, self.port, runs.get()))?;
+        let ReplicaPaths { proxy, metrics } = self.setup.replica(&concierge)?;
         self.routes.retain(|route| route.peer != Peer::Proxy);
-        self.routes.push(MeasuredPath {
-            peer: Peer::Proxy,
-            addresses: [address.clone(), address],
-            server_name: PROXY_NAME.to_owned(),
-            ca: write(world.dir(), "proxy-ca.crt", &ca)?,
-            pid,
-            bearer: None,
-        });
+        self.routes.push(proxy);
+        self.metrics = Some(metrics);
         Ok(())
+    }
+
+    /// Starts a replica with the settings of a way to observe it, or returns the running one if it
+    /// is not observed.
+    pub(super) fn observed_replica(&self, observed: Observed) -> anyhow::Result<ReplicaPaths> {
+        let Setup { runtime, world, pods, .. } = self.setup;
+        if observed != Observed::Unobserved {
+            let concierge = runtime.block_on(concierge::start_observed(world, pods, observed))?;
+            return self.setup.replica(&concierge);
+        }
+        let proxy = self.measured_path(Peer::Proxy).context("the Concierge does not take part")?.clone();
+        let metrics = self.metrics.clone().context("the Concierge has no port for metrics")?;
+        Ok(ReplicaPaths { proxy, metrics })
+    }
+
+    /// Removes such a replica.
+    pub(super) fn remove_observed(&self, observed: Observed) -> anyhow::Result<()> {
+        if observed == Observed::Unobserved {
+            return Ok(());
+        }
+        self.setup.runtime.block_on(concierge::stop_observed(self.setup.world, observed))
     }
 
     /// Returns HAProxy's converting path for comparisons with HTTP/2 clients.

@@ -34,6 +34,13 @@ const TOO_WIDE: &str = "[...document.querySelectorAll('main *, #mdbook-menu-bar 
 const NOT_DRAWN: &str = "[...document.querySelectorAll('.mermaid')] \
     .filter(e => !e.querySelector('svg') || e.textContent.includes('Syntax error')).length";
 
+/// Whether the text of the page is lighter than its background, as in the dark theme.
+const IS_DARK: &str = "(() => { \
+    const light = color => color.match(/[0-9.]+/g).slice(0, 3).reduce((sum, part) => sum + +part, 0); \
+    const style = getComputedStyle(document.documentElement); \
+    return light(style.backgroundColor) < light(style.color); \
+    })()";
+
 /// Time limit of a script of the site on a busy machine.
 const TIME_LIMIT: Duration = Duration::from_secs(20);
 
@@ -87,10 +94,17 @@ impl Reader {
         self.browser.open(&format!("file://{}", self.site.join(page).display())).await
     }
 
-    /// Opens a page in the current form, and returns its problems and the number of its diagrams.
-    async fn problems(&self, page: &Path) -> anyhow::Result<(Vec<String>, u64)> {
+    /// Waits until the current page has the colors of a scheme.
+    async fn has_scheme(&self, dark: bool) -> anyhow::Result<()> {
+        let shown = wait::until(TIME_LIMIT, "the colors of the scheme", async || {
+            self.browser.evaluate(IS_DARK).await.ok().filter(|is_dark| is_dark == dark)
+        });
+        shown.await.map(drop)
+    }
+
+    /// Returns the problems of the current page, and the number of its diagrams.
+    async fn problems(&self, was_opened: bool) -> anyhow::Result<(Vec<String>, u64)> {
         let own: &str = &format!("file://{}/", self.site.display());
-        self.open(page).await?;
         let drawn = wait::until(TIME_LIMIT, "the diagrams", async || {
             self.browser.evaluate(NOT_DRAWN).await.ok().filter(|missing| missing == 0)
         });
@@ -105,7 +119,8 @@ impl Reader {
         // `chrome:` is the first page of the browser itself.
         let is_own =
             |address: &&String| [own, "data:", "chrome:"].iter().any(|start| address.starts_with(*start));
-        anyhow::ensure!(requested.iter().any(|address| address.ends_with(".css")), "{requested:?}");
+        let loads_style = requested.iter().any(|address| address.ends_with(".css"));
+        anyhow::ensure!(loads_style || !was_opened, "{requested:?}");
         problems.extend(
             requested.iter().filter(|one| !is_own(one)).map(|one| format!("{one} is loaded from elsewhere")),
         );
@@ -120,16 +135,23 @@ async fn every_page_fits_the_screen_draws_its_diagrams_and_loads_nothing_from_el
     let pages = reader.pages();
     assert!(pages.len() > 50, "{pages:?}");
     let (mut problems, mut diagrams) = (Vec::new(), 0);
-    for dark in [false, true] {
-        reader.browser.prefer_dark(dark).await.unwrap();
-        let scheme = if dark { "dark" } else { "light" };
-        for (width, height) in SIZES {
-            reader.browser.resize(width, height).await.unwrap();
-            for page in &pages {
-                let (found, drawn) = reader.problems(page).await.unwrap();
+    for (width, height) in SIZES {
+        reader.browser.resize(width, height).await.unwrap();
+        for page in &pages {
+            let mut has_diagrams = false;
+            for (scheme, dark) in [("light", false), ("dark", true)] {
+                reader.browser.prefer_dark(dark).await.unwrap();
+                // An open page changes its colors with the scheme, but does not draw diagrams again.
+                let is_opened = !dark || has_diagrams;
+                if is_opened {
+                    reader.open(page).await.unwrap();
+                }
+                reader.has_scheme(dark).await.unwrap();
+                let (found, drawn) = reader.problems(is_opened).await.unwrap();
                 let form = format!("{} ({width} px, {scheme})", page.display());
                 problems.extend(found.into_iter().map(|problem| format!("{form}: {problem}")));
                 diagrams += drawn;
+                has_diagrams = drawn > 0;
                 if PICTURED.iter().any(|pictured| page == Path::new(pictured)) {
                     let name = page.with_extension("").display().to_string().replace('/', "-");
                     reader.browser.screenshot(&format!("site-{name}-{width}-{scheme}")).await.unwrap();

@@ -219,7 +219,7 @@ fn a_check_involves_no_user_and_does_not_wait_for_a_plugin_that_does() {
     let home = Home::new();
     let config = with_users(&server, &users.map(|(name, user)| (name.to_owned(), user)));
     let path = home.write("config", &config);
-    let run = home.run(&["status", "--check", "--timeout=2s", "--kubeconfig", path.to_str().unwrap()]);
+    let run = home.run(&["status", "--check", "--timeout=10s", "--kubeconfig", path.to_str().unwrap()]);
     let expected = [
         "fails: no response in time",
         "fails: getting credentials: exec plugin cannot support interactive mode: the command involves no user",

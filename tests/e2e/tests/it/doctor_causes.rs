@@ -49,20 +49,30 @@ impl Clinic<'_> {
         run(command, None).await.unwrap()
     }
 
-    /// Waits until the doctor names this cause, and no other one: a change takes a moment to become
-    /// visible.
-    async fn finds(&self, user: &Path, cause: &str) -> CommandOutput {
-        self.finds_as(|| Command::new(tools::binary("pinniped").unwrap()), user, cause).await
+    /// Waits until the doctor names this cause and no other one, with these consequences among
+    /// others: a change takes a moment to become visible in all places.
+    async fn finds(&self, user: &Path, cause: &str, consequences: &[&str]) -> CommandOutput {
+        let pinniped = || Command::new(tools::binary("pinniped").unwrap());
+        self.finds_as(pinniped, user, cause, consequences).await
     }
 
     /// Does the same with a command for `pinniped`.
-    async fn finds_as(&self, pinniped: impl Fn() -> Command, user: &Path, cause: &str) -> CommandOutput {
+    async fn finds_as(
+        &self,
+        pinniped: impl Fn() -> Command,
+        user: &Path,
+        cause: &str,
+        consequences: &[&str],
+    ) -> CommandOutput {
         wait::until_ok(3 * TIME_LIMIT, format!("doctor to find {cause}"), async || {
             let output = self.doctor_as(pinniped(), user).await;
             let first = output.stdout.lines().next().unwrap_or_default();
             anyhow::ensure!(first.starts_with(&format!("problem  {cause}")), "{output:?}");
             anyhow::ensure!(output.stderr.ends_with("Error: found 1 problem\n"), "{output:?}");
             anyhow::ensure!(output.code == 1, "{output:?}");
+            for problem in consequences {
+                anyhow::ensure!(is_consequence(&output, problem), "{problem}: {output:?}");
+            }
             Ok(output)
         })
         .await
@@ -85,13 +95,13 @@ impl Clinic<'_> {
     }
 }
 
-/// Requires that a problem is a consequence of the first one.
-fn is_consequence(output: &CommandOutput, problem: &str) {
+/// Returns whether a problem is a consequence of the first one.
+fn is_consequence(output: &CommandOutput, problem: &str) -> bool {
     let cause = output.stdout.lines().next().unwrap().strip_prefix("problem  ").unwrap();
     let wanted = format!("         (a consequence of: {cause})");
     let mut lines =
         output.stdout.lines().skip_while(|line| !line.starts_with(&format!("problem  {problem}")));
-    assert_eq!((lines.next().is_some(), lines.next()), (true, Some(wanted.as_str())), "{output:?}");
+    lines.next().is_some() && lines.next() == Some(wanted.as_str())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -111,7 +121,7 @@ async fn doctor_names_the_cause_of_each_broken_login() {
         format!("the login with context {} of kubeconfig {}", context(&clinic.healthy), user.display());
     let refused =
         "fails: could not complete Concierge credential exchange: login failed: authentication failed";
-    let output = clinic.finds(&user, &format!("{login} {refused}")).await;
+    let output = clinic.finds(&user, &format!("{login} {refused}"), &[]).await;
     assert!(
         output.stdout.contains(
             "\n         -> the authenticator does not accept the token, or its webhook does not respond: "
@@ -124,8 +134,7 @@ async fn doctor_names_the_cause_of_each_broken_login() {
     let executable = tools::binary("pinniped").unwrap();
     let user =
         clinic.kubeconfig(&format!("command: {}\n", executable.display()), "command: /no/such/pinniped\n");
-    let output = clinic.finds(&user, "the plugin /no/such/pinniped of user ").await;
-    is_consequence(&output, &login);
+    clinic.finds(&user, "the plugin /no/such/pinniped of user ", &[&login]).await;
 
     // An endpoint that does not respond.
     let user = clinic.kubeconfig(
@@ -134,14 +143,15 @@ async fn doctor_names_the_cause_of_each_broken_login() {
     );
     let server = format!("https://{EXTERNAL_NAME}:1");
     let cluster = format!("cluster {} of kubeconfig {}", context(&clinic.healthy), user.display());
-    let output = clinic.finds(&user, &format!("{cluster} leads to {server}, but the proxy is at ")).await;
-    is_consequence(&output, &format!("no server responds at {server} from here: "));
+    let consequence = format!("no server responds at {server} from here: ");
+    let cause = format!("{cluster} leads to {server}, but the proxy is at ");
+    clinic.finds(&user, &cause, &[&consequence]).await;
 
     // A clock that differs from that of the cluster by two minutes.
     for (offset, direction) in [("+120s", "ahead of"), ("-120s", "behind")] {
         let Some(pinniped) = with_clock(offset) else { break };
         let user = clinic.kubeconfig("kind: Config", "kind: Config");
-        let output = clinic.finds_as(pinniped, &user, "the clock of this machine is 1").await;
+        let output = clinic.finds_as(pinniped, &user, "the clock of this machine is 1", &[]).await;
         let wanted = format!(" seconds {direction} the clock of https://");
         assert!(output.stdout.lines().next().unwrap().contains(&wanted), "{output:?}");
         assert!(output.stdout.contains("\n         -> synchronize the clocks"), "{output:?}");
@@ -154,12 +164,11 @@ async fn doctor_names_the_cause_of_each_broken_login() {
     let stranger = rcgen::generate_simple_self_signed(["other".to_owned()]).unwrap().cert.pem();
     trust(&clinic, &STANDARD.encode(stranger)).await;
     let webhook = "webhookauthenticator.authentication.concierge.pinniped.dev/local-user-authenticator";
-    let output = clinic.finds(&user, &format!("{webhook} is not ready: ")).await;
+    let output = clinic.finds(&user, &format!("{webhook} is not ready: "), &[&login]).await;
     assert!(output.stdout.lines().next().unwrap().contains("cannot dial server: "), "{output:?}");
     let remedy =
         "\n         -> see whether the address responds from the cluster, and whether spec.tls has the CA";
     assert!(output.stdout.contains(remedy), "{output:?}");
-    is_consequence(&output, &login);
     trust(&clinic, ca.trim()).await;
     clinic.is_healthy().await;
 
@@ -181,8 +190,7 @@ async fn doctor_names_the_cause_of_each_broken_login() {
     clinic.kubectl(&[&["scale", "--replicas=0"], &deployment[..]].concat()).await;
     let service = "local-user-authenticator/local-user-authenticator";
     let unserved = format!("the webhook of {webhook} does not respond: Service {service} has no ready pod");
-    let output = clinic.finds(&user, &unserved).await;
-    is_consequence(&output, &login);
+    clinic.finds(&user, &unserved, &[&login]).await;
     clinic.kubectl(&[&["scale", "--replicas=1"], &deployment[..]].concat()).await;
     clinic.kubectl(&[&["rollout", "status", "--timeout=120s"], &deployment[..]].concat()).await;
     clinic.is_healthy().await;
@@ -196,10 +204,9 @@ async fn doctor_names_the_cause_of_each_broken_login() {
     let text = std::fs::read_to_string(&user).unwrap();
     std::fs::write(&user, text.replace("-name=local-user-authenticator", &format!("-name={name}"))).unwrap();
     let jwt = format!("jwtauthenticator.authentication.concierge.pinniped.dev/{name}");
-    let output = clinic.finds(&user, &format!("{jwt} is not ready: ")).await;
+    let output = clinic.finds(&user, &format!("{jwt} is not ready: "), &[&login]).await;
     let first = output.stdout.lines().next().unwrap();
     assert!(first.contains("could not perform oidc discovery on provider issuer: "), "{output:?}");
-    is_consequence(&output, &login);
     let kind = format!("jwtauthenticators.authentication.concierge.pinniped.dev/{name}");
     clinic.kubectl(&["delete", &kind]).await;
 
@@ -236,10 +243,9 @@ async fn doctor_names_the_cause_of_each_broken_login() {
     let tls = json!({"secretName": EXPIRED_SECRET, "certificateAuthorityData": authority});
     configure_tls(&clinic, &tls).await;
     let user = clinic.kubeconfig(&STANDARD.encode(&installed.ca_pem), &authority);
-    let output = clinic.finds(&user, "ServingCertificateValid is False: ").await;
+    let consequence = format!("the certificate of https://{EXTERNAL_NAME} expired at ");
+    let output = clinic.finds(&user, "ServingCertificateValid is False: ", &[&consequence, &login]).await;
     assert!(output.stdout.lines().next().unwrap().contains(" expired at "), "{output:?}");
-    is_consequence(&output, &format!("the certificate of https://{EXTERNAL_NAME} expired at "));
-    is_consequence(&output, &login);
     configure_tls(&clinic, &Value::Null).await;
     clinic.kubectl(&["delete", "secret", EXPIRED_SECRET, "-n", CONCIERGE]).await;
     clinic.is_healthy().await;
@@ -249,9 +255,9 @@ async fn doctor_names_the_cause_of_each_broken_login() {
     let replicas =
         clinic.kubectl(&["get", DEPLOYMENT, "-n", CONCIERGE, "-o", "jsonpath={.spec.replicas}"]).await;
     scale(&clinic, "0").await;
-    let output =
-        clinic.finds(&user, &format!("no pod of the Concierge exists in namespace {CONCIERGE}")).await;
-    is_consequence(&output, "the API for logins (APIService v1alpha1.login.concierge) is not available: ");
+    let consequence = "the API for logins (APIService v1alpha1.login.concierge) is not available: ";
+    let cause = format!("no pod of the Concierge exists in namespace {CONCIERGE}");
+    clinic.finds(&user, &cause, &[consequence]).await;
     scale(&clinic, replicas.trim()).await;
     clinic.kubectl(&["rollout", "status", DEPLOYMENT, "-n", CONCIERGE, "--timeout=120s"]).await;
     clinic.is_healthy().await;

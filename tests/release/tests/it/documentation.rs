@@ -141,7 +141,7 @@ async fn every_page_fits_the_screen_draws_its_diagrams_and_loads_nothing_from_el
             let mut has_diagrams = false;
             for (scheme, dark) in [("light", false), ("dark", true)] {
                 reader.browser.prefer_dark(dark).await.unwrap();
-                // An open page changes its colors with the scheme, but does not draw diagrams again.
+                // An open page changes its colors with the scheme, but draws no diagram again.
                 let is_opened = !dark || has_diagrams;
                 if is_opened {
                     reader.open(page).await.unwrap();

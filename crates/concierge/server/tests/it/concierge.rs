@@ -31,6 +31,7 @@ use pinniped_pki::{CaBundle, CertificateAuthority, CertificateStore, ClientSubje
 use pinniped_secret::{Token, TokenSource};
 use pinniped_test_support::certs::Pair;
 use pinniped_test_support::control_plane::{ControlPlane, ControlPlaneParams};
+use pinniped_test_support::wait;
 use pinniped_traces::Tracer;
 
 const NAMESPACE: &str = "default";
@@ -218,5 +219,15 @@ pub(crate) async fn control_plane_with(params: ControlPlaneParams) -> anyhow::Re
         &format!("--user={READER}"),
     ];
     plane.kubectl().output(&all).await?;
+    // The authorizer of the API server reads the binding later.
+    let may = [
+        "auth",
+        "can-i",
+        "create",
+        "subjectaccessreviews.authorization.k8s.io",
+        "--as=system:serviceaccount:default:default",
+    ];
+    wait::until_ok(Duration::from_secs(60), "the permissions", async || plane.kubectl().output(&may).await)
+        .await?;
     Ok(plane)
 }

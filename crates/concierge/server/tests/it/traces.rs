@@ -120,8 +120,6 @@ async fn spans_of_the_concierge_and_of_a_real_api_server_refer_to_each_other() -
         anyhow::Ok(admin.request::<Value>(request).await?)
     })
     .await?;
-    // Stopping the tasks sends the spans that remain.
-    tasks.stop().await;
 
     let read = collector
         .span(CONCIERGE, "the request", |span| span.name == "GET /api/v1/namespaces/{:namespace}/configmaps")
@@ -156,6 +154,7 @@ async fn spans_of_the_concierge_and_of_a_real_api_server_refer_to_each_other() -
         .await?;
     eprintln!("one trace: {received:?}\n  {call:?}\n  {login:?}");
 
+    tasks.stop().await;
     let text = metrics.text()?;
     ensure!(text.contains("pinniped_trace_spans_total{result=\"failed\"} 0"), "{text}");
     ensure!(!text.contains("pinniped_trace_spans_total{result=\"exported\"} 0"), "{text}");

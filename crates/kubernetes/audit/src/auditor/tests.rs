@@ -125,8 +125,14 @@ async fn a_worker_writes_the_events_that_wait_when_it_stops() {
     assert_eq!(count(&auditor, RECEIVED), 4);
 }
 
-#[tokio::test]
-async fn events_are_lost_and_counted_when_the_buffer_is_full_or_the_time_is_over() {
+#[test]
+fn events_are_lost_and_counted_when_the_buffer_is_full_or_the_time_is_over() {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().max_blocking_threads(1).build().unwrap();
+    // The only thread for blocking work waits until the end of the test, so no write completes.
+    let (_end, end) = std::sync::mpsc::channel::<()>();
+    runtime.spawn_blocking(move || end.recv());
+    let _entered = runtime.enter();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("audit.log");
     let (auditor, mut workers) = open(folder.path(), &path, Some(batch(5)));

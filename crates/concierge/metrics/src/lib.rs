@@ -177,7 +177,10 @@ pub const RECORDING_RESULTS: &[LabelValue] = &[
     ("complete", "The recording is complete"),
     ("lost", "Text is lost, because the disk was slower than the session; a marker in the file has its size"),
     ("limit", "The session had more text than a recording may have"),
-    ("unreadable", "The bytes of the session, or its protocol, cannot be read"),
+    (
+        "unreadable",
+        "The bytes of the session, or its protocol, cannot be read, or there was no usable response of the API server",
+    ),
     ("failed", "The file could not be written; the log has the error"),
     (
         "not_started",

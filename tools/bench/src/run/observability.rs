@@ -3,7 +3,8 @@
 //! The settings take effect at the start of a replica, so each has a replica. All of them run at
 //! the same time and alternate in many short turns: the speed of a machine changes by more than the
 //! limits from one minute to the next, so a turn is compared only with the turn beside it that has
-//! no settings.
+//! no settings. Two replicas with the same settings differ, too, for as long as they run: each round
+//! therefore starts new ones.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -27,7 +28,7 @@ const AUDIT_LIMIT: f64 = 1.05;
 /// of a GET while the metrics are scraped.
 const OTHER_LIMIT: f64 = 1.02;
 
-/// The number of turns of each replica for a round of `--rounds`.
+/// The number of turns of each replica.
 const TURNS: usize = 8;
 /// The time between two scrapes. Prometheus usually waits for 15 to 60 s.
 const SCRAPE_INTERVAL: Duration = Duration::from_secs(1);
@@ -44,8 +45,45 @@ struct Variant {
     cpu: Vec<f64>,
 }
 
+/// The CPU of a setting.
+struct Figure {
+    observed: Observed,
+    /// In µs per request, of each turn.
+    cpu: Vec<f64>,
+    /// Relative to the turn beside it without settings.
+    ratios: Vec<f64>,
+}
+
 pub(super) fn measure(phase: &mut Phase<'_>, checks: &mut Checks) -> anyhow::Result<Table> {
     let behind = phase.behind.name();
+    let mut figures = Observed::ALL.map(|observed| Figure { observed, cpu: Vec::new(), ratios: Vec::new() });
+    for _ in 0..phase.setup.options.rounds() {
+        let variants = round(phase)?;
+        let plain = variants.first().context("there is no variant")?;
+        for (figure, Variant { cpu, .. }) in figures.iter_mut().zip(&variants) {
+            figure.ratios.extend(cpu.iter().zip(&plain.cpu).map(|(cpu, plain)| cpu / plain));
+            figure.cpu.extend(cpu);
+        }
+    }
+    let mut table =
+        Table::new(&[&format!("GET of a ConfigMap from the {behind}"), "CPU µs/request", "× without"]);
+    for Figure { observed, cpu, ratios } in figures {
+        let (cpu, ratio) = (median(cpu), median(ratios));
+        table.row(vec![observed.name().to_owned(), format!("{cpu:.1}"), format!("{ratio:.3}")]);
+        let (name, limit) = match observed {
+            Observed::Unobserved => continue,
+            Observed::Audited => (format!("{AUDITED} from the {behind}, × without"), AUDIT_LIMIT),
+            Observed::Traced | Observed::Scraped => {
+                (format!("CPU of a GET from the {behind}, {}, × without", observed.name()), OTHER_LIMIT)
+            }
+        };
+        checks.at_most(name, Some(ratio), limit);
+    }
+    Ok(table)
+}
+
+/// Measures a new replica for each setting, in the order of [`Observed::ALL`].
+fn round(phase: &mut Phase<'_>) -> anyhow::Result<Vec<Variant>> {
     phase.fresh_concierge()?;
     let mut variants = Vec::new();
     for observed in Observed::ALL {
@@ -60,9 +98,9 @@ pub(super) fn measure(phase: &mut Phase<'_>, checks: &mut Checks) -> anyhow::Res
         Behind::Stub => 6_000,
     };
     scraping(phase, &mut variants, |variants| {
-        for round in 0..phase.setup.options.rounds() * TURNS {
+        for turn in 0..TURNS {
             for at in 0..variants.len() {
-                let variant = (round + at) % variants.len();
+                let variant = (turn + at) % variants.len();
                 let cpu = variants[variant].gets(phase, requests)?;
                 variants[variant].cpu.push(cpu);
             }
@@ -73,23 +111,7 @@ pub(super) fn measure(phase: &mut Phase<'_>, checks: &mut Checks) -> anyhow::Res
         require(phase, variant)?;
         phase.remove_observed(variant.observed)?;
     }
-    let mut table =
-        Table::new(&[&format!("GET of a ConfigMap from the {behind}"), "CPU µs/request", "× without"]);
-    for Variant { observed, cpu, .. } in &variants {
-        let ratios = cpu.iter().zip(&variants[0].cpu).map(|(cpu, plain)| cpu / plain);
-        let ratio = median(ratios);
-        let cpu = median(cpu.iter().copied());
-        table.row(vec![observed.name().to_owned(), format!("{cpu:.1}"), format!("{ratio:.3}")]);
-        let (name, limit) = match observed {
-            Observed::Unobserved => continue,
-            Observed::Audited => (format!("{AUDITED} from the {behind}, × without"), AUDIT_LIMIT),
-            Observed::Traced | Observed::Scraped => {
-                (format!("CPU of a GET from the {behind}, {}, × without", observed.name()), OTHER_LIMIT)
-            }
-        };
-        checks.at_most(name, Some(ratio), limit);
-    }
-    Ok(table)
+    Ok(variants)
 }
 
 impl Variant {

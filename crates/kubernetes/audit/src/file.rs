@@ -24,7 +24,7 @@ const STDOUT: &str = "-";
 /// The file of the audit log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileParams {
-    /// The path; `-` for standard output, which is not rotated.
+    /// The path; `-` for standard output. Only a regular file is rotated.
     pub path: PathBuf,
     /// The age at which rotated files are removed; `None` for never.
     pub max_age: Option<Duration>,
@@ -63,7 +63,7 @@ pub(crate) struct RotatedFile {
 }
 
 impl Log {
-    pub(crate) fn open(params: FileParams) -> io::Result<Self> {
+    pub(crate) fn open(mut params: FileParams) -> io::Result<Self> {
         if params.path == Path::new(STDOUT) {
             return Ok(Self::Stdout);
         }
@@ -71,6 +71,10 @@ impl Log {
             fs::create_dir_all(folder)?;
         }
         let (file, size) = append(&params.path)?;
+        // A rotation would rename a device or a pipe, which other programs use.
+        if !file.metadata()?.is_file() {
+            params.max_size = u64::MAX;
+        }
         Ok(Self::File(RotatedFile { params, file, size }))
     }
 
@@ -241,6 +245,26 @@ mod tests {
                 ("audit.log", "seven\n"),
             ])
         );
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_pipe_is_not_renamed() {
+        use std::io::Read as _;
+        use std::os::unix::fs::FileTypeExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        // With both, the open does not wait for another program.
+        let mut reader = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let mut log = Log::open(params(path.clone(), 4)).unwrap();
+        log.write(b"one\ntwo\n", time("2026-11-27T12:00:00Z")).unwrap();
+        log.write(b"three\n", time("2026-11-27T12:00:00Z")).unwrap();
+        assert!(fs::metadata(&path).unwrap().file_type().is_fifo());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        let mut received = [0; 14];
+        reader.read_exact(&mut received).unwrap();
+        assert_eq!(&received, b"one\ntwo\nthree\n");
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::event::Event;
 use crate::file::{FileParams, Log};
 use crate::losses::{AuditMetrics, Backend, Counts, Loss};
 use crate::policy::{Decision, Policy, PolicyError};
-use crate::queue::{Batch, BatchParams, Full, Queue, Waits};
+use crate::queue::{Batch, BatchParams, Full, MAX_SENT_BYTES, MAX_WRITTEN_BYTES, Queue, Waits};
 use crate::webhook::{ClientParams, Webhook, WebhookError, WebhookMode, WebhookParams, event_list};
 
 /// The longest time for which a stage of a request waits for a webhook in mode `blocking`.
@@ -124,7 +124,7 @@ impl Auditor {
             match batch {
                 None => auditor.sinks.push(Sink::BlockingLog { log: Mutex::new(log), counts }),
                 Some(batch) => {
-                    let queue = Queue::new(batch.clone(), Waits::Never);
+                    let queue = Queue::new(batch.clone(), MAX_WRITTEN_BYTES, Waits::Never);
                     workers.push(auditor.add(queue, counts, Destination::Log(log)));
                 }
             }
@@ -136,7 +136,7 @@ impl Auditor {
                 WebhookMode::Batch => Waits::Never,
                 WebhookMode::Blocking => Waits::UntilDelivered,
             };
-            let queue = Queue::new(params.batch.clone(), waits);
+            let queue = Queue::new(params.batch.clone(), MAX_SENT_BYTES, waits);
             workers.push(auditor.add(queue, counts, Destination::Webhook(webhook)));
         }
         Ok((auditor, workers))

@@ -1,9 +1,13 @@
 //! Audit events: `audit.k8s.io/v1`, kind `Event`, as JSON.
 //!
-//! The parts that all events of a request have in common are encoded once ([`RequestText`]), so
-//! that an event of a proxied request costs about a microsecond. Clients choose many of the texts;
-//! [`pinniped_logging::truncate`] limits their length.
+//! The parts that all events of a request have in common are encoded once ([`RequestText`]), and a
+//! user is encoded once for all requests ([`KnownUser::user_info`]). Clients choose many of the
+//! texts; [`pinniped_logging::truncate`] limits their length.
+//!
+//! Between two events, the processor's caches fill with other code. This code is therefore kept
+//! small: functions with many callers are not inlined.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::net::IpAddr;
@@ -11,7 +15,7 @@ use std::net::IpAddr;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use pinniped_kube_request::attributes::{Attributes, ResourceAttributes};
-use pinniped_kube_request::identity::User;
+use pinniped_kube_request::identity::{KnownUser, User};
 use pinniped_logging::truncate::{MAX_LIST_BYTES, MAX_TEXT_BYTES, truncated, truncated_list, truncated_map};
 use serde::Serialize;
 
@@ -20,7 +24,7 @@ use crate::policy::{Level, Stage};
 /// The beginning of a member, whose name needs no escapes.
 macro_rules! key {
     ($name:literal) => {
-        concat!(",\"", $name, "\":")
+        concat!(",\"", $name, "\":").as_bytes()
     };
 }
 
@@ -33,6 +37,9 @@ const USER_AGENT_MARK: &str = "...TRUNCATED";
 
 /// The length of a user below which no list or text of it needs to be truncated.
 const SMALL_USER_BYTES: usize = if MAX_TEXT_BYTES < MAX_LIST_BYTES { MAX_TEXT_BYTES } else { MAX_LIST_BYTES };
+
+/// The length of a user above which its text is not kept: each connection may have a user.
+const MAX_KEPT_USER_BYTES: usize = 1 << 10;
 
 /// A request as its client sent it.
 #[derive(Clone, Copy, Debug)]
@@ -60,24 +67,17 @@ pub struct RequestText {
 }
 
 /// The result of a request.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct ResponseStatus<'a> {
-    metadata: Empty,
     /// `Success` or `Failure`; empty for a response whose body is not known.
-    #[serde(skip_serializing_if = "str::is_empty")]
     pub status: &'a str,
     /// The error.
-    #[serde(skip_serializing_if = "str::is_empty")]
     pub message: &'a str,
     /// The reason of the error, such as `Forbidden`.
-    #[serde(skip_serializing_if = "str::is_empty")]
     pub reason: &'a str,
     /// The status code.
     pub code: u16,
 }
-
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-struct Empty {}
 
 impl<'a> ResponseStatus<'a> {
     /// Returns the status of a response whose body is not known.
@@ -87,7 +87,7 @@ impl<'a> ResponseStatus<'a> {
 
     /// Returns the status of an error.
     pub fn failure(code: u16, reason: &'a str, message: &'a str) -> Self {
-        Self { metadata: Empty {}, status: "Failure", message, reason, code }
+        Self { status: "Failure", message, reason, code }
     }
 }
 
@@ -103,9 +103,9 @@ pub struct Event<'a> {
     /// The request.
     pub request: &'a RequestText,
     /// The authenticated user; `None` if the client is not identified.
-    pub user: Option<&'a User>,
+    pub user: Option<&'a KnownUser>,
     /// The user that it impersonates.
-    pub impersonated_user: Option<&'a User>,
+    pub impersonated_user: Option<&'a KnownUser>,
     /// The result; `None` before there is one.
     pub response: Option<ResponseStatus<'a>>,
     /// The body of the request: JSON in one line.
@@ -129,22 +129,19 @@ impl RequestText {
         text(&mut json, key!("verb"), attributes.verb());
         let before_user = json.len();
         if !source_ips.is_empty() {
-            member(&mut json, key!("sourceIPs"));
+            append(&mut json, key!("sourceIPs"));
             list(&mut json, source_ips, write_ip);
         }
         match user_agent.len() {
             0 => {}
             1..=MAX_USER_AGENT_BYTES => text(&mut json, key!("userAgent"), user_agent),
-            _ => {
-                let kept = &user_agent[..user_agent.floor_char_boundary(MAX_USER_AGENT_BYTES)];
-                text(&mut json, key!("userAgent"), &format!("{kept}{USER_AGENT_MARK}"));
-            }
+            _ => long_user_agent(&mut json, user_agent),
         }
         if let Attributes::Resource(resource) = attributes {
             object_ref(&mut json, resource);
         }
         let before_response = json.len();
-        member(&mut json, key!("requestReceivedTimestamp"));
+        append(&mut json, key!("requestReceivedTimestamp"));
         timestamp(&mut json, received);
         Self { json, before_user, before_response }
     }
@@ -173,77 +170,101 @@ impl Event<'_> {
         } = *self;
         let (head, rest) = request.json.split_at(request.before_user);
         let (origin, received) = rest.split_at(request.before_response - request.before_user);
-        out.extend_from_slice(TYPE_META.as_bytes());
-        out.extend_from_slice(b"\"level\":\"");
-        out.extend_from_slice(level.name().as_bytes());
-        out.extend_from_slice(b"\",\"auditID\":");
-        quoted(out, &truncated(audit_id));
-        out.extend_from_slice(b",\"stage\":\"");
-        out.extend_from_slice(stage.name().as_bytes());
-        out.push(b'"');
-        out.extend_from_slice(head);
+        append(out, TYPE_META.as_bytes());
+        append(out, b"\"level\":\"");
+        append(out, level.name().as_bytes());
+        append(out, b"\"");
+        text(out, key!("auditID"), audit_id);
+        text(out, key!("stage"), stage.name());
+        append(out, head);
         // The API server writes an empty object for a client that is not identified.
-        member(out, key!("user"));
+        append(out, key!("user"));
         match user {
             Some(user) => write_user(out, user),
-            None => out.extend_from_slice(b"{}"),
+            None => append(out, b"{}"),
         }
         if let Some(user) = impersonated_user {
-            member(out, key!("impersonatedUser"));
+            append(out, key!("impersonatedUser"));
             write_user(out, user);
         }
-        out.extend_from_slice(origin);
-        if let Some(mut response) = response {
-            let message = truncated(response.message);
-            response.message = &message;
-            member(out, key!("responseStatus"));
-            value(out, &response);
+        append(out, origin);
+        if let Some(response) = response {
+            append(out, key!("responseStatus"));
+            write_status(out, response);
         }
         for (key, object) in
             [(key!("requestObject"), request_object), (key!("responseObject"), response_object)]
         {
             if let Some(object) = object {
-                member(out, key);
-                out.extend_from_slice(object);
+                append(out, key);
+                append(out, object);
             }
         }
-        out.extend_from_slice(received);
-        member(out, key!("stageTimestamp"));
+        append(out, received);
+        append(out, key!("stageTimestamp"));
         timestamp(out, time);
         if !annotations.is_empty() {
-            member(out, key!("annotations"));
+            append(out, key!("annotations"));
             let start = out.len();
             for (key, annotation) in annotations {
-                out.push(b',');
+                append(out, b",");
                 quoted(out, key);
-                out.push(b':');
-                quoted(out, &truncated(annotation));
+                append(out, b":");
+                limited(out, annotation);
             }
             end_object(out, start);
         }
-        out.extend_from_slice(b"}\n");
+        append(out, b"}\n");
     }
 }
 
+/// Appends an object of `meta/v1`, `Status`.
+fn write_status(out: &mut Vec<u8>, of: ResponseStatus<'_>) {
+    let ResponseStatus { status, message, reason, code } = of;
+    append(out, b"{\"metadata\":{}");
+    for (key, of_status) in [(key!("status"), status), (key!("message"), message), (key!("reason"), reason)] {
+        if !of_status.is_empty() {
+            text(out, key, of_status);
+        }
+    }
+    append(out, key!("code"));
+    value(out, &code);
+    append(out, b"}");
+}
+
 /// Appends an object of `authentication.k8s.io/v1`, `UserInfo`.
-fn write_user(out: &mut Vec<u8>, user: &User) {
+fn write_user(out: &mut Vec<u8>, user: &KnownUser) {
+    let kept = |user: &User| (size(user) <= MAX_KEPT_USER_BYTES).then(|| user_info(user).into());
+    match user.user_info(kept) {
+        Some(json) => append(out, json),
+        None => append(out, &user_info(user)),
+    }
+}
+
+#[cold]
+fn user_info(user: &User) -> Vec<u8> {
     let User { name, uid, groups, extra } = user;
-    let start = out.len();
+    let mut json = Vec::new();
     for (key, of_user) in [(key!("username"), name), (key!("uid"), uid)] {
         if !of_user.is_empty() {
-            text(out, key, of_user);
+            text(&mut json, key, of_user);
         }
     }
     let is_small = size(user) <= SMALL_USER_BYTES;
     if !groups.is_empty() {
-        member(out, key!("groups"));
-        if is_small { texts(out, groups) } else { texts(out, &truncated_list(groups)) }
+        append(&mut json, key!("groups"));
+        if is_small { texts(&mut json, groups) } else { texts(&mut json, &truncated_list(groups)) }
     }
     if !extra.is_empty() {
-        member(out, key!("extra"));
-        if is_small { write_extra(out, extra) } else { write_extra(out, &truncated_map(extra)) }
+        append(&mut json, key!("extra"));
+        if is_small {
+            write_extra(&mut json, extra);
+        } else {
+            write_extra(&mut json, &truncated_map(extra));
+        }
     }
-    end_object(out, start);
+    end_object(&mut json, 0);
+    json
 }
 
 fn write_extra<T: AsRef<str>>(out: &mut Vec<u8>, extra: &BTreeMap<T, Vec<T>>) {
@@ -266,8 +287,15 @@ fn size(user: &User) -> usize {
     user.name.len() + user.uid.len() + list(&user.groups) + map(&user.extra)
 }
 
+#[cold]
+#[inline(never)]
+fn long_user_agent(json: &mut Vec<u8>, user_agent: &str) {
+    let kept = &user_agent[..user_agent.floor_char_boundary(MAX_USER_AGENT_BYTES)];
+    text(json, key!("userAgent"), &format!("{kept}{USER_AGENT_MARK}"));
+}
+
 fn object_ref(json: &mut Vec<u8>, resource: &ResourceAttributes) {
-    member(json, key!("objectRef"));
+    append(json, key!("objectRef"));
     let start = json.len();
     for (key, of_object) in [
         (key!("resource"), &resource.resource),
@@ -328,9 +356,15 @@ fn texts<T: AsRef<str>>(json: &mut Vec<u8>, values: &[T]) {
     list(json, values, |json, value| quoted(json, value.as_ref()));
 }
 
-/// Appends a member with a text, [`truncated`].
-fn text(json: &mut Vec<u8>, key: &str, of: &str) {
-    member(json, key);
+/// Appends a member with a text.
+fn text(json: &mut Vec<u8>, key: &[u8], of: &str) {
+    append(json, key);
+    limited(json, of);
+}
+
+/// Appends a text in quotation marks, [`truncated`].
+#[inline(never)]
+fn limited(json: &mut Vec<u8>, of: &str) {
     quoted(json, &truncated(of));
 }
 
@@ -338,13 +372,20 @@ fn text(json: &mut Vec<u8>, key: &str, of: &str) {
 ///
 /// Almost no text needs an escape. `serde_json` compares one byte after the other, which was a
 /// quarter of the time that the request's thread spent on an event.
+#[inline(never)]
 fn quoted(json: &mut Vec<u8>, of: &str) {
     if needs_escape(of.as_bytes()) {
-        return value(json, of);
+        return escaped(json, of);
     }
-    json.push(b'"');
-    json.extend_from_slice(of.as_bytes());
-    json.push(b'"');
+    append(json, b"\"");
+    append(json, of.as_bytes());
+    append(json, b"\"");
+}
+
+#[cold]
+#[inline(never)]
+fn escaped(json: &mut Vec<u8>, of: &str) {
+    value(json, of);
 }
 
 /// Returns whether a text has a character below U+0020, a quotation mark or a backslash. Compares
@@ -366,9 +407,9 @@ fn needs_escape(text: &[u8]) -> bool {
     }
 }
 
-/// Appends the beginning of a member, which is a [`key!`].
-fn member(json: &mut Vec<u8>, key: &str) {
-    json.extend_from_slice(key.as_bytes());
+#[inline(never)]
+fn append(json: &mut Vec<u8>, bytes: &[u8]) {
+    json.extend_from_slice(bytes);
 }
 
 fn value<T: Serialize + ?Sized>(json: &mut Vec<u8>, value: &T) {
@@ -377,17 +418,40 @@ fn value<T: Serialize + ?Sized>(json: &mut Vec<u8>, value: &T) {
 }
 
 /// Appends a time in microseconds, like `metav1.MicroTime`.
+#[inline(never)]
 fn timestamp(json: &mut Vec<u8>, time: Timestamp) {
+    thread_local! {
+        /// The last second for which a time was written, and its text.
+        static SECOND: Cell<(i64, [u8; 20])> = const { Cell::new((0, *b"1970-01-01T00:00:00.")) };
+    }
+    let (second, nanosecond) = (time.as_second(), time.subsec_nanosecond());
+    // Times before 1970 have negative nanoseconds; a clock may be wrong.
+    let (second, nanosecond) =
+        if nanosecond < 0 { (second - 1, nanosecond + 1_000_000_000) } else { (second, nanosecond) };
+    let (mut known, mut text) = SECOND.get();
+    if known != second {
+        (known, text) = (second, second_text(time));
+        SECOND.set((known, text));
+    }
+    let mut fraction = *b"000000Z\"";
+    digits(&mut fraction[..6], nanosecond.unsigned_abs() / 1000);
+    append(json, b"\"");
+    append(json, &text);
+    append(json, &fraction);
+}
+
+/// Returns a time up to its seconds, with the point that follows them.
+#[cold]
+fn second_text(time: Timestamp) -> [u8; 20] {
     let time = TimeZone::UTC.to_datetime(time);
-    let mut text = *b"\"0000-00-00T00:00:00.000000Z\"";
-    digits(&mut text[1..5], u32::from(time.year().unsigned_abs()));
-    digits(&mut text[6..8], u32::from(time.month().unsigned_abs()));
-    digits(&mut text[9..11], u32::from(time.day().unsigned_abs()));
-    digits(&mut text[12..14], u32::from(time.hour().unsigned_abs()));
-    digits(&mut text[15..17], u32::from(time.minute().unsigned_abs()));
-    digits(&mut text[18..20], u32::from(time.second().unsigned_abs()));
-    digits(&mut text[21..27], time.subsec_nanosecond().unsigned_abs() / 1000);
-    json.extend_from_slice(&text);
+    let mut text = *b"0000-00-00T00:00:00.";
+    digits(&mut text[..4], u32::from(time.year().unsigned_abs()));
+    for (at, number) in
+        [(5, time.month()), (8, time.day()), (11, time.hour()), (14, time.minute()), (17, time.second())]
+    {
+        digits(&mut text[at..at + 2], u32::from(number.unsigned_abs()));
+    }
+    text
 }
 
 /// Writes the last digits of a number, with leading zeros.

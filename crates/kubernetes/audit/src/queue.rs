@@ -10,8 +10,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// Maximum size of the events of a buffer in bytes. A batch that is being written is not counted.
 pub(crate) const MAX_BUFFER_BYTES: usize = 8 << 20;
-/// Maximum size of one batch in bytes, unless its first event is larger.
-const MAX_BATCH_BYTES: usize = 1 << 20;
+/// Maximum size of a batch in bytes, unless its first event is larger: of one that is sent, and of
+/// one that is written to a file. Memory for the latter stays in the processor's caches.
+pub(crate) const MAX_SENT_BYTES: usize = 1 << 20;
+pub(crate) const MAX_WRITTEN_BYTES: usize = 64 << 10;
 
 /// The batches of a backend, like the flags `--audit-*-batch-*` of kube-apiserver.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,6 +53,7 @@ pub(crate) enum Waits {
 #[derive(Debug)]
 pub(crate) struct Queue {
     params: BatchParams,
+    max_bytes: usize,
     waits: Waits,
     waiting: Mutex<Waiting>,
     /// A batch is ready.
@@ -67,8 +70,9 @@ struct Waiting {
 }
 
 impl Queue {
-    pub(crate) fn new(params: BatchParams, waits: Waits) -> Self {
-        Self { params, waits, waiting: Mutex::default(), ready: Notify::new() }
+    /// Returns an empty buffer, whose batches have `max_bytes` at most.
+    pub(crate) fn new(params: BatchParams, max_bytes: usize, waits: Waits) -> Self {
+        Self { params, max_bytes, waits, waiting: Mutex::default(), ready: Notify::new() }
     }
 
     /// Returns whether requests wait for their events.
@@ -89,7 +93,7 @@ impl Queue {
         waiting.events += 1;
         waiting.bytes += line.len();
         let is_complete = |batch: &Batch| {
-            batch.events >= self.params.max_size || batch.lines.len() + line.len() > MAX_BATCH_BYTES
+            batch.events >= self.params.max_size || batch.lines.len() + line.len() > self.max_bytes
         };
         if waiting.batches.back().is_none_or(is_complete) {
             let lines = std::mem::take(&mut waiting.spare);
@@ -131,7 +135,7 @@ impl Queue {
     pub(crate) fn recycle(&self, mut lines: Vec<u8>) {
         lines.clear();
         let mut waiting = self.lock();
-        if waiting.spare.capacity() == 0 && lines.capacity() <= MAX_BATCH_BYTES {
+        if waiting.spare.capacity() == 0 && lines.capacity() <= 2 * self.max_bytes {
             waiting.spare = lines;
         }
     }
@@ -147,7 +151,7 @@ mod tests {
 
     fn queue(buffer_size: usize, max_size: usize) -> Queue {
         let max_wait = Duration::from_secs(30);
-        Queue::new(BatchParams { buffer_size, max_size, max_wait }, Waits::Never)
+        Queue::new(BatchParams { buffer_size, max_size, max_wait }, MAX_SENT_BYTES, Waits::Never)
     }
 
     fn fits(queue: &Queue, line: &[u8]) -> bool {
@@ -177,10 +181,10 @@ mod tests {
         assert_eq!([(); 3].map(|()| fits(&queue, b"x\n")), [true, true, false]);
 
         let queue = super::tests::queue(usize::MAX, usize::MAX);
-        let line = vec![b'x'; MAX_BATCH_BYTES / 2];
+        let line = vec![b'x'; MAX_SENT_BYTES / 2];
         let pushed = (0..100).take_while(|_| fits(&queue, &line)).count();
         assert_eq!(pushed * line.len(), MAX_BUFFER_BYTES);
-        assert_eq!(queue.take().unwrap().lines.len(), MAX_BATCH_BYTES);
+        assert_eq!(queue.take().unwrap().lines.len(), MAX_SENT_BYTES);
     }
 
     #[tokio::test(start_paused = true)]
@@ -201,7 +205,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn requests_wait_until_their_batch_is_delivered_or_lost() {
         let params = BatchParams { buffer_size: 10, max_size: 2, max_wait: Duration::from_secs(30) };
-        let (queue, stop) = (Queue::new(params, Waits::UntilDelivered), CancellationToken::new());
+        let (queue, stop) =
+            (Queue::new(params, MAX_SENT_BYTES, Waits::UntilDelivered), CancellationToken::new());
         let start = tokio::time::Instant::now();
         let [one, two, three] = [(); 3].map(|()| queue.push(b"x").unwrap().unwrap());
         queue.wait(&stop).await;

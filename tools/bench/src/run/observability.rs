@@ -3,8 +3,8 @@
 //! The settings take effect at the start of a replica, so each has a replica. All of them run at
 //! the same time and alternate in many short turns: the speed of a machine changes by more than the
 //! limits from one minute to the next, so a turn is compared only with the turn beside it that has
-//! no settings. Two replicas with the same settings differ, too, for as long as they run: each round
-//! therefore starts new ones.
+//! no settings. Two replicas with the same settings differ, too, for as long as they run: each
+//! round therefore starts new ones.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};

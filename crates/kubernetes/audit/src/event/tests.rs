@@ -28,14 +28,14 @@ fn an_event_has_the_members_of_the_api_server_in_its_order() {
         user_agent: "kubectl/v1.36.0",
         received: time("2026-01-02T03:04:05.678901234Z"),
     });
-    let user = User {
+    let user = KnownUser::from(User {
         name: "pinny".to_owned(),
         uid: "u1".to_owned(),
         groups: vec!["a".to_owned(), "system:authenticated".to_owned()],
         extra: [("authentication.kubernetes.io/credential-id".to_owned(), vec!["X509SHA256=ab".to_owned()])]
             .into(),
-    };
-    let other = User { name: "other".to_owned(), ..User::default() };
+    });
+    let other = KnownUser::from(User { name: "other".to_owned(), ..User::default() });
     let event = Event {
         level: Level::Metadata,
         audit_id: "id-1",
@@ -107,12 +107,12 @@ fn absent_values_have_no_members() {
 fn long_texts_are_truncated_and_an_event_is_one_line_of_bounded_length() {
     let long = "\u{1}\n".repeat(1 << 20);
     let many = vec![long.clone(); 10];
-    let user = User {
+    let user = KnownUser::from(User {
         name: long.clone(),
         uid: long.clone(),
         groups: vec!["g".to_owned(); 100_000],
         extra: [(long.clone(), many)].into(),
-    };
+    });
     let attributes = Attributes::NonResource { verb: long.clone(), path: long.clone() };
     let received = time("2026-01-02T03:04:05Z");
     let request = RequestText::new(&Request {
@@ -189,5 +189,38 @@ fn texts_have_the_same_escapes_as_in_serde_json() {
         let mut out = Vec::new();
         quoted(&mut out, &text);
         assert_eq!(String::from_utf8(out).unwrap(), serde_json::to_string(&text).unwrap());
+    }
+}
+
+#[test]
+fn times_have_microseconds_of_their_own_second() {
+    // Each is written on the same thread, which keeps the text of the last second.
+    for (of, wanted) in [
+        ("2026-01-02T03:04:05.678901999Z", "2026-01-02T03:04:05.678901Z"),
+        ("2026-01-02T03:04:05.000001Z", "2026-01-02T03:04:05.000001Z"),
+        ("2026-01-02T03:04:06Z", "2026-01-02T03:04:06.000000Z"),
+        ("2026-01-02T03:04:05.999999Z", "2026-01-02T03:04:05.999999Z"),
+        ("1969-12-31T23:59:59.25Z", "1969-12-31T23:59:59.250000Z"),
+        ("1970-01-01T00:00:00Z", "1970-01-01T00:00:00.000000Z"),
+    ] {
+        let mut json = Vec::new();
+        timestamp(&mut json, time(of));
+        assert_eq!(String::from_utf8(json).unwrap(), format!("\"{wanted}\""));
+    }
+}
+
+#[test]
+fn only_the_text_of_a_small_user_is_kept() {
+    let named = |length: usize| KnownUser::from(User { name: "a".repeat(length), ..User::default() });
+    for (length, is_kept) in [(0, true), (1024, true), (1025, false)] {
+        let user = named(length);
+        let (mut first, mut second) = (Vec::new(), Vec::new());
+        write_user(&mut first, &user);
+        write_user(&mut second, &user);
+        assert_eq!(first, second);
+        let info: Value = serde_json::from_slice(&first).unwrap();
+        assert_eq!(info["username"].as_str().unwrap_or_default().len(), length);
+        let kept = user.user_info(|_| unreachable!("it was computed"));
+        assert_eq!(kept, is_kept.then_some(&*first));
     }
 }

@@ -22,6 +22,7 @@ struct Known {
     impersonation: OnceLock<Result<PrecomputedHeaders, InvalidHeader>>,
     refused: OnceLock<Option<Refusal>>,
     digest: OnceLock<[u8; 32]>,
+    user_info: OnceLock<Option<Box<[u8]>>>,
 }
 
 impl KnownUser {
@@ -49,6 +50,13 @@ impl KnownUser {
         made.as_ref().map(Some).map_err(|invalid| *invalid)
     }
 
+    /// Returns the user as an encoded `UserInfo`, computed by `make` in the first call, or `None`
+    /// if that call had no result. Only one text is stored, so every caller must pass the same
+    /// function.
+    pub fn user_info(&self, make: impl FnOnce(&User) -> Option<Box<[u8]>>) -> Option<&[u8]> {
+        self.0.user_info.get_or_init(|| make(&self.0.user)).as_deref()
+    }
+
     /// Returns the reason why this user cannot be impersonated because of an extra, computed by
     /// `find` in the first call.
     pub(crate) fn refused(&self, find: impl FnOnce(&User) -> Option<Refusal>) -> Option<&Refusal> {
@@ -63,6 +71,7 @@ impl From<User> for KnownUser {
             impersonation: OnceLock::new(),
             refused: OnceLock::new(),
             digest: OnceLock::new(),
+            user_info: OnceLock::new(),
         }))
     }
 }

@@ -1,11 +1,11 @@
 //! Audit events: `audit.k8s.io/v1`, kind `Event`, as JSON.
 //!
-//! The parts that all events of a request have in common are encoded once ([`RequestText`]), and a
-//! user is encoded once for all requests ([`KnownUser::user_info`]). Clients choose many of the
-//! texts; [`pinniped_logging::truncate`] limits their length.
+//! The parts that all events of a request have in common are encoded once ([`RequestText`]). A
+//! small user is encoded once for all requests that share its [`KnownUser`]. Clients choose many of
+//! the texts; [`pinniped_logging::truncate`] limits their length.
 //!
-//! Between two events, the processor's caches fill with other code. This code is therefore kept
-//! small: functions with many callers are not inlined.
+//! Between two events, other code fills the caches of the processor, so this code is kept small:
+//! the functions that append bytes, texts and times are not inlined.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -35,10 +35,11 @@ pub(crate) const TYPE_META: &str = r#"{"kind":"Event","apiVersion":"audit.k8s.io
 const MAX_USER_AGENT_BYTES: usize = 1024;
 const USER_AGENT_MARK: &str = "...TRUNCATED";
 
-/// The length of a user below which no list or text of it needs to be truncated.
+/// Maximum length of a user whose lists and texts need not be truncated.
 const SMALL_USER_BYTES: usize = if MAX_TEXT_BYTES < MAX_LIST_BYTES { MAX_TEXT_BYTES } else { MAX_LIST_BYTES };
 
-/// The length of a user above which its text is not kept: each connection may have a user.
+/// Maximum length of a user whose encoded form is kept. Each connection may have its own user, so
+/// this limits the memory.
 const MAX_KEPT_USER_BYTES: usize = 1 << 10;
 
 /// A request as its client sent it.
@@ -234,37 +235,38 @@ fn write_status(out: &mut Vec<u8>, of: ResponseStatus<'_>) {
 
 /// Appends an object of `authentication.k8s.io/v1`, `UserInfo`.
 fn write_user(out: &mut Vec<u8>, user: &KnownUser) {
-    let kept = |user: &User| (size(user) <= MAX_KEPT_USER_BYTES).then(|| user_info(user).into());
-    match user.user_info(kept) {
+    let encode_small = |user: &User| {
+        (size(user) <= MAX_KEPT_USER_BYTES).then(|| {
+            let mut json = Vec::new();
+            encode_user(&mut json, user);
+            json.into_boxed_slice()
+        })
+    };
+    match user.user_info(encode_small) {
         Some(json) => append(out, json),
-        None => append(out, &user_info(user)),
+        None => encode_user(out, user),
     }
 }
 
-#[cold]
-fn user_info(user: &User) -> Vec<u8> {
+#[inline(never)]
+fn encode_user(json: &mut Vec<u8>, user: &User) {
     let User { name, uid, groups, extra } = user;
-    let mut json = Vec::new();
+    let start = json.len();
     for (key, of_user) in [(key!("username"), name), (key!("uid"), uid)] {
         if !of_user.is_empty() {
-            text(&mut json, key, of_user);
+            text(json, key, of_user);
         }
     }
     let is_small = size(user) <= SMALL_USER_BYTES;
     if !groups.is_empty() {
-        append(&mut json, key!("groups"));
-        if is_small { texts(&mut json, groups) } else { texts(&mut json, &truncated_list(groups)) }
+        append(json, key!("groups"));
+        if is_small { texts(json, groups) } else { texts(json, &truncated_list(groups)) }
     }
     if !extra.is_empty() {
-        append(&mut json, key!("extra"));
-        if is_small {
-            write_extra(&mut json, extra);
-        } else {
-            write_extra(&mut json, &truncated_map(extra));
-        }
+        append(json, key!("extra"));
+        if is_small { write_extra(json, extra) } else { write_extra(json, &truncated_map(extra)) }
     }
-    end_object(&mut json, 0);
-    json
+    end_object(json, start);
 }
 
 fn write_extra<T: AsRef<str>>(out: &mut Vec<u8>, extra: &BTreeMap<T, Vec<T>>) {

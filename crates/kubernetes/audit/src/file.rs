@@ -24,7 +24,7 @@ const STDOUT: &str = "-";
 /// The file of the audit log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileParams {
-    /// The path; `-` for standard output. Only a regular file is rotated.
+    /// The path; `-` for standard output. Only a regular file is rotated, not a symbolic link.
     pub path: PathBuf,
     /// The age at which rotated files are removed; `None` for never.
     pub max_age: Option<Duration>,
@@ -71,8 +71,9 @@ impl Log {
             fs::create_dir_all(folder)?;
         }
         let (file, size) = append(&params.path)?;
-        // A rotation would rename a device or a pipe, which other programs use.
-        if !file.metadata()?.is_file() {
+        // A rotation renames the path. That must not be a device, a pipe or a link such as
+        // `/dev/stdout`, which other programs use.
+        if !fs::symlink_metadata(&params.path)?.is_file() {
             params.max_size = u64::MAX;
         }
         Ok(Self::File(RotatedFile { params, file, size }))
@@ -81,8 +82,8 @@ impl Log {
     /// Writes lines. Lines for which one file has no room continue in the next one.
     ///
     /// # Errors
-    /// Returns the lines that are not written: no part of them remains in the file. For standard
-    /// output, these are all lines, because its reader may have received any part of them.
+    /// Returns the lines that are not written: no part of them remains in a regular file. For
+    /// standard output, these are all lines, because its reader may have received any part of them.
     pub(crate) fn write(&mut self, lines: &[u8], now: Timestamp) -> Result<(), Unwritten> {
         match self {
             Self::Stdout => {
@@ -110,7 +111,8 @@ impl RotatedFile {
                 (fitting, rest) = lines.split_at(end);
             }
             if let Err(error) = self.file.write_all(fitting) {
-                // Without half a line at the end, the next lines can be read.
+                // Without half a line at the end, the next lines can be read. A pipe or a device
+                // cannot be truncated.
                 let _unchanged = self.file.set_len(self.size);
                 return Err(Unwritten::new(lines, error));
             }
@@ -265,6 +267,19 @@ mod tests {
         let mut received = [0; 14];
         reader.read_exact(&mut received).unwrap();
         assert_eq!(&received, b"one\ntwo\nthree\n");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_symbolic_link_is_not_renamed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (target, link) = (folder.path().join("target"), folder.path().join("link"));
+        fs::write(&target, "").unwrap();
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        let mut log = Log::open(params(link.clone(), 4)).unwrap();
+        log.write(b"one\ntwo\n", time("2026-11-27T12:00:00Z")).unwrap();
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::read_to_string(&target).unwrap(), "one\ntwo\n");
     }
 
     #[test]

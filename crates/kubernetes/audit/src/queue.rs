@@ -10,9 +10,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// Maximum size of the events of a buffer in bytes. A batch that is being written is not counted.
 pub(crate) const MAX_BUFFER_BYTES: usize = 8 << 20;
-/// Maximum size of a batch in bytes, unless its first event is larger: of one that is sent, and of
-/// one that is written to a file. Memory for the latter stays in the processor's caches.
+/// Maximum size in bytes of a batch for a webhook, unless its first event is larger.
 pub(crate) const MAX_SENT_BYTES: usize = 1 << 20;
+/// Maximum size in bytes of a batch for the log, unless its first event is larger. It is small, so
+/// that the memory of a batch fits into the caches of the processor.
 pub(crate) const MAX_WRITTEN_BYTES: usize = 64 << 10;
 
 /// The batches of a backend, like the flags `--audit-*-batch-*` of kube-apiserver.
@@ -53,7 +54,8 @@ pub(crate) enum Waits {
 #[derive(Debug)]
 pub(crate) struct Queue {
     params: BatchParams,
-    max_bytes: usize,
+    /// Maximum size of a batch in bytes, unless its first event is larger.
+    max_batch_bytes: usize,
     waits: Waits,
     waiting: Mutex<Waiting>,
     /// A batch is ready.
@@ -70,9 +72,10 @@ struct Waiting {
 }
 
 impl Queue {
-    /// Returns an empty buffer, whose batches have `max_bytes` at most.
-    pub(crate) fn new(params: BatchParams, max_bytes: usize, waits: Waits) -> Self {
-        Self { params, max_bytes, waits, waiting: Mutex::default(), ready: Notify::new() }
+    /// Returns an empty buffer. A batch has at most `max_batch_bytes`, unless its first event is
+    /// larger.
+    pub(crate) fn new(params: BatchParams, max_batch_bytes: usize, waits: Waits) -> Self {
+        Self { params, max_batch_bytes, waits, waiting: Mutex::default(), ready: Notify::new() }
     }
 
     /// Returns whether requests wait for their events.
@@ -93,7 +96,7 @@ impl Queue {
         waiting.events += 1;
         waiting.bytes += line.len();
         let is_complete = |batch: &Batch| {
-            batch.events >= self.params.max_size || batch.lines.len() + line.len() > self.max_bytes
+            batch.events >= self.params.max_size || batch.lines.len() + line.len() > self.max_batch_bytes
         };
         if waiting.batches.back().is_none_or(is_complete) {
             let lines = std::mem::take(&mut waiting.spare);
@@ -135,7 +138,8 @@ impl Queue {
     pub(crate) fn recycle(&self, mut lines: Vec<u8>) {
         lines.clear();
         let mut waiting = self.lock();
-        if waiting.spare.capacity() == 0 && lines.capacity() <= 2 * self.max_bytes {
+        // A buffer that grows by doubling has at most twice the capacity that it needs.
+        if waiting.spare.capacity() == 0 && lines.capacity() <= 2 * self.max_batch_bytes {
             waiting.spare = lines;
         }
     }
@@ -185,6 +189,20 @@ mod tests {
         let pushed = (0..100).take_while(|_| fits(&queue, &line)).count();
         assert_eq!(pushed * line.len(), MAX_BUFFER_BYTES);
         assert_eq!(queue.take().unwrap().lines.len(), MAX_SENT_BYTES);
+    }
+
+    #[test]
+    fn the_memory_of_a_batch_is_used_again_and_that_of_a_larger_event_is_not() {
+        let params = BatchParams { buffer_size: 1000, max_size: 1000, max_wait: Duration::from_secs(30) };
+        let queue = Queue::new(params, MAX_WRITTEN_BYTES, Waits::Never);
+        assert!((0..100).all(|_| fits(&queue, &[b'x'; 900])));
+        let full = queue.take().unwrap();
+        assert_eq!((full.events, full.lines.len()), (72, 72 * 900));
+        queue.recycle(full.lines);
+        assert!(queue.lock().spare.capacity() >= 72 * 900);
+        queue.lock().spare = Vec::new();
+        queue.recycle(Vec::with_capacity(2 * MAX_WRITTEN_BYTES + 1));
+        assert_eq!(queue.lock().spare.capacity(), 0);
     }
 
     #[tokio::test(start_paused = true)]

@@ -265,22 +265,35 @@ fn every_setting_of_the_reference_page_is_a_value() {
 }
 
 #[test]
-fn recordings_have_a_volume_only_if_sessions_are_recorded() {
-    let Some(helm) = helm("the volume of recordings") else { return };
+fn recordings_and_the_audit_log_have_the_volume_of_the_values_and_only_if_they_are_written() {
+    let Some(helm) = helm("the volumes of recordings and of the audit log") else { return };
     let concierge = "Deployment pinniped-concierge/pinniped-concierge";
-    let folder = "/var/lib/pinniped/recordings";
-    for (values, wanted) in [("ci/all-values.yaml", Some(folder)), (MANIFESTS, None)] {
-        let values = format!("--values={values}");
-        let objects = objects(&helm, &[&values, DEFINED]);
-        let pod = &objects[concierge]["spec"]["template"]["spec"];
-        let named = |list: &Value| {
-            list.as_array().unwrap().iter().find(|entry| entry["name"] == "recordings").cloned()
-        };
-        let mount = named(&pod["containers"][0]["volumeMounts"]);
-        assert_eq!(mount.as_ref().map(|mount| mount["mountPath"].as_str().unwrap()), wanted);
-        let volume = wanted.map(|_| json!({"name": "recordings", "emptyDir": {"sizeLimit": "1Gi"}}));
-        assert_eq!(named(&pod["volumes"]), volume);
-        assert_eq!(pod["securityContext"]["fsGroup"].as_u64(), wanted.map(|_| 65532));
+    let recording = ["config.recording.sessions", "directory=/data", "recordings", "2Gi"];
+    let audit = ["config.audit.proxiedRequests", "log.path=/data/audit.log", "audit-log", "1Gi"];
+    for [key, path, name, size] in [recording, audit] {
+        let path = format!("--set={key}.{path}");
+        let policy = "--set=config.audit.proxiedRequests.policy.rules[0].level=Metadata";
+        let claim = format!("--set={key}.volume.persistentVolumeClaim.claimName=c");
+        for (values, wanted) in [
+            (vec![], None),
+            (vec![&*path, policy], Some(json!({"name": name, "emptyDir": {"sizeLimit": size}}))),
+            // A default volume would be merged with this one.
+            (
+                vec![&*path, policy, &*claim],
+                Some(json!({"name": name, "persistentVolumeClaim": {"claimName": "c"}})),
+            ),
+        ] {
+            let objects = objects(&helm, &[&["--values", MANIFESTS, DEFINED], &values[..]].concat());
+            let pod = &objects[concierge]["spec"]["template"]["spec"];
+            let named =
+                |list: &Value| list.as_array().unwrap().iter().find(|entry| entry["name"] == name).cloned();
+            let mount = named(&pod["containers"][0]["volumeMounts"]);
+            let mount = mount.as_ref().map(|mount| mount["mountPath"].as_str().unwrap());
+            assert_eq!(mount, wanted.as_ref().map(|_| "/data"), "{values:?}");
+            assert_eq!(named(&pod["volumes"]), wanted, "{values:?}");
+            let group = pod["securityContext"]["fsGroup"].as_u64();
+            assert_eq!(group, wanted.as_ref().map(|_| 65532), "{values:?}");
+        }
     }
 }
 

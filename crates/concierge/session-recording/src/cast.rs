@@ -160,17 +160,21 @@ impl Cast {
         }
     }
 
+    /// Reads objects without other objects inside them. Each byte is read once, whatever the client
+    /// sends. Text that is no size does not change the terminal, and hides no output.
     fn resize(&mut self, at: Duration, bytes: &[u8]) {
-        self.size_text.extend_from_slice(&bytes[..bytes.len().min(MAX_SIZE_TEXT)]);
-        let mut sizes = serde_json::Deserializer::from_slice(&self.size_text).into_iter::<Size>();
-        let found: Vec<Size> = sizes.by_ref().map_while(Result::ok).collect();
-        let read = sizes.byte_offset();
-        self.size_text.drain(..read);
-        // Text that is no size does not change the terminal, and hides no output.
-        if self.size_text.len() >= MAX_SIZE_TEXT || is_malformed(&self.size_text) {
+        for byte in bytes {
+            if self.size_text.len() == MAX_SIZE_TEXT {
+                self.size_text.clear();
+            }
+            self.size_text.push(*byte);
+            if *byte != b'}' {
+                continue;
+            }
+            let start = self.size_text.iter().rposition(|byte| *byte == b'{').unwrap_or_default();
+            let size = serde_json::from_slice::<Size>(&self.size_text[start..]);
             self.size_text.clear();
-        }
-        for size in found {
+            let Ok(size) = size else { continue };
             if std::mem::replace(&mut self.size, size) == size {
                 continue;
             }
@@ -182,8 +186,8 @@ impl Cast {
         }
     }
 
-    /// Writes the header before the first event.
-    fn begin(&mut self) {
+    /// Writes the header, if it is not written. Every event does this first.
+    pub(crate) fn begin(&mut self) {
         #[derive(Serialize)]
         struct Line<'h> {
             version: u8,
@@ -197,12 +201,6 @@ impl Cast {
         json(&mut self.lines, &line);
         self.lines.push(b'\n');
     }
-}
-
-/// Returns whether more bytes cannot complete this JSON.
-fn is_malformed(text: &[u8]) -> bool {
-    let parsed = serde_json::from_slice::<Size>(text);
-    parsed.is_err_and(|error| !error.is_eof())
 }
 
 /// Appends a marker for bytes of a recording that are lost.
@@ -310,9 +308,13 @@ mod tests {
         let mut cast = Cast::new(header());
         cast.part(at(0), Stream::Stdout, b"x");
         let many = [b' '; MAX_SIZE_TEXT];
-        for malformed in [&b"no size"[..], br#"{"Width":-1,"Height":2}"#, br#"{"Width":"#, &many] {
+        let nested = "{\"a\":".to_owned() + &"[".repeat(10 * MAX_SIZE_TEXT);
+        for malformed in
+            [&b"no size"[..], br#"{"Width":-1,"Height":2}"#, br#"{"Width":"#, &many, b"}}", nested.as_bytes()]
+        {
             cast.part(at(1), Stream::Resize, malformed);
         }
+        assert!(cast.size_text.len() <= MAX_SIZE_TEXT);
         cast.part(at(2), Stream::Resize, br#"{"Width":1,"Height":2}"#);
         assert_eq!(lines(&mut cast)[2..], [json!([0.002, "r", "1x2"])]);
     }

@@ -30,8 +30,10 @@ const MAX_NAMESPACE: usize = 63;
 const MAX_POD: usize = 80;
 const MAX_ID: usize = 48;
 
-/// Each file counts with at least this size, which limits the number of files.
+/// Each file counts with at least this size, and with more if the limit of the directory would allow
+/// more than this number of files: all of them are read for each new recording.
 const MIN_FILE: u64 = 16 << 10;
+const MAX_FILES: u64 = 64 << 10;
 
 /// Maximum number of attempts to find a free name. Clients may choose the identifier of a request,
 /// so two sessions of the same microsecond can have the same one.
@@ -138,8 +140,9 @@ impl Directory {
 
     /// Returns whether there is room for a new recording. Removes the oldest ones if configured.
     fn make_room(&self, active: &HashSet<OsString>) -> io::Result<bool> {
+        let min_file = min_file(self.max_total);
         let mut used = self.max_session.saturating_mul(active.len() as u64);
-        let mut complete = Vec::new();
+        let (mut complete, mut removable) = (Vec::new(), 0_u64);
         for entry in fs::read_dir(&self.path)? {
             let entry = entry?;
             let name = entry.file_name();
@@ -152,7 +155,7 @@ impl Directory {
                 continue;
             }
             let size = match entry.metadata() {
-                Ok(metadata) => metadata.len().max(MIN_FILE),
+                Ok(metadata) => metadata.len().max(min_file),
                 // It was removed in the meantime.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(error),
@@ -160,10 +163,13 @@ impl Directory {
             used = used.saturating_add(size);
             if is_complete {
                 complete.push((text.to_owned(), size));
+                removable = removable.saturating_add(size);
             }
         }
         let fits = |used: u64| used.saturating_add(self.max_session) <= self.max_total;
-        if self.when_full == WhenFull::RemoveOldest && !fits(used) {
+        // No recording is removed in vain.
+        let helps = !fits(used) && fits(used.saturating_sub(removable));
+        if self.when_full == WhenFull::RemoveOldest && helps {
             complete.sort_unstable();
             for (name, size) in complete {
                 if fits(used) {
@@ -221,6 +227,11 @@ impl Drop for RecordingFile {
     }
 }
 
+/// Returns the size with which an empty file counts towards the limit of the directory.
+fn min_file(max_total: u64) -> u64 {
+    MIN_FILE.max(max_total.div_ceil(MAX_FILES))
+}
+
 fn part_of(name: &str) -> String {
     format!("{name}.part")
 }
@@ -274,16 +285,20 @@ fn recover(folder: &Path, part: &str) -> io::Result<()> {
     file.seek(SeekFrom::Start(size - searched))?;
     let mut end = Vec::new();
     (&file).take(searched).read_to_end(&mut end)?;
-    let Some(last) = end.iter().rposition(|byte| *byte == b'\n') else {
-        if size == searched {
-            // There is no header, so there is no event.
-            return fs::remove_file(&path);
-        }
+    let time = if let Some(last) = end.iter().rposition(|byte| *byte == b'\n') {
+        file.set_len(size - searched + last as u64 + 1)?;
+        let start = end[..last].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        end[start..last].strip_prefix(b"[").and_then(|line| line.split(|byte| *byte == b',').next())
+    } else if size == searched {
+        // There is no header, so there is no event. The session may have begun nevertheless.
+        let title = part.strip_suffix(PART).unwrap_or(part);
+        let header = serde_json::json!({"version": 2, "width": 80, "height": 24, "title": title});
+        file.set_len(0)?;
+        file.write_all(format!("{header}\n").as_bytes())?;
+        None
+    } else {
         return Err(io::ErrorKind::InvalidData.into());
     };
-    file.set_len(size - searched + last as u64 + 1)?;
-    let start = end[..last].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-    let time = end[start..last].strip_prefix(b"[").and_then(|line| line.split(|byte| *byte == b',').next());
     let time = time.and_then(|time| std::str::from_utf8(time).ok()).unwrap_or("0.0");
     file.write_all(format!("[{time}, \"m\", \"the recording was interrupted\"]\n").as_bytes())?;
     file.sync_data()?;
@@ -388,6 +403,27 @@ mod tests {
     }
 
     #[test]
+    fn no_recording_is_removed_if_that_makes_no_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = open(folder.path(), WhenFull::RemoveOldest, 2);
+        let old = "20250101T000000.000000Z_n_p_a.cast";
+        File::create(folder.path().join(old)).unwrap();
+        // A volume without locks keeps such files.
+        let stale = "20250101T000000.000000Z_n_p_b.cast.part";
+        File::create(folder.path().join(stale)).unwrap().set_len(2 * MAX_SESSION).unwrap();
+        assert!(directory.create(parts("p", "c")).is_err());
+        assert_eq!(names(folder.path()), [old, stale]);
+    }
+
+    #[test]
+    fn the_number_of_files_is_limited_for_each_size_of_the_directory() {
+        assert_eq!(min_file(1 << 30), MIN_FILE);
+        for max_total in [1 << 30, 10 << 30, 1 << 50] {
+            assert!(max_total / min_file(max_total) <= MAX_FILES);
+        }
+    }
+
+    #[test]
     fn interrupted_recordings_are_completed_unless_a_program_writes_them() {
         let folder = tempfile::tempdir().unwrap();
         let directory = open(folder.path(), WhenFull::Keep, 10);
@@ -400,7 +436,14 @@ mod tests {
         fs::write(path(cut), "{}\n[1.500000, \"o\", \"a\"]\n[2.5, \"o").unwrap();
         drop(open(folder.path(), WhenFull::Keep, 10));
         let complete = cut.strip_suffix(".part").unwrap();
-        assert_eq!(names(folder.path()), [part_of(busy.name()), complete.to_owned()]);
+        // A session without output may have run for hours.
+        let silent = empty.strip_suffix(".part").unwrap();
+        assert_eq!(names(folder.path()), [part_of(busy.name()), complete.to_owned(), silent.to_owned()]);
+        let silent = fs::read_to_string(path(silent)).unwrap();
+        let lines: Vec<serde_json::Value> =
+            silent.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines[0]["title"], "20261127T120000.000012Z_n_empty_a");
+        assert_eq!(lines[1], serde_json::json!([0.0, "m", "the recording was interrupted"]));
         assert_eq!(
             fs::read_to_string(path(complete)).unwrap(),
             "{}\n[1.500000, \"o\", \"a\"]\n[1.500000, \"m\", \"the recording was interrupted\"]\n"

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -186,8 +186,15 @@ impl Tap for SessionTap {
         self.started = Instant::now();
         match Streams::agreed(upgrade, headers) {
             Ok(streams) => {
-                let cast = Cast::new(*header);
-                self.stage = Stage::Recording(Box::new(Active { streams, cast, size: 0 }));
+                let has_terminal = header.kubernetes.tty;
+                let mut cast = Cast::new(*header);
+                // Without a terminal, there is no size to wait for. A session without output must
+                // leave a header if the program is interrupted.
+                if !has_terminal {
+                    cast.begin();
+                }
+                let size = self.session.push(Duration::ZERO, &cast.take_lines()) as u64;
+                self.stage = Stage::Recording(Box::new(Active { streams, cast, size }));
                 tracing::info!(auditID = self.audit_id, file = self.file, "recording of a session started");
             }
             Err(error) => {
@@ -216,12 +223,19 @@ impl Tap for SessionTap {
             (Stage::Requested(..) | Stage::Unrecorded, _) => Poll::Ready(NextRead::AtMost(usize::MAX)),
             (Stage::Ended, _) | (Stage::Ending(..), Direction::FromClient) => end(Vec::new()),
             (Stage::Ending(active, message), Direction::ToClient) => {
-                match active.streams.rest_of_server_frame() {
-                    0 => end(active.streams.closing_frames(message)),
-                    // There is no room for the rest of the frame.
-                    _ if active.size >= self.settings.max_session - RESERVE / 2 => end(Vec::new()),
-                    rest => Poll::Ready(NextRead::AtMost(rest.min(MAX_READ / 4))),
+                let rest = active.streams.rest_of_server_frame();
+                if rest == 0 {
+                    return end(active.streams.closing_frames(message));
                 }
+                self.session.wake_later(cx.waker());
+                // The rest of the frame cannot be recorded.
+                if self.session.is_failed() || active.size >= self.settings.max_session - RESERVE / 2 {
+                    return end(Vec::new());
+                }
+                if !self.session.has_room() {
+                    return Poll::Pending;
+                }
+                Poll::Ready(NextRead::AtMost(rest.min(MAX_READ / 4)))
             }
         }
     }

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pinniped_metrics::CounterTable;
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
 /// Maximum size of all copies of a program in bytes.
@@ -192,17 +193,75 @@ impl Drop for Shared {
 fn one_line(json: &[u8], omit_managed_fields: bool) -> Result<Vec<u8>, Omission> {
     // The text of a client becomes part of a line that other programs parse.
     let text = std::str::from_utf8(json).map_err(|_| Omission::Encoding)?;
-    let mut value: Value = serde_json::from_str(text).map_err(|_| Omission::Encoding)?;
+    serde_json::from_str::<Valid>(text).map_err(|_| Omission::Encoding)?;
     let compact = compact(json);
     if compact.depth > MAX_DEPTH {
         return Err(Omission::Encoding);
     }
+    // A name may have escapes.
+    let may_be_managed = text.contains("managedFields") || text.contains('\\');
+    if !omit_managed_fields || !may_be_managed {
+        return Ok(compact.json);
+    }
+    let mut value: Value = serde_json::from_str(text).map_err(|_| Omission::Encoding)?;
     // A value with a repeated name would lose a part that the API server may have read.
-    if omit_managed_fields && names(&value) == compact.names && remove_managed_fields(&mut value) {
+    if names(&value) == compact.names && remove_managed_fields(&mut value) {
         return serde_json::to_vec(&value).map_err(|_| Omission::Encoding);
     }
     // Numbers, repeated names and the order of names stay as they are.
     Ok(compact.json)
+}
+
+/// JSON that a [`Value`] can have. The tree of a value may need a hundred times the memory of its
+/// text, so this stores nothing.
+struct Valid;
+
+impl<'de> Deserialize<'de> for Valid {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Self)
+    }
+}
+
+impl<'de> Visitor<'de> for Valid {
+    type Value = Self;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self, A::Error> {
+        while items.next_element::<Self>()?.is_some() {}
+        Ok(self)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self, A::Error> {
+        while members.next_entry::<Self, Self>()?.is_some() {}
+        Ok(self)
+    }
 }
 
 /// Returns the number of names in all objects.
@@ -306,7 +365,7 @@ mod tests {
         }
         assert_eq!(json("", true), Ok(None));
         assert_eq!(captured(&["{\"a\"", ":1", "}"]).json(false).unwrap().unwrap(), b"{\"a\":1}");
-        for invalid in ["{", "a: b", "{}{}", "\"\\ud800\"", "\"\n\""] {
+        for invalid in ["{", "a: b", "{}{}", "\"\\ud800\"", "\"\n\"", "1e999", "{1:2}", "[1,]"] {
             assert_eq!(json(invalid, false), Err(Omission::Encoding), "{invalid}");
         }
         let capture = Capture::new(&bodies(100));
@@ -332,6 +391,7 @@ mod tests {
                 r#"{"rows":[{"object":{"metadata":{"managedFields":1}}}]}"#,
                 r#"{"rows":[{"object":{"metadata":{}}}]}"#,
             ),
+            (r#"{"metadata":{"managed\u0046ields":[]}}"#, r#"{"metadata":{}}"#),
             (r#"{"data":{"managedFields":"a"}}"#, r#"{"data":{"managedFields":"a"}}"#),
             // Nothing is removed beside a repeated name.
             (

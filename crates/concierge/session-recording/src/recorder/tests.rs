@@ -58,6 +58,17 @@ impl Running {
         protocol: &'static str,
         has_body: bool,
     ) -> Result<Option<Begun>, Refused> {
+        let query = "command=sh&command=-c&command=a+b&container=c&tty=true&stdin=0";
+        self.begin_with(user, protocol, has_body, query).await
+    }
+
+    async fn begin_with(
+        &self,
+        user: &str,
+        protocol: &'static str,
+        has_body: bool,
+        query: &str,
+    ) -> Result<Option<Begun>, Refused> {
         let attributes = ResourceAttributes {
             resource: "pods".to_owned(),
             subresource: "exec".to_owned(),
@@ -69,7 +80,7 @@ impl Running {
         let headers = HeaderMap::new();
         let request = SessionRequest {
             attributes: &attributes,
-            uri: "/api/v1/namespaces/n/pods/p/exec?command=sh&command=-c&command=a+b&container=c&tty=true&stdin=0",
+            uri: &format!("/api/v1/namespaces/n/pods/p/exec?{query}"),
             user: &user,
             impersonated_by: None,
             audit_id: "id",
@@ -412,6 +423,59 @@ async fn a_slow_writer_loses_text_of_an_optional_recording_and_delays_a_required
             assert_eq!(texts(&lines, "o").len(), sent);
         }
     }
+}
+
+#[tokio::test]
+async fn the_rest_of_a_frame_does_not_exceed_the_buffer_after_a_required_recording_has_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let params = RecordingParams {
+        max_sessions: 128,
+        max_session: 64 * MIB,
+        max_total: 1000 * MIB,
+        ..params(folder.path(), Mode::Required)
+    };
+    let (recorder, _writer) = Recorder::open(params).unwrap();
+    let running = Running {
+        folder,
+        recorder,
+        metrics: Metrics::new(),
+        stop: CancellationToken::new(),
+        writer: tokio::spawn(std::future::pending()),
+    };
+    let mut tap = running.websocket().await;
+    // The head of a frame of 40 MiB from the server, and then a frame of the client without a mask.
+    let head = [&[0x82, 127][..], &(40 * MIB).to_be_bytes(), &[1]].concat();
+    assert!(tap.observe(Direction::ToClient, &head));
+    assert!(!tap.observe(Direction::FromClient, &[0x82, 1, 0]));
+    let mut sent = 0;
+    while sent < 4 * MIB as usize
+        && let Poll::Ready(NextRead::AtMost(count)) = room(&mut *tap, Direction::ToClient)
+    {
+        assert!(tap.observe(Direction::ToClient, &vec![b'x'; count]));
+        sent += count;
+    }
+    // The buffer has 128 KiB.
+    assert!((50_000..200_000).contains(&sent), "{sent}");
+}
+
+#[tokio::test]
+async fn a_session_without_terminal_and_output_has_a_header_from_its_start() {
+    let running = Running::start(|_| {}, Mode::Required);
+    let begun = running.begin_with("pinny", "websocket", false, "command=sleep&stdout=true").await;
+    let mut tap = begun.unwrap().unwrap().tap;
+    tap.accepted(&agreed("v5.channel.k8s.io"));
+    let header = async {
+        loop {
+            let entry = std::fs::read_dir(running.folder.path()).unwrap().next().unwrap().unwrap();
+            let text = std::fs::read_to_string(entry.path()).unwrap();
+            if text.ends_with('\n') {
+                break serde_json::from_str::<Value>(&text).unwrap();
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    let header = tokio::time::timeout(PATIENCE, header).await.expect("a header");
+    assert_eq!(header["kubernetes"]["command"], json!(["sleep"]));
 }
 
 #[test]

@@ -30,8 +30,8 @@ const MAX_NAMESPACE: usize = 63;
 const MAX_POD: usize = 80;
 const MAX_ID: usize = 48;
 
-/// Each file counts with at least this size, and with more if the limit of the directory would allow
-/// more than this number of files: all of them are read for each new recording.
+/// Each file counts with at least this size, and with more if the limit of the directory would
+/// allow more than this number of files: all of them are read for each new recording.
 const MIN_FILE: u64 = 16 << 10;
 const MAX_FILES: u64 = 64 << 10;
 

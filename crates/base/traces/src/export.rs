@@ -207,7 +207,7 @@ pub fn start(params: TracesParams) -> Result<(Tracer, Exporter), TracesError> {
         .with_resource(resource)
         .with_span_processor(Queue { spans: sender, counts: counts.clone() })
         .build();
-    let tracer = Tracer::new(provider.tracer(env!("CARGO_PKG_NAME")));
+    let tracer = Tracer::new(provider.tracer(env!("CARGO_PKG_NAME")), sampling_rate_per_million > 0);
     let exporter =
         Exporter { spans, exporter, failure, counts, sending: 0, reported: Reported::default(), provider };
     Ok((tracer, exporter))

@@ -21,6 +21,8 @@ const MAX_TEXT: usize = 256;
 #[derive(Clone, Debug)]
 pub struct Tracer {
     tracer: SdkTracer,
+    /// Whether a request begins a trace, unless it continues one.
+    begins_traces: bool,
     /// A context without a span in which [`child`] finds the tracer.
     base: Context,
 }
@@ -37,9 +39,9 @@ pub struct Span {
 }
 
 impl Tracer {
-    pub(crate) fn new(tracer: SdkTracer) -> Self {
+    pub(crate) fn new(tracer: SdkTracer, begins_traces: bool) -> Self {
         let base = Context::new().with_value(tracer.clone());
-        Self { tracer, base }
+        Self { tracer, begins_traces, base }
     }
 
     /// Starts the span of a request with these headers. `None` if it is not recorded.
@@ -53,6 +55,10 @@ impl Tracer {
             Some(client) if is_trusted() => (Some(client), None),
             linked => (None, linked),
         };
+        // Such a request should cost nothing, not even a random identifier.
+        if parent.is_none() && !self.begins_traces {
+            return None;
+        }
         let builder = SpanBuilder::from_name("HTTP").with_kind(SpanKind::Server);
         let parent = match parent {
             Some(parent) => self.base.with_remote_span_context(parent),

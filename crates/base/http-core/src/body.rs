@@ -1,6 +1,8 @@
 //! The response body type and its constructors.
 
+use std::any::Any;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -22,6 +24,8 @@ pub type BoxFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub struct Body {
     frames: UnsyncBoxBody<Bytes, BoxError>,
     deadline: Option<Instant>,
+    /// A value that is dropped at the end.
+    kept: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Body {
@@ -31,7 +35,7 @@ impl Body {
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        Self { frames: body.map_err(Into::into).boxed_unsync(), deadline: None }
+        Self { frames: body.map_err(Into::into).boxed_unsync(), deadline: None, kept: None }
     }
 
     /// Sets the time by which the client must have read the body. After it, the HTTP/2 stream is
@@ -42,14 +46,14 @@ impl Body {
         Self { deadline: Some(deadline), ..self }
     }
 
-    /// Keeps a value until the body ends or is dropped. A body that has ended does not keep it.
+    /// Keeps a value until the body ends or is dropped, instead of the value that it has kept until
+    /// now. A body that has ended does not keep it.
     #[must_use]
-    pub fn keeping<T: Send + Unpin + 'static>(self, value: T) -> Self {
+    pub fn keeping<T: Send + Sync + 'static>(self, value: Arc<T>) -> Self {
         if http_body::Body::is_end_stream(&self) {
             return self;
         }
-        let frames = Keeping { frames: self.frames, value: Some(value) }.boxed_unsync();
-        Self { frames, ..self }
+        Self { kept: Some(value), ..self }
     }
 
     /// Delays the end of the body: calls `end` when the end is reached, and waits for the future
@@ -82,36 +86,10 @@ impl http_body::Body for Body {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        Pin::new(&mut self.get_mut().frames).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.frames.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.frames.size_hint()
-    }
-}
-
-/// A body and a value that is dropped at its end.
-struct Keeping<T> {
-    frames: UnsyncBoxBody<Bytes, BoxError>,
-    value: Option<T>,
-}
-
-impl<T: Unpin> http_body::Body for Keeping<T> {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
         let this = self.get_mut();
         let frame = Pin::new(&mut this.frames).poll_frame(cx);
         if matches!(frame, Poll::Ready(None | Some(Err(_)))) {
-            this.value = None;
+            this.kept = None;
         }
         frame
     }
@@ -219,8 +197,6 @@ pub fn from_incoming(incoming: Incoming) -> Body {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
 
     #[tokio::test]

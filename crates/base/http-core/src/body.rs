@@ -46,13 +46,14 @@ impl Body {
         Self { deadline: Some(deadline), ..self }
     }
 
-    /// Keeps a value until the body ends or is dropped, instead of the value that it has kept until
-    /// now. A body that has ended does not keep it.
+    /// Keeps a value until the body ends or is dropped. A body keeps one value, and one that has
+    /// ended keeps none.
     #[must_use]
     pub fn keeping<T: Send + Sync + 'static>(self, value: Arc<T>) -> Self {
         if http_body::Body::is_end_stream(&self) {
             return self;
         }
+        debug_assert!(self.kept.is_none(), "a body keeps one value");
         Self { kept: Some(value), ..self }
     }
 

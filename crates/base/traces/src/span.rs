@@ -21,7 +21,7 @@ const MAX_TEXT: usize = 256;
 #[derive(Clone, Debug)]
 pub struct Tracer {
     tracer: SdkTracer,
-    /// Whether a request begins a trace, unless it continues one.
+    /// Whether the sampling rate is above 0, so that requests may begin traces.
     begins_traces: bool,
     /// A context without a span in which [`child`] finds the tracer.
     base: Context,
@@ -55,7 +55,7 @@ impl Tracer {
             Some(client) if is_trusted() => (Some(client), None),
             linked => (None, linked),
         };
-        // Such a request should cost nothing, not even a random identifier.
+        // The sampler would only create a random trace ID.
         if parent.is_none() && !self.begins_traces {
             return None;
         }

@@ -16,9 +16,9 @@
 //! delivery.
 
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use jiff::Timestamp;
@@ -26,7 +26,7 @@ use pinniped_http_server::Connection;
 use pinniped_http_server::body::Body;
 use pinniped_kube_audit::auditor::{Auditor, Delivery};
 use pinniped_kube_audit::bodies::{Capture, Omission};
-use pinniped_kube_audit::event::{self, Event, RequestText, ResponseStatus};
+use pinniped_kube_audit::event::{self, Event, RequestText, ResponseStatus, Text, UserInfo};
 use pinniped_kube_audit::policy::{Decision, Level, Stage};
 use pinniped_kube_request::attributes::Attributes;
 use pinniped_kube_request::identity::KnownUser;
@@ -73,14 +73,20 @@ pub struct RequestAudit {
     forwarded: [Option<HeaderValue>; 2],
     peer: Option<IpAddr>,
     begun: OnceLock<Begun>,
-    impersonated: OnceLock<KnownUser>,
+    progress: Mutex<Progress>,
+}
+
+/// The additions of later steps of a request to its events.
+#[derive(Default)]
+struct Progress {
+    impersonated: Option<KnownUser>,
     /// The decision of authorization, and its reason.
-    authorization: OnceLock<(Option<&'static str>, String)>,
+    authorization: Option<(Option<&'static str>, Text)>,
     /// An annotation of the handler.
-    annotation: OnceLock<(&'static str, String)>,
-    ended: OnceLock<Ended>,
+    annotation: Option<(&'static str, Text)>,
+    ended: Option<Ended>,
     /// Whether the last event is written.
-    is_complete: AtomicBool,
+    is_complete: bool,
 }
 
 /// The decision of the policy, and the request.
@@ -88,7 +94,8 @@ struct Begun {
     decision: Decision,
     user: Option<KnownUser>,
     is_long_running: bool,
-    text: RequestText,
+    /// `None` if no stage is logged.
+    text: Option<Arc<RequestText>>,
     /// `None` below the level that requires bodies, and for a server that does not log them.
     bodies: Option<Box<Bodies>>,
 }
@@ -123,8 +130,8 @@ pub(crate) enum AuditResult {
     /// An error.
     Refused {
         code: u16,
-        reason: String,
-        message: String,
+        reason: Text,
+        message: Text,
     },
     Panicked,
     Abandoned,
@@ -142,17 +149,19 @@ impl AuditResult {
             RequestResult::Served(response) => Self::Response(response.status().as_u16()),
             RequestResult::Refused(refusal) => {
                 let (code, reason) = refusal.code_and_reason();
-                Self::Refused { code, reason: reason.to_owned(), message: refusal.to_string() }
+                Self::Refused { code, reason: reason.to_owned().into(), message: refusal.to_string().into() }
             }
             RequestResult::Panicked => Self::Panicked,
             RequestResult::Abandoned => Self::Abandoned,
         }
     }
 
-    fn status(&self) -> ResponseStatus<'_> {
+    fn status(&self) -> ResponseStatus {
         match self {
             Self::Response(code) => ResponseStatus::of_code(*code),
-            Self::Refused { code, reason, message } => ResponseStatus::failure(*code, reason, message),
+            Self::Refused { code, reason, message } => {
+                ResponseStatus::failure(*code, reason.clone(), message.clone())
+            }
             Self::Panicked => ResponseStatus::failure(500, "InternalError", "the request handler panicked"),
             Self::Abandoned => ResponseStatus::failure(
                 CLIENT_CLOSED_REQUEST,
@@ -180,11 +189,7 @@ impl RequestAudit {
             forwarded: [first(&X_FORWARDED_FOR), first(&X_REAL_IP)],
             peer: connection.map(|connection| connection.peer_addr.ip().to_canonical()),
             begun: OnceLock::new(),
-            impersonated: OnceLock::new(),
-            authorization: OnceLock::new(),
-            annotation: OnceLock::new(),
-            ended: OnceLock::new(),
-            is_complete: AtomicBool::new(false),
+            progress: Mutex::default(),
         })
     }
 
@@ -202,27 +207,27 @@ impl RequestAudit {
         let begun = self
             .begun
             .get_or_init(|| self.decided(Some(user), attributes, is_long_running, rules, presentation));
-        self.write(begun, Stage::RequestReceived, self.received)
+        self.write(begun, &self.progress(), Stage::RequestReceived, self.received)
     }
 
     /// Records the user that the client impersonates.
     pub(crate) fn impersonates(&self, user: &KnownUser) {
-        let _first = self.impersonated.set(user.clone());
+        self.progress().impersonated = Some(user.clone());
     }
 
     /// Records the decision of authorization.
     pub(crate) fn authorized(&self, reviewed: &Result<(), Denial>) {
-        let _first = self.authorization.set(match reviewed {
-            Ok(()) => (Some("allow"), String::new()),
-            Err(Denial::Denied(reason)) => (Some("forbid"), reason.clone()),
+        self.progress().authorization = Some(match reviewed {
+            Ok(()) => (Some("allow"), Text::default()),
+            Err(Denial::Denied(reason)) => (Some("forbid"), reason.clone().into()),
             // The text of the API server.
-            Err(Denial::Failed(_)) => (None, "internal error".to_owned()),
+            Err(Denial::Failed(_)) => (None, "internal error".into()),
         });
     }
 
-    /// Adds an annotation to the events from now on. A request has at most one.
+    /// Adds an annotation to the events from now on. A request has at most one, the first.
     pub fn annotate(&self, key: &'static str, value: String) {
-        let _first = self.annotation.set((key, value));
+        self.progress().annotation.get_or_insert_with(|| (key, value.into()));
     }
 
     /// Records the result, and writes the event of a response that begins. Returns the delivery for
@@ -252,10 +257,12 @@ impl RequestAudit {
             _ => begun.is_long_running.then_some(Stage::ResponseStarted),
         };
         let is_last = begun.user.is_none() || matches!(result, AuditResult::Panicked);
-        match self.ended.set(Ended { result, annotation, is_last }) {
-            Ok(()) => self.write(begun, stage?, Timestamp::now()),
-            Err(_second) => None,
+        let mut progress = self.progress();
+        if progress.ended.is_some() {
+            return None;
         }
+        progress.ended = Some(Ended { result, annotation, is_last });
+        self.write(begun, &progress, stage?, Timestamp::now())
     }
 
     /// Returns the copy of the body of the request to make, if an event needs it. The body of a
@@ -321,17 +328,18 @@ impl RequestAudit {
     /// Writes the last event, if there is one. Returns the delivery for which the end of the
     /// response waits.
     fn complete(&self) -> Option<Delivery> {
-        let (begun, ended) = (self.begun.get()?, self.ended.get()?);
-        if ended.is_last || self.is_complete.swap(true, Ordering::Relaxed) {
+        let begun = self.begun.get()?;
+        let mut progress = self.progress();
+        if progress.ended.as_ref()?.is_last || std::mem::replace(&mut progress.is_complete, true) {
             return None;
         }
-        self.write(begun, Stage::ResponseComplete, Timestamp::now())
+        self.write(begun, &progress, Stage::ResponseComplete, Timestamp::now())
     }
 
     /// Returns whether an event is due when the response has ended.
     fn has_last_event(&self) -> bool {
         self.begun.get().is_some_and(|begun| begun.decision.logs(Stage::ResponseComplete))
-            && self.ended.get().is_some_and(|ended| !ended.is_last)
+            && self.progress().ended.as_ref().is_some_and(|ended| !ended.is_last)
     }
 
     fn decided(
@@ -343,20 +351,16 @@ impl RequestAudit {
         presentation: &Presentation,
     ) -> Begun {
         let decision = self.auditor.decide(user.map(|user| &**user), attributes);
-        let mut text = if Stage::ALL.into_iter().any(|stage| decision.logs(stage)) {
-            RequestText::new(&event::Request {
+        let text = Stage::ALL.into_iter().any(|stage| decision.logs(stage)).then(|| {
+            Arc::new(RequestText::new(event::Request {
+                audit_id: text(&self.audit_id),
                 uri: presentation.request_uri(),
                 attributes,
-                source_ips: &self.source_ips(),
+                source_ips: self.source_ips(),
                 user_agent: &presentation.agent(),
                 received: self.received,
-            })
-        } else {
-            RequestText::default()
-        };
-        if is_long_running {
-            text.shrink_to_fit();
-        }
+            }))
+        });
         let bodies = rules
             .filter(|_| decision.level >= Level::Request)
             .map(|rules| Box::new(Bodies { rules, request: OnceLock::new(), response: OnceLock::new() }));
@@ -382,11 +386,14 @@ impl RequestAudit {
         ips
     }
 
-    fn write(&self, begun: &Begun, stage: Stage, time: Timestamp) -> Option<Delivery> {
-        if !begun.decision.logs(stage) {
-            return None;
-        }
-        let ended = self.ended.get();
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self, begun: &Begun, progress: &Progress, stage: Stage, time: Timestamp) -> Option<Delivery> {
+        let request = begun.text.as_ref().filter(|_| begun.decision.logs(stage))?;
+        let Progress { impersonated, authorization, annotation, ended, is_complete: _ } = progress;
+        let ended = ended.as_ref();
         let objects = begun.bodies.as_ref().filter(|_| stage != Stage::RequestReceived);
         let object = |body: &OnceLock<Capture>, omit_managed_fields| {
             body.get().map_or(Ok(None), |body| body.json(omit_managed_fields))
@@ -400,47 +407,44 @@ impl RequestAudit {
                 object(&bodies.response, omit),
             ],
         };
-        let mut annotations = [("", ""); 7];
-        let mut count = 0;
-        let mut annotate = |annotation| {
-            annotations[count] = annotation;
-            count += 1;
-        };
-        if let Some((decision, reason)) = self.authorization.get() {
-            if let Some(decision) = decision {
-                annotate((DECISION, decision));
+        let mut annotations = Vec::with_capacity(2);
+        if let Some((decision, reason)) = authorization {
+            if let Some(decision) = *decision {
+                annotations.push((DECISION, decision.into()));
             }
-            annotate((REASON, reason));
+            annotations.push((REASON, reason.clone()));
         }
-        if let Some(annotation) = ended.and_then(|ended| ended.annotation) {
-            annotate(annotation);
+        if let Some((key, text)) = ended.and_then(|ended| ended.annotation) {
+            annotations.push((key, text.into()));
         }
-        if let Some((key, value)) = self.annotation.get() {
-            annotate((key, value));
+        if let Some((key, text)) = annotation {
+            annotations.push((*key, text.clone()));
         }
         if let Some(bodies) = objects {
             let omissions = [request_object.as_ref().err(), response_object.as_ref().err()];
             if omissions.contains(&Some(&Omission::TooLarge)) {
-                annotate(TRUNCATED);
+                annotations.push((TRUNCATED.0, TRUNCATED.1.into()));
             }
             for (annotation, omission) in bodies.rules.annotations.into_iter().zip(omissions) {
                 if let Some(omission) = omission {
-                    annotate((annotation, omission.text()));
+                    annotations.push((annotation, omission.text().into()));
                 }
             }
         }
-        self.auditor.write(&Event {
+        // Without the memory of removed white space, which no limit would count.
+        let exact = |json: Vec<u8>| Bytes::from(json.into_boxed_slice());
+        let body = |object: Result<Option<Vec<u8>>, _>| object.ok().flatten().map(exact);
+        self.auditor.write(Event {
             level: begun.decision.level,
-            audit_id: self.audit_id.to_str().unwrap_or_default(),
             stage,
-            request: &begun.text,
-            user: begun.user.as_ref(),
-            impersonated_user: self.impersonated.get(),
+            request: Arc::clone(request),
+            user: begun.user.as_ref().map(UserInfo::of),
+            impersonated_user: impersonated.as_ref().map(UserInfo::of),
             response: ended.map(|ended| ended.result.status()),
-            request_object: request_object.as_ref().ok().and_then(Option::as_deref),
-            response_object: response_object.as_ref().ok().and_then(Option::as_deref),
+            request_object: body(request_object),
+            response_object: body(response_object),
             time,
-            annotations: &annotations[..count],
+            annotations,
         })
     }
 }

@@ -1,6 +1,5 @@
 //! The destinations of events, and the tasks that deliver them.
 
-use std::cell::RefCell;
 use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -15,19 +14,16 @@ use scopeguard::ScopeGuard;
 use tokio_util::sync::CancellationToken;
 
 use crate::bodies::{Bodies, BodyParams, Capture};
-use crate::event::Event;
+use crate::event::{Event, Format};
 use crate::file::{FileParams, Log};
 use crate::losses::{AuditMetrics, Backend, Counts, Loss};
 use crate::policy::{Decision, Policy, PolicyError};
-use crate::queue::{Batch, BatchParams, Full, MAX_SENT_BYTES, MAX_WRITTEN_BYTES, Queue, Waits};
+use crate::queue::{Batch, BatchParams, Encoded, Full, Queue, Waits};
 use crate::webhook::{ClientParams, Webhook, WebhookError, WebhookMode, WebhookParams, event_list};
 
 /// The longest time for which a stage of a request waits for a webhook in mode `blocking`.
 /// Afterwards the event is delivered as in mode `batch`.
 pub const BLOCKING_LIMIT: Duration = Duration::from_secs(5);
-
-/// A larger buffer of a thread is released after its event.
-const MAX_SCRATCH_BYTES: usize = 64 << 10;
 
 /// The audit of a server.
 #[derive(Clone, Debug, PartialEq)]
@@ -124,7 +120,7 @@ impl Auditor {
             match batch {
                 None => auditor.sinks.push(Sink::BlockingLog { log: Mutex::new(log), counts }),
                 Some(batch) => {
-                    let queue = Queue::new(batch.clone(), MAX_WRITTEN_BYTES, Waits::Never);
+                    let queue = Queue::new(batch.clone(), Backend::Log, Waits::Never);
                     workers.push(auditor.add(queue, counts, Destination::Log(log)));
                 }
             }
@@ -136,7 +132,7 @@ impl Auditor {
                 WebhookMode::Batch => Waits::Never,
                 WebhookMode::Blocking => Waits::UntilDelivered,
             };
-            let queue = Queue::new(params.batch.clone(), MAX_SENT_BYTES, waits);
+            let queue = Queue::new(params.batch.clone(), Backend::Webhook, waits);
             workers.push(auditor.add(queue, counts, Destination::Webhook(webhook)));
         }
         Ok((auditor, workers))
@@ -172,19 +168,11 @@ impl Auditor {
     /// Writes an event to all backends. An event that a backend cannot take is lost and counted.
     /// Returns the delivery for which the request waits, if there is one; without a wait, the event
     /// is delivered nevertheless.
-    pub fn write(&self, event: &Event<'_>) -> Option<Delivery> {
-        thread_local! {
-            static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-        }
-        SCRATCH.with_borrow_mut(|line| {
-            line.clear();
-            event.write_line(line);
-            let delivered: Vec<_> = self.sinks.iter().filter_map(|sink| sink.write(line)).collect();
-            if line.capacity() > MAX_SCRATCH_BYTES {
-                *line = Vec::new();
-            }
-            delivery(delivered)
-        })
+    pub fn write(&self, event: Event) -> Option<Delivery> {
+        let (last, others) = self.sinks.split_last()?;
+        let mut delivered: Vec<_> = others.iter().filter_map(|sink| sink.write(event.clone())).collect();
+        delivered.extend(last.write(event));
+        delivery(delivered)
     }
 }
 
@@ -206,17 +194,19 @@ fn delivery(backends: Vec<CancellationToken>) -> Option<Delivery> {
 impl Sink {
     /// Returns a token that is cancelled when the event is delivered or lost, if the request waits
     /// for that.
-    fn write(&self, line: &[u8]) -> Option<CancellationToken> {
+    fn write(&self, event: Event) -> Option<CancellationToken> {
         match self {
             Self::BlockingLog { log, counts } => {
+                let mut line = Vec::new();
+                event.write(Format::Line, &mut line);
                 let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
-                match log.write(line, Timestamp::now()) {
+                match log.write(&line, Timestamp::now()) {
                     Ok(()) => counts.received(1),
                     Err(unwritten) => counts.lost(1, Loss::Failed, Some(&unwritten.error)),
                 }
                 None
             }
-            Self::Queue { queue, counts } => queue.push(line).unwrap_or_else(|Full| {
+            Self::Queue { queue, counts } => queue.push(event).unwrap_or_else(|Full| {
                 counts.lost(1, Loss::BufferFull, None);
                 None
             }),
@@ -230,7 +220,7 @@ impl Worker {
     pub async fn run(self, stop: CancellationToken) {
         let Self { queue, counts, mut destination } = self;
         let rest = scopeguard::guard((&queue, &counts), |(queue, counts)| {
-            let events = std::iter::from_fn(|| queue.take()).map(|batch| batch.events).sum();
+            let events = std::iter::from_fn(|| queue.take()).map(|batch| batch.encoded.ends.len()).sum();
             if events > 0 {
                 counts.lost(events, Loss::Shutdown, None);
             }
@@ -238,8 +228,8 @@ impl Worker {
         while !stop.is_cancelled() {
             queue.wait(&stop).await;
             while let Some(batch) = queue.take() {
-                let mut lost =
-                    scopeguard::guard(batch.events, |events| counts.lost(events, Loss::Shutdown, None));
+                let events = batch.encoded.ends.len();
+                let mut lost = scopeguard::guard(events, |events| counts.lost(events, Loss::Shutdown, None));
                 destination = match destination {
                     Destination::Log(log) => match write(log, batch, &queue, &counts).await {
                         Some(log) => Destination::Log(log),
@@ -264,7 +254,7 @@ impl Worker {
 /// If the write panics, so that the program reports the end of the worker.
 async fn write(mut log: Log, batch: Batch, queue: &Queue, counts: &Counts) -> Option<Log> {
     let written = tokio::task::spawn_blocking(move || {
-        let result = log.write(&batch.lines, Timestamp::now());
+        let result = log.write(&batch.encoded.bytes, Timestamp::now());
         (log, batch, result)
     });
     let (log, batch, result) = match written.await {
@@ -273,14 +263,15 @@ async fn write(mut log: Log, batch: Batch, queue: &Queue, counts: &Counts) -> Op
         Err(_terminated) => return None,
     };
     let lost = result.err();
-    let received = batch.events - lost.as_ref().map_or(0, |lost| lost.events.min(batch.events));
+    let events = batch.encoded.ends.len();
+    let received = events - lost.as_ref().map_or(0, |lost| lost.events.min(events));
     if received > 0 {
         counts.received(received);
     }
     if let Some(lost) = lost {
-        counts.lost(batch.events - received, Loss::Failed, Some(&lost.error));
+        counts.lost(events - received, Loss::Failed, Some(&lost.error));
     }
-    queue.recycle(batch.lines);
+    queue.recycle(batch.encoded);
     Some(log)
 }
 
@@ -295,31 +286,24 @@ async fn send(
     counts: &Counts,
     stop: &CancellationToken,
 ) {
-    // Requests wait until `done` is dropped.
-    let Batch { lines, events, done: _done } = batch;
-    let mut parts = vec![(&lines[..], events)];
-    while let Some((part, events)) = parts.pop() {
-        match webhook.deliver(event_list(part), stop).await {
+    // Requests wait until `batch` is dropped.
+    let Encoded { bytes, ends } = &batch.encoded;
+    let mut parts = vec![(0, ends.len())];
+    while let Some((first, after)) = parts.pop() {
+        let events = after - first;
+        let offset = |event: usize| event.checked_sub(1).map_or(0, |previous| ends[previous]);
+        match webhook.deliver(event_list(&bytes[offset(first)..offset(after)]), stop).await {
             Ok(()) => counts.received(events),
             Err(error) if error.is_refusal() && events > 1 => {
-                let [first, second] = halves(part, events);
-                parts.extend([second, first]);
+                let middle = first + events / 2;
+                parts.extend([(middle, after), (first, middle)]);
                 continue;
             }
             Err(error) => counts.lost(events, Loss::Failed, Some(&error)),
         }
         *unsent -= events;
     }
-    queue.recycle(lines);
-}
-
-/// Returns the halves of several lines, each with its number of lines.
-fn halves(lines: &[u8], count: usize) -> [(&[u8], usize); 2] {
-    let half = count / 2;
-    let breaks = lines.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
-    let middle = breaks.map(|(at, _)| at + 1).nth(half.saturating_sub(1)).unwrap_or(lines.len());
-    let (first, second) = lines.split_at(middle);
-    [(first, half), (second, count - half)]
+    queue.recycle(batch.encoded);
 }
 
 #[cfg(test)]

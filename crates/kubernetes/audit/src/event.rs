@@ -1,20 +1,22 @@
 //! Audit events: `audit.k8s.io/v1`, kind `Event`, as JSON.
 //!
-//! The parts that all events of a request have in common are encoded once ([`RequestText`]). A
-//! small user is encoded once for all requests that share its [`KnownUser`]. Clients choose many of
-//! the texts; [`pinniped_logging::truncate`] limits their length.
-//!
-//! Between two events, other code fills the caches of the processor, so this code is kept small:
-//! the functions that append bytes, texts and times are not inlined.
+//! A request only copies its texts ([`RequestText`]). [`crate::queue`] encodes several events
+//! together: between two requests, other code fills the caches of the processor, so that encoding
+//! one event costs several times as much. A small user is encoded once for all requests that share
+//! its [`KnownUser`]. Clients choose many of the texts; [`pinniped_logging::truncate`] limits their
+//! length.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::net::IpAddr;
+use std::sync::Arc;
 
+use bytes::Bytes;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use pinniped_kube_request::attributes::{Attributes, ResourceAttributes};
+use pinniped_kube_request::attributes::Attributes;
 use pinniped_kube_request::identity::{KnownUser, User};
 use pinniped_logging::truncate::{MAX_LIST_BYTES, MAX_TEXT_BYTES, truncated, truncated_list, truncated_map};
 use serde::Serialize;
@@ -28,8 +30,8 @@ macro_rules! key {
     };
 }
 
-/// The beginning of an event. Events in a list do not have it.
-pub(crate) const TYPE_META: &str = r#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","#;
+/// The type of an event.
+const TYPE_META: &[u8] = br#""kind":"Event","apiVersion":"audit.k8s.io/v1","#;
 
 /// Maximum length of a user agent in bytes, and the mark of a longer one, as in the API server.
 const MAX_USER_AGENT_BYTES: usize = 1024;
@@ -42,123 +44,216 @@ const SMALL_USER_BYTES: usize = if MAX_TEXT_BYTES < MAX_LIST_BYTES { MAX_TEXT_BY
 /// this limits the memory.
 const MAX_KEPT_USER_BYTES: usize = 1 << 10;
 
+/// Maximum length in bytes of the parts of an event that do not depend on its texts: the names of
+/// its members, the level, the stage, the times, the status code, and the marks of truncated texts.
+const MAX_FIXED_BYTES: usize = 640;
+/// Maximum length in bytes of an address with its quotation marks and comma.
+const MAX_IP_BYTES: usize = 48;
+/// Maximum number of bytes of JSON for one byte of a text.
+const MAX_ESCAPE_BYTES: usize = 6;
+
 /// A request as its client sent it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Request<'a> {
+    /// The identifier.
+    pub audit_id: &'a str,
     /// Path and query.
     pub uri: &'a str,
     /// Verb and object.
     pub attributes: &'a Attributes,
     /// The addresses that forwarded the request, and that of the connection.
-    pub source_ips: &'a [IpAddr],
+    pub source_ips: Vec<IpAddr>,
     /// The user agent; empty for none.
     pub user_agent: &'a str,
     /// The time at which it was received.
     pub received: Timestamp,
 }
 
-/// The text that all events of a request have in common.
-#[derive(Clone, Debug, Default)]
-pub struct RequestText {
-    json: Vec<u8>,
-    /// The end of the members before the user.
-    before_user: usize,
-    /// The end of the members before the response.
-    before_response: usize,
+/// The format of an event in a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// A line of the log.
+    Line,
+    /// An item of a list, followed by a comma. It has no type, because the list states it.
+    Item,
 }
+
+/// The part of a request that all its events have in common.
+#[derive(Debug)]
+pub struct RequestText {
+    /// The texts of [`Part`], one after the other.
+    texts: Box<str>,
+    /// The end of each text.
+    ends: [u32; Part::COUNT],
+    /// Whether the request is for a resource.
+    is_for_resource: bool,
+    source_ips: Vec<IpAddr>,
+    received: Timestamp,
+}
+
+/// A text of a request. The parts of a resource are empty for other requests.
+#[derive(Clone, Copy)]
+enum Part {
+    AuditId,
+    Uri,
+    Verb,
+    UserAgent,
+    Resource,
+    Namespace,
+    Name,
+    ApiGroup,
+    ApiVersion,
+    Subresource,
+}
+
+impl Part {
+    const COUNT: usize = Self::Subresource as usize + 1;
+}
+
+/// The user of an event, encoded as `UserInfo` of `authentication.k8s.io/v1`.
+#[derive(Clone, Debug)]
+pub struct UserInfo(Arc<[u8]>);
+
+/// A text of limited length.
+#[derive(Clone, Debug, Default)]
+pub struct Text(Cow<'static, str>);
 
 /// The result of a request.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ResponseStatus<'a> {
+#[derive(Clone, Debug, Default)]
+pub struct ResponseStatus {
     /// `Success` or `Failure`; empty for a response whose body is not known.
-    pub status: &'a str,
+    status: &'static str,
     /// The error.
-    pub message: &'a str,
+    message: Text,
     /// The reason of the error, such as `Forbidden`.
-    pub reason: &'a str,
+    reason: Text,
     /// The status code.
-    pub code: u16,
+    code: u16,
 }
 
-impl<'a> ResponseStatus<'a> {
+impl<T: Into<Cow<'static, str>>> From<T> for Text {
+    /// Truncates a long text, so that the memory of events is limited.
+    fn from(text: T) -> Self {
+        let text = text.into();
+        match truncated(&text) {
+            Cow::Borrowed(_) => Self(text),
+            Cow::Owned(truncated) => Self(truncated.into()),
+        }
+    }
+}
+
+impl ResponseStatus {
     /// Returns the status of a response whose body is not known.
     pub fn of_code(code: u16) -> Self {
         Self { code, ..Self::default() }
     }
 
     /// Returns the status of an error.
-    pub fn failure(code: u16, reason: &'a str, message: &'a str) -> Self {
-        Self { status: "Failure", message, reason, code }
+    pub fn failure(code: u16, reason: impl Into<Text>, message: impl Into<Text>) -> Self {
+        Self { status: "Failure", message: message.into(), reason: reason.into(), code }
     }
 }
 
 /// An event.
-#[derive(Clone, Copy, Debug)]
-pub struct Event<'a> {
+#[derive(Clone, Debug)]
+pub struct Event {
     /// The level.
     pub level: Level,
-    /// The identifier of the request.
-    pub audit_id: &'a str,
     /// The stage.
     pub stage: Stage,
     /// The request.
-    pub request: &'a RequestText,
+    pub request: Arc<RequestText>,
     /// The authenticated user; `None` if the client is not identified.
-    pub user: Option<&'a KnownUser>,
+    pub user: Option<UserInfo>,
     /// The user that it impersonates.
-    pub impersonated_user: Option<&'a KnownUser>,
+    pub impersonated_user: Option<UserInfo>,
     /// The result; `None` before there is one.
-    pub response: Option<ResponseStatus<'a>>,
+    pub response: Option<ResponseStatus>,
     /// The body of the request: JSON in one line.
-    pub request_object: Option<&'a [u8]>,
+    pub request_object: Option<Bytes>,
     /// The body of the response: JSON in one line.
-    pub response_object: Option<&'a [u8]>,
+    pub response_object: Option<Bytes>,
     /// The time of the stage.
     pub time: Timestamp,
     /// Annotations.
-    pub annotations: &'a [(&'a str, &'a str)],
+    pub annotations: Vec<(&'static str, Text)>,
 }
 
 impl RequestText {
-    /// Encodes a request.
-    pub fn new(request: &Request<'_>) -> Self {
-        let Request { uri, attributes, source_ips, user_agent, received } = *request;
-        let mut json = Vec::with_capacity(
-            256 + uri.len().min(MAX_TEXT_BYTES) + user_agent.len().min(MAX_USER_AGENT_BYTES),
-        );
-        text(&mut json, key!("requestURI"), uri);
-        text(&mut json, key!("verb"), attributes.verb());
-        let before_user = json.len();
-        if !source_ips.is_empty() {
-            append(&mut json, key!("sourceIPs"));
-            list(&mut json, source_ips, write_ip);
+    /// Copies the texts of a request, each with a limited length.
+    pub fn new(request: Request<'_>) -> Self {
+        let Request { audit_id, uri, attributes, source_ips, user_agent, received } = request;
+        let agent = match user_agent.len() {
+            ..=MAX_USER_AGENT_BYTES => Cow::Borrowed(user_agent),
+            _ => long_user_agent(user_agent),
+        };
+        // In the order of `Part`.
+        let of_request = [audit_id, uri, attributes.verb(), &agent];
+        let of_resource = match attributes {
+            Attributes::NonResource { .. } => [""; 6],
+            Attributes::Resource(resource) => [
+                &*resource.resource,
+                &resource.namespace,
+                &resource.name,
+                &resource.group,
+                &resource.version,
+                &resource.subresource,
+            ],
+        };
+        let parts = || of_request.iter().chain(&of_resource);
+        let mut texts = String::with_capacity(parts().map(|text| text.len().min(MAX_TEXT_BYTES)).sum());
+        let mut ends = [0; Part::COUNT];
+        for (end, text) in ends.iter_mut().zip(parts()) {
+            texts.push_str(&truncated(text));
+            // Ten texts of limited length.
+            *end = texts.len() as u32;
         }
-        match user_agent.len() {
-            0 => {}
-            1..=MAX_USER_AGENT_BYTES => text(&mut json, key!("userAgent"), user_agent),
-            _ => long_user_agent(&mut json, user_agent),
-        }
-        if let Attributes::Resource(resource) = attributes {
-            object_ref(&mut json, resource);
-        }
-        let before_response = json.len();
-        append(&mut json, key!("requestReceivedTimestamp"));
-        timestamp(&mut json, received);
-        Self { json, before_user, before_response }
+        let is_for_resource = matches!(attributes, Attributes::Resource(_));
+        Self { texts: texts.into_boxed_str(), ends, is_for_resource, source_ips, received }
     }
 
-    /// Releases memory that is not used, for a request that lasts long.
-    pub fn shrink_to_fit(&mut self) {
-        self.json.shrink_to_fit();
+    fn part(&self, part: Part) -> &str {
+        let end = |part: usize| self.ends[part] as usize;
+        let start = (part as usize).checked_sub(1).map_or(0, end);
+        &self.texts[start..end(part as usize)]
     }
 }
 
-impl Event<'_> {
-    /// Appends the event as one line.
-    pub fn write_line(&self, out: &mut Vec<u8>) {
+impl UserInfo {
+    /// Encodes a user. A small one is encoded in the first call for it.
+    pub fn of(user: &KnownUser) -> Self {
+        let encode_small =
+            |user: &User| (size(user) <= MAX_KEPT_USER_BYTES).then(|| encoded_user(user).into());
+        Self(match user.user_info(encode_small) {
+            Some(json) => Arc::clone(json),
+            None => encoded_user(user).into(),
+        })
+    }
+}
+
+impl Event {
+    /// Returns the maximum length of the event as JSON, which is also the order of magnitude of the
+    /// memory that it uses.
+    pub(crate) fn max_len(&self) -> usize {
+        let user = |user: &Option<UserInfo>| user.as_ref().map_or(0, |UserInfo(json)| json.len());
+        let object = |object: &Option<Bytes>| object.as_ref().map_or(0, Bytes::len);
+        let response = self.response.as_ref();
+        let texts = self.request.texts.len()
+            + response.map_or(0, |status| status.message.0.len() + status.reason.0.len())
+            + self.annotations.iter().map(|(key, text)| key.len() + 1 + text.0.len()).sum::<usize>();
+        MAX_FIXED_BYTES
+            + MAX_ESCAPE_BYTES * texts
+            + MAX_IP_BYTES * self.request.source_ips.len()
+            + user(&self.user)
+            + user(&self.impersonated_user)
+            + object(&self.request_object)
+            + object(&self.response_object)
+    }
+
+    /// Appends the event. It has no line break but the last byte of [`Format::Line`].
+    pub(crate) fn write(&self, format: Format, out: &mut Vec<u8>) {
         let Self {
             level,
-            audit_id,
             stage,
             request,
             user,
@@ -168,105 +263,115 @@ impl Event<'_> {
             response_object,
             time,
             annotations,
-        } = *self;
-        let (head, rest) = request.json.split_at(request.before_user);
-        let (origin, received) = rest.split_at(request.before_response - request.before_user);
-        append(out, TYPE_META.as_bytes());
-        append(out, b"\"level\":\"");
-        append(out, level.name().as_bytes());
-        append(out, b"\"");
-        text(out, key!("auditID"), audit_id);
-        text(out, key!("stage"), stage.name());
-        append(out, head);
+        } = self;
+        // Almost no request has a text that needs an escape, so all of them are searched at once.
+        let append = if needs_escape(request.texts.as_bytes()) { quoted } else { plain };
+        let part = |out: &mut Vec<u8>, key: &[u8], part| {
+            out.extend_from_slice(key);
+            append(out, request.part(part));
+        };
+        let optional_part = |out: &mut Vec<u8>, key: &[u8], of_request| {
+            if !request.part(of_request).is_empty() {
+                part(out, key, of_request);
+            }
+        };
+        out.push(b'{');
+        if format == Format::Line {
+            out.extend_from_slice(TYPE_META);
+        }
+        out.extend_from_slice(b"\"level\":");
+        plain(out, level.name());
+        part(out, key!("auditID"), Part::AuditId);
+        out.extend_from_slice(key!("stage"));
+        plain(out, stage.name());
+        part(out, key!("requestURI"), Part::Uri);
+        part(out, key!("verb"), Part::Verb);
         // The API server writes an empty object for a client that is not identified.
-        append(out, key!("user"));
-        match user {
-            Some(user) => write_user(out, user),
-            None => append(out, b"{}"),
+        out.extend_from_slice(key!("user"));
+        out.extend_from_slice(user.as_ref().map_or(b"{}", |UserInfo(json)| json));
+        if let Some(UserInfo(json)) = impersonated_user {
+            out.extend_from_slice(key!("impersonatedUser"));
+            out.extend_from_slice(json);
         }
-        if let Some(user) = impersonated_user {
-            append(out, key!("impersonatedUser"));
-            write_user(out, user);
+        if !request.source_ips.is_empty() {
+            out.extend_from_slice(key!("sourceIPs"));
+            list(out, &request.source_ips, write_ip);
         }
-        append(out, origin);
+        optional_part(out, key!("userAgent"), Part::UserAgent);
+        if request.is_for_resource {
+            out.extend_from_slice(key!("objectRef"));
+            let start = out.len();
+            optional_part(out, key!("resource"), Part::Resource);
+            optional_part(out, key!("namespace"), Part::Namespace);
+            optional_part(out, key!("name"), Part::Name);
+            optional_part(out, key!("apiGroup"), Part::ApiGroup);
+            optional_part(out, key!("apiVersion"), Part::ApiVersion);
+            optional_part(out, key!("subresource"), Part::Subresource);
+            end_object(out, start);
+        }
         if let Some(response) = response {
-            append(out, key!("responseStatus"));
+            out.extend_from_slice(key!("responseStatus"));
             write_status(out, response);
         }
         for (key, object) in
             [(key!("requestObject"), request_object), (key!("responseObject"), response_object)]
         {
             if let Some(object) = object {
-                append(out, key);
-                append(out, object);
+                out.extend_from_slice(key);
+                out.extend_from_slice(object);
             }
         }
-        append(out, received);
-        append(out, key!("stageTimestamp"));
-        timestamp(out, time);
+        out.extend_from_slice(key!("requestReceivedTimestamp"));
+        timestamp(out, request.received);
+        out.extend_from_slice(key!("stageTimestamp"));
+        timestamp(out, *time);
         if !annotations.is_empty() {
-            append(out, key!("annotations"));
+            out.extend_from_slice(key!("annotations"));
             let start = out.len();
             for (key, annotation) in annotations {
-                append(out, b",");
-                quoted(out, key);
-                append(out, b":");
-                limited(out, annotation);
+                out.push(b',');
+                plain(out, key);
+                out.push(b':');
+                quoted(out, &annotation.0);
             }
             end_object(out, start);
         }
-        append(out, b"}\n");
+        out.extend_from_slice(match format {
+            Format::Line => b"}\n",
+            Format::Item => b"},",
+        });
     }
 }
 
 /// Appends an object of `meta/v1`, `Status`.
-fn write_status(out: &mut Vec<u8>, of: ResponseStatus<'_>) {
+fn write_status(out: &mut Vec<u8>, of: &ResponseStatus) {
     let ResponseStatus { status, message, reason, code } = of;
-    append(out, b"{\"metadata\":{}");
-    for (key, of_status) in [(key!("status"), status), (key!("message"), message), (key!("reason"), reason)] {
-        if !of_status.is_empty() {
-            text(out, key, of_status);
-        }
-    }
-    append(out, key!("code"));
-    value(out, &code);
-    append(out, b"}");
+    out.extend_from_slice(b"{\"metadata\":{}");
+    optional_text(out, key!("status"), status);
+    optional_text(out, key!("message"), &message.0);
+    optional_text(out, key!("reason"), &reason.0);
+    out.extend_from_slice(key!("code"));
+    value(out, code);
+    out.push(b'}');
 }
 
-/// Appends an object of `authentication.k8s.io/v1`, `UserInfo`.
-fn write_user(out: &mut Vec<u8>, user: &KnownUser) {
-    let encode_small = |user: &User| {
-        (size(user) <= MAX_KEPT_USER_BYTES).then(|| {
-            let mut json = Vec::new();
-            encode_user(&mut json, user);
-            json.into_boxed_slice()
-        })
-    };
-    match user.user_info(encode_small) {
-        Some(json) => append(out, json),
-        None => encode_user(out, user),
-    }
-}
-
-#[inline(never)]
-fn encode_user(json: &mut Vec<u8>, user: &User) {
+/// Returns an object of `authentication.k8s.io/v1`, `UserInfo`.
+fn encoded_user(user: &User) -> Vec<u8> {
     let User { name, uid, groups, extra } = user;
-    let start = json.len();
-    for (key, of_user) in [(key!("username"), name), (key!("uid"), uid)] {
-        if !of_user.is_empty() {
-            text(json, key, of_user);
-        }
-    }
+    let mut json = Vec::new();
+    optional_text(&mut json, key!("username"), &truncated(name));
+    optional_text(&mut json, key!("uid"), &truncated(uid));
     let is_small = size(user) <= SMALL_USER_BYTES;
     if !groups.is_empty() {
-        append(json, key!("groups"));
-        if is_small { texts(json, groups) } else { texts(json, &truncated_list(groups)) }
+        json.extend_from_slice(key!("groups"));
+        if is_small { texts(&mut json, groups) } else { texts(&mut json, &truncated_list(groups)) }
     }
     if !extra.is_empty() {
-        append(json, key!("extra"));
-        if is_small { write_extra(json, extra) } else { write_extra(json, &truncated_map(extra)) }
+        json.extend_from_slice(key!("extra"));
+        if is_small { write_extra(&mut json, extra) } else { write_extra(&mut json, &truncated_map(extra)) }
     }
-    end_object(json, start);
+    end_object(&mut json, 0);
+    json
 }
 
 fn write_extra<T: AsRef<str>>(out: &mut Vec<u8>, extra: &BTreeMap<T, Vec<T>>) {
@@ -290,28 +395,9 @@ fn size(user: &User) -> usize {
 }
 
 #[cold]
-#[inline(never)]
-fn long_user_agent(json: &mut Vec<u8>, user_agent: &str) {
+fn long_user_agent(user_agent: &str) -> Cow<'_, str> {
     let kept = &user_agent[..user_agent.floor_char_boundary(MAX_USER_AGENT_BYTES)];
-    text(json, key!("userAgent"), &format!("{kept}{USER_AGENT_MARK}"));
-}
-
-fn object_ref(json: &mut Vec<u8>, resource: &ResourceAttributes) {
-    append(json, key!("objectRef"));
-    let start = json.len();
-    for (key, of_object) in [
-        (key!("resource"), &resource.resource),
-        (key!("namespace"), &resource.namespace),
-        (key!("name"), &resource.name),
-        (key!("apiGroup"), &resource.group),
-        (key!("apiVersion"), &resource.version),
-        (key!("subresource"), &resource.subresource),
-    ] {
-        if !of_object.is_empty() {
-            text(json, key, of_object);
-        }
-    }
-    end_object(json, start);
+    format!("{kept}{USER_AGENT_MARK}").into()
 }
 
 fn write_ip(json: &mut Vec<u8>, ip: &IpAddr) {
@@ -343,7 +429,7 @@ fn end_object(json: &mut Vec<u8>, start: usize) {
 }
 
 /// Appends an array.
-fn list<T>(json: &mut Vec<u8>, values: &[T], mut append: impl FnMut(&mut Vec<u8>, &T)) {
+fn list<T>(json: &mut Vec<u8>, values: &[T], append: impl Fn(&mut Vec<u8>, &T)) {
     json.push(b'[');
     for (at, value) in values.iter().enumerate() {
         if at > 0 {
@@ -358,36 +444,25 @@ fn texts<T: AsRef<str>>(json: &mut Vec<u8>, values: &[T]) {
     list(json, values, |json, value| quoted(json, value.as_ref()));
 }
 
-/// Appends a member with a text.
-fn text(json: &mut Vec<u8>, key: &[u8], of: &str) {
-    append(json, key);
-    limited(json, of);
-}
-
-/// Appends a text in quotation marks, [`truncated`].
-#[inline(never)]
-fn limited(json: &mut Vec<u8>, of: &str) {
-    quoted(json, &truncated(of));
-}
-
-/// Appends a text in quotation marks.
-///
-/// Almost no text needs an escape. `serde_json` compares one byte after the other, which was a
-/// quarter of the time that the request's thread spent on an event.
-#[inline(never)]
-fn quoted(json: &mut Vec<u8>, of: &str) {
-    if needs_escape(of.as_bytes()) {
-        return escaped(json, of);
+/// Appends a member with a text, unless it is empty.
+fn optional_text(json: &mut Vec<u8>, key: &[u8], of: &str) {
+    if !of.is_empty() {
+        json.extend_from_slice(key);
+        quoted(json, of);
     }
-    append(json, b"\"");
-    append(json, of.as_bytes());
-    append(json, b"\"");
 }
 
-#[cold]
-#[inline(never)]
-fn escaped(json: &mut Vec<u8>, of: &str) {
-    value(json, of);
+/// Appends a text in quotation marks. Almost no text needs an escape, and `serde_json` compares one
+/// byte after the other.
+fn quoted(json: &mut Vec<u8>, of: &str) {
+    if needs_escape(of.as_bytes()) { value(json, of) } else { plain(json, of) }
+}
+
+/// Appends a text that needs no escapes in quotation marks.
+fn plain(json: &mut Vec<u8>, of: &str) {
+    json.push(b'"');
+    json.extend_from_slice(of.as_bytes());
+    json.push(b'"');
 }
 
 /// Returns whether a text has a character below U+0020, a quotation mark or a backslash. Compares
@@ -409,18 +484,12 @@ fn needs_escape(text: &[u8]) -> bool {
     }
 }
 
-#[inline(never)]
-fn append(json: &mut Vec<u8>, bytes: &[u8]) {
-    json.extend_from_slice(bytes);
-}
-
 fn value<T: Serialize + ?Sized>(json: &mut Vec<u8>, value: &T) {
     // Writing to memory does not fail, and neither do these types.
     let _infallible = serde_json::to_writer(json, value);
 }
 
 /// Appends a time in microseconds, like `metav1.MicroTime`.
-#[inline(never)]
 fn timestamp(json: &mut Vec<u8>, time: Timestamp) {
     thread_local! {
         /// The last second for which a time was written, and its text.
@@ -437,9 +506,9 @@ fn timestamp(json: &mut Vec<u8>, time: Timestamp) {
     }
     let mut fraction = *b"000000Z\"";
     digits(&mut fraction[..6], nanosecond.unsigned_abs() / 1000);
-    append(json, b"\"");
-    append(json, &text);
-    append(json, &fraction);
+    json.push(b'"');
+    json.extend_from_slice(&text);
+    json.extend_from_slice(&fraction);
 }
 
 /// Returns a time up to its seconds, with the point that follows them.
@@ -465,4 +534,4 @@ fn digits(text: &mut [u8], mut number: u32) {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

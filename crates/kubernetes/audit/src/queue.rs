@@ -1,5 +1,8 @@
-//! A buffer of encoded events between requests and a backend. It is bounded in events and in
-//! bytes: an event that does not fit is lost, so that a backend that fails never delays a request.
+//! A buffer of events between requests and a backend. It is bounded in events and in bytes: an
+//! event that does not fit is lost, so that a backend that fails never delays a request.
+//!
+//! Events are encoded in groups, by the request that completes a group or by the worker that takes
+//! a batch. Until then, they count with the maximum length of their encoded form.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,13 +11,21 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use crate::event::{Event, Format};
+use crate::losses::Backend;
+
 /// Maximum size of the events of a buffer in bytes. A batch that is being written is not counted.
 pub(crate) const MAX_BUFFER_BYTES: usize = 8 << 20;
 /// Maximum size in bytes of a batch for a webhook, unless its first event is larger.
 pub(crate) const MAX_SENT_BYTES: usize = 1 << 20;
-/// Maximum size in bytes of a batch for the log, unless its first event is larger. It is small, so
-/// that the memory of a batch fits into the caches of the processor.
-pub(crate) const MAX_WRITTEN_BYTES: usize = 64 << 10;
+/// Maximum size in bytes of a batch for the log, unless its first event is larger. The memory of a
+/// batch should fit into the caches of the processor, and a batch should have many events, because
+/// two threads wake up for each.
+pub(crate) const MAX_WRITTEN_BYTES: usize = 512 << 10;
+
+/// Events are encoded when this number of them waits, or this number of bytes.
+const GROUP_EVENTS: usize = 16;
+const GROUP_BYTES: usize = 64 << 10;
 
 /// The batches of a backend, like the flags `--audit-*-batch-*` of kube-apiserver.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,13 +38,20 @@ pub struct BatchParams {
     pub max_wait: Duration,
 }
 
-/// Encoded events, each with its line break.
+/// Encoded events that are delivered together.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
-    pub(crate) lines: Vec<u8>,
-    pub(crate) events: usize,
+    pub(crate) encoded: Encoded,
     /// Ends the wait of the requests, when the events are delivered or lost.
     pub(crate) done: Option<DropGuard>,
+}
+
+/// Encoded events, one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct Encoded {
+    pub(crate) bytes: Vec<u8>,
+    /// The end of each event.
+    pub(crate) ends: Vec<usize>,
 }
 
 /// The event does not fit into the buffer.
@@ -54,6 +72,7 @@ pub(crate) enum Waits {
 #[derive(Debug)]
 pub(crate) struct Queue {
     params: BatchParams,
+    format: Format,
     /// Maximum size of a batch in bytes, unless its first event is larger.
     max_batch_bytes: usize,
     waits: Waits,
@@ -65,17 +84,26 @@ pub(crate) struct Queue {
 #[derive(Debug, Default)]
 struct Waiting {
     batches: VecDeque<Batch>,
+    /// Events that are not yet encoded, and their maximum length.
+    group: Vec<Event>,
+    group_bytes: usize,
+    /// The number of all events.
     events: usize,
+    /// The size of all batches.
     bytes: usize,
-    /// An empty buffer for the next batch.
-    spare: Vec<u8>,
+    /// The empty memory of a batch, for the next one.
+    spare: Encoded,
 }
 
 impl Queue {
-    /// Returns an empty buffer. A batch has at most `max_batch_bytes`, unless its first event is
-    /// larger.
-    pub(crate) fn new(params: BatchParams, max_batch_bytes: usize, waits: Waits) -> Self {
-        Self { params, max_batch_bytes, waits, waiting: Mutex::default(), ready: Notify::new() }
+    /// Returns an empty buffer. Requests wait for a webhook in mode `blocking`.
+    pub(crate) fn new(params: BatchParams, backend: Backend, waits: Waits) -> Self {
+        let (format, max_batch_bytes) = match backend {
+            Backend::Log => (Format::Line, MAX_WRITTEN_BYTES),
+            Backend::Webhook => (Format::Item, MAX_SENT_BYTES),
+        };
+        let (waiting, ready) = (Mutex::default(), Notify::new());
+        Self { params, format, max_batch_bytes, waits, waiting, ready }
     }
 
     /// Returns whether requests wait for their events.
@@ -88,32 +116,63 @@ impl Queue {
     ///
     /// # Errors
     /// Returns an error when the event does not fit.
-    pub(crate) fn push(&self, line: &[u8]) -> Result<Option<CancellationToken>, Full> {
+    pub(crate) fn push(&self, event: Event) -> Result<Option<CancellationToken>, Full> {
+        let length = event.max_len();
         let mut waiting = self.lock();
-        if waiting.events >= self.params.buffer_size || waiting.bytes + line.len() > MAX_BUFFER_BYTES {
+        let bytes = waiting.bytes + waiting.group_bytes;
+        if waiting.events >= self.params.buffer_size || bytes + length > MAX_BUFFER_BYTES {
             return Err(Full);
         }
         waiting.events += 1;
-        waiting.bytes += line.len();
-        let is_complete = |batch: &Batch| {
-            batch.events >= self.params.max_size || batch.lines.len() + line.len() > self.max_batch_bytes
-        };
-        if waiting.batches.back().is_none_or(is_complete) {
-            let lines = std::mem::take(&mut waiting.spare);
-            let done = (self.waits == Waits::UntilDelivered).then(|| CancellationToken::new().drop_guard());
-            waiting.batches.push_back(Batch { lines, events: 0, done });
+        waiting.group_bytes += length;
+        waiting.group.push(event);
+        // The group completes the last batch, or begins the next one.
+        let in_batch = waiting.batches.back().map_or(0, |last| last.encoded.ends.len());
+        let missing = self.params.max_size.checked_sub(in_batch).filter(|missing| *missing > 0);
+        let is_group = waiting.group.len() >= missing.unwrap_or(self.params.max_size).min(GROUP_EVENTS)
+            || waiting.group_bytes >= GROUP_BYTES;
+        if !is_group && !self.is_awaited() {
+            return Ok(None);
         }
-        let Some(batch) = waiting.batches.back_mut() else { return Err(Full) };
-        batch.lines.extend_from_slice(line);
-        batch.events += 1;
-        let delivered = batch.done.as_ref().map(|done| done.token().clone());
-        let is_ready =
-            batch.events == self.params.max_size || waiting.batches.len() > 1 || delivered.is_some();
+        self.encode(&mut waiting);
+        let delivered = waiting.batches.back().and_then(|last| last.done.as_ref());
+        let delivered = delivered.map(|done| done.token().clone());
+        let is_complete = |batch: &Batch| batch.encoded.ends.len() >= self.params.max_size;
+        let is_ready = waiting.batches.len() > 1 || waiting.batches.back().is_some_and(is_complete);
         drop(waiting);
-        if is_ready {
+        if is_ready || delivered.is_some() {
             self.ready.notify_one();
         }
         Ok(delivered)
+    }
+
+    /// Encodes the events that wait for it.
+    fn encode(&self, waiting: &mut Waiting) {
+        let Waiting { batches, group, group_bytes, bytes, spare, .. } = waiting;
+        let batch = |encoded| {
+            let done = self.is_awaited().then(|| CancellationToken::new().drop_guard());
+            Batch { encoded, done }
+        };
+        for event in group.drain(..) {
+            if batches.back().is_none_or(|last| last.encoded.ends.len() >= self.params.max_size) {
+                batches.push_back(batch(std::mem::take(spare)));
+            }
+            let Some(Batch { encoded, .. }) = batches.back_mut() else { return };
+            let start = encoded.bytes.len();
+            event.write(self.format, &mut encoded.bytes);
+            let end = encoded.bytes.len();
+            *bytes += end - start;
+            if start == 0 || end <= self.max_batch_bytes {
+                encoded.ends.push(end);
+                continue;
+            }
+            // The event begins the next batch.
+            let mut next = std::mem::take(spare);
+            next.bytes.extend(encoded.bytes.drain(start..));
+            next.ends.push(next.bytes.len());
+            batches.push_back(batch(next));
+        }
+        *group_bytes = 0;
     }
 
     /// Waits until a batch is ready, or incomplete for `max_wait`, or `stop` is cancelled.
@@ -128,19 +187,21 @@ impl Queue {
     /// Returns the next batch.
     pub(crate) fn take(&self) -> Option<Batch> {
         let mut waiting = self.lock();
+        self.encode(&mut waiting);
         let batch = waiting.batches.pop_front()?;
-        waiting.events -= batch.events;
-        waiting.bytes -= batch.lines.len();
+        waiting.events -= batch.encoded.ends.len();
+        waiting.bytes -= batch.encoded.bytes.len();
         Some(batch)
     }
 
     /// Uses the memory of a batch again.
-    pub(crate) fn recycle(&self, mut lines: Vec<u8>) {
-        lines.clear();
+    pub(crate) fn recycle(&self, mut encoded: Encoded) {
+        encoded.bytes.clear();
+        encoded.ends.clear();
         let mut waiting = self.lock();
         // A buffer that grows by doubling has at most twice the capacity that it needs.
-        if waiting.spare.capacity() == 0 && lines.capacity() <= 2 * self.max_batch_bytes {
-            waiting.spare = lines;
+        if waiting.spare.bytes.capacity() == 0 && encoded.bytes.capacity() <= 2 * self.max_batch_bytes {
+            waiting.spare = encoded;
         }
     }
 
@@ -151,68 +212,119 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
+    use crate::event::tests::event;
 
     fn queue(buffer_size: usize, max_size: usize) -> Queue {
         let max_wait = Duration::from_secs(30);
-        Queue::new(BatchParams { buffer_size, max_size, max_wait }, MAX_SENT_BYTES, Waits::Never)
+        Queue::new(BatchParams { buffer_size, max_size, max_wait }, Backend::Log, Waits::Never)
     }
 
-    fn fits(queue: &Queue, line: &[u8]) -> bool {
-        queue.push(line).is_ok()
+    fn fits(queue: &Queue, audit_id: &str) -> bool {
+        queue.push(event(audit_id)).is_ok()
+    }
+
+    /// Returns the audit IDs of a batch for the log.
+    fn ids(encoded: &Encoded) -> Vec<String> {
+        let starts = std::iter::once(0).chain(encoded.ends.iter().copied());
+        let lines = starts.zip(&encoded.ends).map(|(start, end)| &encoded.bytes[start..*end]);
+        lines
+            .map(|line| serde_json::from_slice::<Value>(line).unwrap())
+            .map(|event| event["auditID"].as_str().unwrap().to_owned())
+            .collect()
     }
 
     #[test]
     fn events_leave_in_batches_in_their_order() {
         let queue = queue(10, 2);
-        for line in ["a\n", "b\n", "c\n"] {
-            assert!(fits(&queue, line.as_bytes()));
-        }
+        assert!(["a", "b", "c"].into_iter().all(|id| fits(&queue, id)));
         let first = queue.take().unwrap();
-        assert_eq!((&*first.lines, first.events), (&b"a\nb\n"[..], 2));
-        queue.recycle(first.lines);
-        assert_eq!(queue.take().unwrap().lines, b"c\n");
+        assert_eq!(ids(&first.encoded), ["a", "b"]);
+        queue.recycle(first.encoded);
+        assert_eq!(ids(&queue.take().unwrap().encoded), ["c"]);
         assert!(queue.take().is_none());
-        assert!(fits(&queue, b"d\n"));
-        assert_eq!(queue.take().unwrap().lines, b"d\n");
+        assert!(fits(&queue, "d"));
+        assert_eq!(ids(&queue.take().unwrap().encoded), ["d"]);
     }
 
     #[test]
     fn the_buffer_is_bounded_in_events_and_in_bytes() {
         let queue = queue(3, 2);
-        assert_eq!([(); 5].map(|()| fits(&queue, b"x\n")), [true, true, true, false, false]);
+        assert_eq!([(); 5].map(|()| fits(&queue, "x")), [true, true, true, false, false]);
         queue.take().unwrap();
-        assert_eq!([(); 3].map(|()| fits(&queue, b"x\n")), [true, true, false]);
+        assert_eq!([(); 3].map(|()| fits(&queue, "x")), [true, true, false]);
 
         let queue = super::tests::queue(usize::MAX, usize::MAX);
-        let line = vec![b'x'; MAX_SENT_BYTES / 2];
-        let pushed = (0..100).take_while(|_| fits(&queue, &line)).count();
-        assert_eq!(pushed * line.len(), MAX_BUFFER_BYTES);
-        assert_eq!(queue.take().unwrap().lines.len(), MAX_SENT_BYTES);
+        let mut large = event("x");
+        large.request_object = Some(vec![b'1'; MAX_WRITTEN_BYTES / 2].into());
+        let pushed = (0..100).take_while(|_| queue.push(large.clone()).is_ok()).count();
+        assert_eq!(pushed, MAX_BUFFER_BYTES / large.max_len());
+        // Two of them are too large for a batch.
+        let batches = std::iter::from_fn(|| queue.take()).map(|batch| batch.encoded.ends.len());
+        assert_eq!(batches.collect::<Vec<_>>(), vec![1; pushed]);
+    }
+
+    #[test]
+    fn events_share_a_batch_until_their_real_length_exceeds_its_limit() {
+        let queue = queue(1000, 1000);
+        let mut large = event("x");
+        large.request_object = Some(vec![b'1'; MAX_WRITTEN_BYTES / 4 - 1000].into());
+        large.annotations = vec![("a", "1".repeat(1000).into())];
+        assert!(5 * large.max_len() > MAX_WRITTEN_BYTES);
+        assert!((0..5).all(|_| queue.push(large.clone()).is_ok()));
+        let batches = std::iter::from_fn(|| queue.take()).map(|batch| batch.encoded.ends.len());
+        assert_eq!(batches.collect::<Vec<_>>(), [3, 2]);
+    }
+
+    #[test]
+    fn events_that_are_not_encoded_count_until_they_are_taken() {
+        let queue = queue(GROUP_EVENTS / 2, 100);
+        let pushed = (0..GROUP_EVENTS).filter(|_| fits(&queue, "x")).count();
+        assert_eq!(pushed, GROUP_EVENTS / 2);
+        assert_eq!(queue.lock().bytes, 0);
+        assert_eq!(queue.take().unwrap().encoded.ends.len(), pushed);
+        let Waiting { events, bytes, group_bytes, .. } = &*queue.lock();
+        assert_eq!((*events, *bytes, *group_bytes), (0, 0, 0));
     }
 
     #[test]
     fn the_memory_of_a_batch_is_used_again_and_that_of_a_larger_event_is_not() {
-        let params = BatchParams { buffer_size: 1000, max_size: 1000, max_wait: Duration::from_secs(30) };
-        let queue = Queue::new(params, MAX_WRITTEN_BYTES, Waits::Never);
-        assert!((0..100).all(|_| fits(&queue, &[b'x'; 900])));
+        let queue = queue(1000, 1000);
+        assert!((0..1000).all(|_| fits(&queue, "x")));
         let full = queue.take().unwrap();
-        assert_eq!((full.events, full.lines.len()), (72, 72 * 900));
-        queue.recycle(full.lines);
-        assert!(queue.lock().spare.capacity() >= 72 * 900);
-        queue.lock().spare = Vec::new();
-        queue.recycle(Vec::with_capacity(2 * MAX_WRITTEN_BYTES + 1));
-        assert_eq!(queue.lock().spare.capacity(), 0);
+        let length = full.encoded.bytes.len();
+        queue.recycle(full.encoded);
+        assert!(queue.lock().spare.bytes.capacity() >= length);
+        queue.lock().spare = Encoded::default();
+        let bytes = Vec::with_capacity(2 * MAX_WRITTEN_BYTES + 1);
+        queue.recycle(Encoded { bytes, ends: Vec::new() });
+        assert_eq!(queue.lock().spare.bytes.capacity(), 0);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_batch_is_ready_when_it_is_complete_or_has_waited() {
+    async fn a_batch_is_ready_when_it_is_complete() {
+        let start = tokio::time::Instant::now();
+        let stop = CancellationToken::new();
+        for max_size in [1, GROUP_EVENTS - 1, GROUP_EVENTS, GROUP_EVENTS + 1] {
+            let queue = queue(1000, max_size);
+            assert!((0..max_size).all(|_| fits(&queue, "x")));
+            queue.wait(&stop).await;
+            assert_eq!(start.elapsed(), Duration::ZERO);
+        }
+        let queue = queue(1000, 1000);
+        let large = || Event { request_object: Some(vec![b'1'; MAX_WRITTEN_BYTES - 1].into()), ..event("x") };
+        assert!((0..2).all(|_| queue.push(large()).is_ok()));
+        queue.wait(&stop).await;
+        assert_eq!(start.elapsed(), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_incomplete_batch_waits() {
         let (queue, stop) = (queue(10, 2), CancellationToken::new());
         let start = tokio::time::Instant::now();
-        assert!(fits(&queue, b"a"));
-        queue.wait(&stop).await;
-        assert_eq!(start.elapsed(), Duration::from_secs(30));
-        assert!(fits(&queue, b"b"));
+        assert!(fits(&queue, "a"));
         queue.wait(&stop).await;
         assert_eq!(start.elapsed(), Duration::from_secs(30));
         stop.cancel();
@@ -224,9 +336,9 @@ mod tests {
     async fn requests_wait_until_their_batch_is_delivered_or_lost() {
         let params = BatchParams { buffer_size: 10, max_size: 2, max_wait: Duration::from_secs(30) };
         let (queue, stop) =
-            (Queue::new(params, MAX_SENT_BYTES, Waits::UntilDelivered), CancellationToken::new());
+            (Queue::new(params, Backend::Webhook, Waits::UntilDelivered), CancellationToken::new());
         let start = tokio::time::Instant::now();
-        let [one, two, three] = [(); 3].map(|()| queue.push(b"x").unwrap().unwrap());
+        let [one, two, three] = [(); 3].map(|()| queue.push(event("x")).unwrap().unwrap());
         queue.wait(&stop).await;
         assert_eq!(start.elapsed(), Duration::ZERO);
         let first = queue.take().unwrap();

@@ -27,7 +27,6 @@ use url::Url;
 
 use self::kubeconfig::{Credential, KubeconfigFileError, Target};
 use crate::bounded_file;
-use crate::event::TYPE_META;
 use crate::queue::BatchParams;
 
 pub mod kubeconfig;
@@ -264,23 +263,12 @@ fn authorization(credential: &Credential) -> Result<Option<HeaderValue>, TokenEr
     Ok(Some(value))
 }
 
-/// Returns a list of events for their lines.
-pub(crate) fn event_list(lines: &[u8]) -> Bytes {
-    let mut list = Vec::with_capacity(LIST_START.len() + lines.len() + LIST_END.len());
+/// Returns a list of events, which have [`crate::event::Format::Item`].
+pub(crate) fn event_list(items: &[u8]) -> Bytes {
+    let items = items.strip_suffix(b",").unwrap_or(items);
+    let mut list = Vec::with_capacity(LIST_START.len() + items.len() + LIST_END.len());
     list.extend_from_slice(LIST_START);
-    // A line break inside an event is escaped.
-    for (at, line) in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).enumerate() {
-        if at > 0 {
-            list.push(b',');
-        }
-        match line.strip_prefix(TYPE_META.as_bytes()) {
-            Some(members) => {
-                list.push(b'{');
-                list.extend_from_slice(members);
-            }
-            None => list.extend_from_slice(line),
-        }
-    }
+    list.extend_from_slice(items);
     list.extend_from_slice(LIST_END);
     list.into()
 }

@@ -4,12 +4,10 @@ use std::time::Duration;
 
 use http::HeaderValue;
 use pinniped_http_client::proxy_environment::ProxyEnvironment;
-use pinniped_kube_request::attributes::Attributes;
 use pinniped_pki::tls::CipherRestriction;
 
 use super::*;
-use crate::event::{Request, RequestText};
-use crate::policy::{Level, Stage};
+use crate::event::tests::event;
 
 const POLICY: &str = "{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: Metadata}]}";
 
@@ -38,29 +36,7 @@ fn client() -> ClientParams {
 }
 
 fn write(auditor: &Auditor, audit_id: &str) {
-    let attributes = Attributes::NonResource { verb: "get".to_owned(), path: "/".to_owned() };
-    let received = Timestamp::now();
-    let request = RequestText::new(&Request {
-        uri: "/",
-        attributes: &attributes,
-        source_ips: &[],
-        user_agent: "",
-        received,
-    });
-    let delivery = auditor.write(&Event {
-        level: Level::Metadata,
-        audit_id,
-        stage: Stage::ResponseComplete,
-        request: &request,
-        user: None,
-        impersonated_user: None,
-        response: None,
-        request_object: None,
-        response_object: None,
-        time: received,
-        annotations: &[],
-    });
-    assert!(delivery.is_none());
+    assert!(auditor.write(event(audit_id)).is_none());
 }
 
 /// Returns the audit IDs in a file.

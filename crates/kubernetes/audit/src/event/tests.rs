@@ -1,4 +1,5 @@
 use http::{Method, Uri};
+use pinniped_kube_request::attributes::ResourceAttributes;
 use pinniped_kube_request::request_info::RequestInfo;
 use serde_json::{Value, json};
 
@@ -12,22 +13,54 @@ fn time(text: &str) -> Timestamp {
     text.parse().unwrap()
 }
 
-fn line(event: &Event<'_>) -> String {
+fn line(event: &Event) -> String {
     let mut out = Vec::new();
-    event.write_line(&mut out);
+    event.write(Format::Line, &mut out);
+    assert!(out.len() <= event.max_len(), "{} > {}", out.len(), event.max_len());
     String::from_utf8(out).unwrap()
+}
+
+/// Returns an event of a request for `/` with this identifier, without a user and a result.
+pub(crate) fn event(audit_id: &str) -> Event {
+    let attributes = Attributes::NonResource { verb: "get".to_owned(), path: "/".to_owned() };
+    let received = time("2026-01-02T03:04:05Z");
+    event_of(Request {
+        audit_id,
+        uri: "/",
+        attributes: &attributes,
+        source_ips: Vec::new(),
+        user_agent: "",
+        received,
+    })
+}
+
+fn event_of(request: Request<'_>) -> Event {
+    Event {
+        level: Level::Metadata,
+        stage: Stage::ResponseComplete,
+        time: request.received,
+        request: Arc::new(RequestText::new(request)),
+        user: None,
+        impersonated_user: None,
+        response: None,
+        request_object: None,
+        response_object: None,
+        annotations: Vec::new(),
+    }
 }
 
 #[test]
 fn an_event_has_the_members_of_the_api_server_in_its_order() {
-    let attributes = attributes(&Method::GET, "/apis/apps/v1/namespaces/ns/deployments/d/scale");
-    let request = RequestText::new(&Request {
-        uri: "/apis/apps/v1/namespaces/ns/deployments/d/scale?a=\"b\"",
+    let uri = "/apis/apps/v1/namespaces/ns/deployments/d/scale";
+    let attributes = attributes(&Method::GET, uri);
+    let request = Request {
+        audit_id: "id-1",
+        uri: &format!("{uri}?a=\"b\""),
         attributes: &attributes,
-        source_ips: &["192.0.2.1".parse().unwrap(), "2001:db8::7".parse().unwrap()],
+        source_ips: vec!["192.0.2.1".parse().unwrap(), "2001:db8::7".parse().unwrap()],
         user_agent: "kubectl/v1.36.0",
         received: time("2026-01-02T03:04:05.678901234Z"),
-    });
+    };
     let user = KnownUser::from(User {
         name: "pinny".to_owned(),
         uid: "u1".to_owned(),
@@ -37,60 +70,38 @@ fn an_event_has_the_members_of_the_api_server_in_its_order() {
     });
     let other = KnownUser::from(User { name: "other".to_owned(), ..User::default() });
     let event = Event {
-        level: Level::Metadata,
-        audit_id: "id-1",
-        stage: Stage::ResponseComplete,
-        request: &request,
-        user: Some(&user),
-        impersonated_user: Some(&other),
+        user: Some(UserInfo::of(&user)),
+        impersonated_user: Some(UserInfo::of(&other)),
         response: Some(ResponseStatus::failure(403, "Forbidden", "no")),
-        request_object: None,
-        response_object: None,
         time: time("2026-11-27T00:00:00Z"),
-        annotations: &[("authorization.k8s.io/decision", "forbid"), ("authorization.k8s.io/reason", "a\nb")],
+        annotations: vec![
+            ("authorization.k8s.io/decision", "forbid".into()),
+            ("authorization.k8s.io/reason", "a\nb".into()),
+        ],
+        ..event_of(request)
     };
-    assert_eq!(
-        line(&event),
-        concat!(
-            r#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata","auditID":"id-1","#,
-            r#""stage":"ResponseComplete","requestURI":"/apis/apps/v1/namespaces/ns/deployments/d/scale?a=\"b\"","#,
-            r#""verb":"get","user":{"username":"pinny","uid":"u1","groups":["a","system:authenticated"],"#,
-            r#""extra":{"authentication.kubernetes.io/credential-id":["X509SHA256=ab"]}},"#,
-            r#""impersonatedUser":{"username":"other"},"sourceIPs":["192.0.2.1","2001:db8::7"],"#,
-            r#""userAgent":"kubectl/v1.36.0","objectRef":{"resource":"deployments","namespace":"ns","name":"d","#,
-            r#""apiGroup":"apps","apiVersion":"v1","subresource":"scale"},"#,
-            r#""responseStatus":{"metadata":{},"status":"Failure","message":"no","reason":"Forbidden","code":403},"#,
-            r#""requestReceivedTimestamp":"2026-01-02T03:04:05.678901Z","stageTimestamp":"2026-11-27T00:00:00.000000Z","#,
-            r#""annotations":{"authorization.k8s.io/decision":"forbid","authorization.k8s.io/reason":"a\nb"}}"#,
-            "\n"
-        )
+    let members = concat!(
+        r#""level":"Metadata","auditID":"id-1","stage":"ResponseComplete","#,
+        r#""requestURI":"/apis/apps/v1/namespaces/ns/deployments/d/scale?a=\"b\"","verb":"get","#,
+        r#""user":{"username":"pinny","uid":"u1","groups":["a","system:authenticated"],"#,
+        r#""extra":{"authentication.kubernetes.io/credential-id":["X509SHA256=ab"]}},"#,
+        r#""impersonatedUser":{"username":"other"},"sourceIPs":["192.0.2.1","2001:db8::7"],"#,
+        r#""userAgent":"kubectl/v1.36.0","objectRef":{"resource":"deployments","namespace":"ns","name":"d","#,
+        r#""apiGroup":"apps","apiVersion":"v1","subresource":"scale"},"#,
+        r#""responseStatus":{"metadata":{},"status":"Failure","message":"no","reason":"Forbidden","code":403},"#,
+        r#""requestReceivedTimestamp":"2026-01-02T03:04:05.678901Z","stageTimestamp":"2026-11-27T00:00:00.000000Z","#,
+        r#""annotations":{"authorization.k8s.io/decision":"forbid","authorization.k8s.io/reason":"a\nb"}}"#,
     );
+    let type_meta = r#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","#;
+    assert_eq!(line(&event), format!("{type_meta}{members}\n"));
+    let mut item = Vec::new();
+    event.write(Format::Item, &mut item);
+    assert_eq!(String::from_utf8(item).unwrap(), format!("{{{members},"));
 }
 
 #[test]
 fn absent_values_have_no_members() {
-    let attributes = Attributes::NonResource { verb: "get".to_owned(), path: "/".to_owned() };
-    let received = time("2026-01-02T03:04:05Z");
-    let request = RequestText::new(&Request {
-        uri: "/",
-        attributes: &attributes,
-        source_ips: &[],
-        user_agent: "",
-        received,
-    });
-    let event = Event {
-        level: Level::Metadata,
-        audit_id: "i",
-        stage: Stage::RequestReceived,
-        request: &request,
-        user: None,
-        impersonated_user: None,
-        response: None,
-        request_object: None,
-        response_object: None,
-        time: received,
-        annotations: &[],
-    };
+    let event = Event { stage: Stage::RequestReceived, ..event("i") };
     let event: Value = serde_json::from_str(&line(&event)).unwrap();
     assert_eq!(
         event,
@@ -101,6 +112,23 @@ fn absent_values_have_no_members() {
             "stageTimestamp": "2026-01-02T03:04:05.000000Z",
         })
     );
+}
+
+#[test]
+fn a_resource_without_a_name_has_an_object_reference_without_it() {
+    let attributes = attributes(&Method::GET, "/api/v1/pods");
+    let Event { request, .. } = event("i");
+    let text = RequestText::new(Request {
+        audit_id: "i",
+        uri: "/api/v1/pods",
+        attributes: &attributes,
+        source_ips: Vec::new(),
+        user_agent: "",
+        received: request.received,
+    });
+    let event = Event { request: Arc::new(text), ..event("i") };
+    let event: Value = serde_json::from_str(&line(&event)).unwrap();
+    assert_eq!(event["objectRef"], json!({"resource": "pods", "apiVersion": "v1"}));
 }
 
 #[test]
@@ -115,25 +143,21 @@ fn long_texts_are_truncated_and_an_event_is_one_line_of_bounded_length() {
     });
     let attributes = Attributes::NonResource { verb: long.clone(), path: long.clone() };
     let received = time("2026-01-02T03:04:05Z");
-    let request = RequestText::new(&Request {
+    let request = Request {
+        audit_id: &long,
         uri: &long,
         attributes: &attributes,
-        source_ips: &[],
+        source_ips: Vec::new(),
         user_agent: &"a".repeat(2000),
         received,
-    });
+    };
     let event = Event {
-        level: Level::Metadata,
-        audit_id: &long,
         stage: Stage::Panic,
-        request: &request,
-        user: Some(&user),
-        impersonated_user: Some(&user),
-        response: Some(ResponseStatus::failure(500, "", &long)),
-        request_object: None,
-        response_object: None,
-        time: received,
-        annotations: &[("a", &long)],
+        user: Some(UserInfo::of(&user)),
+        impersonated_user: Some(UserInfo::of(&user)),
+        response: Some(ResponseStatus::failure(500, "", long.clone())),
+        annotations: vec![("a", long.clone().into())],
+        ..event_of(request)
     };
     let line = line(&event);
     assert_eq!(line.matches('\n').count(), 1);
@@ -149,28 +173,65 @@ fn long_texts_are_truncated_and_an_event_is_one_line_of_bounded_length() {
 }
 
 #[test]
+fn the_length_of_an_event_is_bounded_by_its_maximum() {
+    let addresses: Vec<IpAddr> = vec!["1111:2222:3333:4444:5555:6666:7777:8888".parse().unwrap(); 3];
+    // Control characters need the most bytes; some texts are truncated.
+    for length in [1, 10, MAX_TEXT_BYTES - 1, MAX_TEXT_BYTES, MAX_TEXT_BYTES + 1, 2 * MAX_TEXT_BYTES] {
+        let text = "\u{1}".repeat(length);
+        let attributes = Attributes::Resource(ResourceAttributes {
+            verb: text.clone(),
+            group: text.clone(),
+            version: text.clone(),
+            resource: text.clone(),
+            subresource: text.clone(),
+            name: text.clone(),
+            namespace: text.clone(),
+            ..ResourceAttributes::default()
+        });
+        let request = Request {
+            audit_id: &text,
+            uri: &text,
+            attributes: &attributes,
+            source_ips: addresses.clone(),
+            user_agent: &text,
+            received: time("2026-01-02T03:04:05Z"),
+        };
+        let user = UserInfo::of(&KnownUser::from(User { name: text.clone(), ..User::default() }));
+        let event = Event {
+            level: Level::RequestResponse,
+            user: Some(user.clone()),
+            impersonated_user: Some(user),
+            response: Some(ResponseStatus::failure(u16::MAX, text.clone(), text.clone())),
+            request_object: Some(Bytes::from_static(b"{}")),
+            response_object: Some(Bytes::from_static(b"{}")),
+            annotations: vec![("a", text.clone().into()); 3],
+            ..event_of(request)
+        };
+        let unused = event.max_len() - line(&event).len();
+        // A truncated text ends with a mark, which needs no escapes.
+        let marks = if length > MAX_TEXT_BYTES { 15 * 5 * " [truncated 8192 bytes]".len() } else { 0 };
+        let marks = if length > MAX_USER_AGENT_BYTES { marks + 5 * USER_AGENT_MARK.len() } else { marks };
+        assert!(unused < 200 + marks, "{length}: {unused}, {marks}");
+    }
+}
+
+#[test]
+fn a_long_error_does_not_make_an_event_longer_than_its_limit() {
+    let long = "\"".repeat(4 << 20);
+    let response = Some(ResponseStatus::failure(400, "BadRequest", long.clone()));
+    let event = Event { response, annotations: vec![("a", long.into())], ..event("i") };
+    assert!(event.max_len() < 2 * MAX_ESCAPE_BYTES * (MAX_TEXT_BYTES + 100));
+    assert!(line(&event).contains(" bytes]"));
+}
+
+#[test]
 fn objects_follow_the_status() {
-    let attributes = Attributes::NonResource { verb: "get".to_owned(), path: "/".to_owned() };
-    let received = time("2026-01-02T03:04:05Z");
-    let request = RequestText::new(&Request {
-        uri: "/",
-        attributes: &attributes,
-        source_ips: &[],
-        user_agent: "",
-        received,
-    });
     let event = Event {
         level: Level::RequestResponse,
-        audit_id: "i",
-        stage: Stage::ResponseComplete,
-        request: &request,
-        user: None,
-        impersonated_user: None,
         response: Some(ResponseStatus::of_code(201)),
-        request_object: Some(b"{\"a\":1}"),
-        response_object: Some(b"[]"),
-        time: received,
-        annotations: &[],
+        request_object: Some(Bytes::from_static(b"{\"a\":1}")),
+        response_object: Some(Bytes::from_static(b"[]")),
+        ..event("i")
     };
     let part = "\"responseStatus\":{\"metadata\":{},\"code\":201},\"requestObject\":{\"a\":1},\
                 \"responseObject\":[],\"requestReceivedTimestamp\":";
@@ -214,13 +275,9 @@ fn only_the_text_of_a_small_user_is_kept() {
     let named = |length: usize| KnownUser::from(User { name: "a".repeat(length), ..User::default() });
     for (length, is_kept) in [(0, true), (1024, true), (1025, false)] {
         let user = named(length);
-        let (mut first, mut second) = (Vec::new(), Vec::new());
-        write_user(&mut first, &user);
-        write_user(&mut second, &user);
-        assert_eq!(first, second);
+        let (UserInfo(first), UserInfo(second)) = (UserInfo::of(&user), UserInfo::of(&user));
+        assert_eq!((&first, Arc::ptr_eq(&first, &second)), (&second, is_kept));
         let info: Value = serde_json::from_slice(&first).unwrap();
         assert_eq!(info["username"].as_str().unwrap_or_default().len(), length);
-        let kept = user.user_info(|_| unreachable!("it was computed"));
-        assert_eq!(kept, is_kept.then_some(&*first));
     }
 }

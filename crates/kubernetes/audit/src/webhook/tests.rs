@@ -1,18 +1,21 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::event::Format;
+use crate::event::tests::event;
 
 #[test]
 fn a_list_has_the_events_without_their_type() {
-    let line = format!("{TYPE_META}\"auditID\":\"a\"}}\n");
-    let list: Value = serde_json::from_slice(&event_list(line.repeat(2).as_bytes())).unwrap();
-    assert_eq!(
-        list,
-        json!({
-            "kind": "EventList", "apiVersion": "audit.k8s.io/v1", "metadata": {},
-            "items": [{"auditID": "a"}, {"auditID": "a"}],
-        })
-    );
+    let mut encoded = Vec::new();
+    ["a", "b"].into_iter().for_each(|id| event(id).write(Format::Item, &mut encoded));
+    let list: Value = serde_json::from_slice(&event_list(&encoded)).unwrap();
+    let items = list["items"].as_array().unwrap();
+    let types = items.iter().map(|item| [item.get("kind"), item.get("apiVersion")]);
+    assert_eq!(types.collect::<Vec<_>>(), [[None; 2]; 2]);
+    assert_eq!([&items[0]["auditID"], &items[1]["auditID"]], ["a", "b"]);
+    let type_meta =
+        json!({"kind": "EventList", "apiVersion": "audit.k8s.io/v1", "metadata": {}, "items": items});
+    assert_eq!(list, type_meta);
 }
 
 #[tokio::test(start_paused = true)]

@@ -152,25 +152,25 @@ impl Running {
 fn write(auditor: &Auditor, audit_id: &str) -> Option<Delivery> {
     let attributes = Attributes::NonResource { verb: "get".to_owned(), path: "/".to_owned() };
     let received = Timestamp::now();
-    let request = RequestText::new(&Request {
+    let request = RequestText::new(Request {
+        audit_id,
         uri: "/",
         attributes: &attributes,
-        source_ips: &[],
+        source_ips: Vec::new(),
         user_agent: "",
         received,
     });
-    auditor.write(&Event {
+    auditor.write(Event {
         level: Level::Metadata,
-        audit_id,
         stage: Stage::ResponseComplete,
-        request: &request,
+        request: request.into(),
         user: None,
         impersonated_user: None,
         response: None,
         request_object: None,
         response_object: None,
         time: received,
-        annotations: &[],
+        annotations: Vec::new(),
     })
 }
 

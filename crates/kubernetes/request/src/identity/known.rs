@@ -22,7 +22,7 @@ struct Known {
     impersonation: OnceLock<Result<PrecomputedHeaders, InvalidHeader>>,
     refused: OnceLock<Option<Refusal>>,
     digest: OnceLock<[u8; 32]>,
-    user_info: OnceLock<Option<Box<[u8]>>>,
+    user_info: OnceLock<Option<Arc<[u8]>>>,
 }
 
 impl KnownUser {
@@ -53,8 +53,8 @@ impl KnownUser {
     /// Returns the user as an encoded `UserInfo`, computed by `make` in the first call, or `None`
     /// if that call had no result. Only one text is stored, so every caller must pass the same
     /// function.
-    pub fn user_info(&self, make: impl FnOnce(&User) -> Option<Box<[u8]>>) -> Option<&[u8]> {
-        self.0.user_info.get_or_init(|| make(&self.0.user)).as_deref()
+    pub fn user_info(&self, make: impl FnOnce(&User) -> Option<Arc<[u8]>>) -> Option<&Arc<[u8]>> {
+        self.0.user_info.get_or_init(|| make(&self.0.user)).as_ref()
     }
 
     /// Returns the reason why this user cannot be impersonated because of an extra, computed by

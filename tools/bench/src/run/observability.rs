@@ -4,7 +4,7 @@
 //! the same time and alternate in many short turns: the speed of a machine changes by more than the
 //! limits from one minute to the next, so a turn is compared only with the turn beside it that has
 //! no settings. The CPU of two replicas with the same settings also differs, by some 4 %, for as
-//! long as they run. Each round therefore starts new replicas.
+//! long as they run. The measure therefore starts new replicas several times in each round.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -28,8 +28,10 @@ const AUDIT_LIMIT: f64 = 1.05;
 /// of a GET while the metrics are scraped.
 const OTHER_LIMIT: f64 = 1.02;
 
+/// How many times each round starts new replicas.
+const STARTS: usize = 3;
 /// The number of turns of each replica.
-const TURNS: usize = 8;
+const TURNS: usize = 4;
 /// The time between two scrapes. Prometheus usually waits for 15 to 60 s.
 const SCRAPE_INTERVAL: Duration = Duration::from_secs(1);
 /// The longest time after a load until all its events are counted.
@@ -45,34 +47,50 @@ struct Variant {
     cpu: Vec<f64>,
 }
 
-/// The results of a setting in all rounds.
+/// The results of a setting with all replicas.
 struct Figure {
     observed: Observed,
     /// In µs per request, of each turn.
     cpu: Vec<f64>,
     /// Relative to the turn beside it without settings.
     ratios: Vec<f64>,
+    /// The median ratio of each replica.
+    replicas: Vec<f64>,
 }
 
 pub(super) fn measure(phase: &mut Phase<'_>, checks: &mut Checks) -> anyhow::Result<Table> {
     let behind = phase.behind.name();
-    let mut figures = Observed::ALL.map(|observed| Figure { observed, cpu: Vec::new(), ratios: Vec::new() });
-    for _ in 0..phase.setup.options.rounds() {
-        let variants = round(phase)?;
+    let mut figures = Observed::ALL.map(|observed| Figure {
+        observed,
+        cpu: Vec::new(),
+        ratios: Vec::new(),
+        replicas: Vec::new(),
+    });
+    for _ in 0..phase.setup.options.rounds() * STARTS {
+        let variants = new_replicas(phase)?;
         let plain = variants.iter().find(|variant| variant.observed == Observed::Unobserved);
         let plain = plain.context("no variant is without settings")?;
         for (figure, variant) in figures.iter_mut().zip(&variants) {
             ensure!(figure.observed == variant.observed, "the variants have another order");
             let turns = variant.cpu.iter().zip(&plain.cpu);
-            figure.ratios.extend(turns.map(|(cpu, plain)| cpu / plain));
+            let ratios: Vec<f64> = turns.map(|(cpu, plain)| cpu / plain).collect();
+            figure.replicas.push(median(ratios.iter().copied()));
+            figure.ratios.extend(ratios);
             figure.cpu.extend(&variant.cpu);
         }
     }
-    let mut table =
-        Table::new(&[&format!("GET of a ConfigMap from the {behind}"), "CPU µs/request", "× without"]);
-    for Figure { observed, cpu, ratios } in figures {
+    let what = format!("GET of a ConfigMap from the {behind}");
+    let mut table = Table::new(&[&what, "CPU µs/request", "× without", "half of the replicas"]);
+    for Figure { observed, cpu, ratios, mut replicas } in figures {
         let (cpu, ratio) = (median(cpu), median(ratios));
-        table.row(vec![observed.name().to_owned(), format!("{cpu:.1}"), format!("{ratio:.3}")]);
+        replicas.sort_by(f64::total_cmp);
+        let [low, high] = [replicas.len() / 4, replicas.len() * 3 / 4].map(|at| replicas[at]);
+        table.row(vec![
+            observed.name().to_owned(),
+            format!("{cpu:.1}"),
+            format!("{ratio:.3}"),
+            format!("{low:.2} to {high:.2}"),
+        ]);
         let (name, limit) = match observed {
             Observed::Unobserved => continue,
             Observed::Audited => (format!("{AUDITED} from the {behind}, × without"), AUDIT_LIMIT),
@@ -86,14 +104,14 @@ pub(super) fn measure(phase: &mut Phase<'_>, checks: &mut Checks) -> anyhow::Res
 }
 
 /// Measures a new replica for each setting, in the order of [`Observed::ALL`].
-fn round(phase: &mut Phase<'_>) -> anyhow::Result<Vec<Variant>> {
+fn new_replicas(phase: &mut Phase<'_>) -> anyhow::Result<Vec<Variant>> {
     phase.fresh_concierge()?;
     let mut variants = Vec::new();
     for observed in Observed::ALL {
         let replica = phase.observed_replica(observed)?;
         let mut variant = Variant { observed, replica, requests: 0, cpu: Vec::new() };
         // A new process has more to warm than a new connection.
-        variant.gets(phase, 20_000)?;
+        variant.gets(phase, 10_000)?;
         variants.push(variant);
     }
     let requests = match phase.behind {

@@ -46,8 +46,8 @@ impl Body {
         Self { deadline: Some(deadline), ..self }
     }
 
-    /// Keeps a value until the body ends or is dropped. A body keeps one value, and one that has
-    /// ended keeps none.
+    /// Keeps a value until the body ends or is dropped, also while the end is delayed
+    /// ([`Self::ending_after`]). A body keeps one value, and one that has ended keeps none.
     #[must_use]
     pub fn keeping<T: Send + Sync + 'static>(self, value: Arc<T>) -> Self {
         if http_body::Body::is_end_stream(&self) {

@@ -48,7 +48,8 @@ impl Tracer {
     ///
     /// A request of a client that `is_trusted` is recorded if the client records its own span, and
     /// continues the trace of the client. Any other request begins a trace, which is recorded at
-    /// the configured rate. `is_trusted` is only called for a client that sends a valid context.
+    /// the configured rate, unless that is 0. `is_trusted` is only called for a client that sends a
+    /// valid context.
     pub fn begin(&self, headers: &HeaderMap, is_trusted: impl FnOnce() -> bool) -> Option<RequestSpan> {
         let client = trace_context::extract(headers);
         let (parent, linked) = match client {

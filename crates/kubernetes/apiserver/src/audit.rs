@@ -26,7 +26,7 @@ use pinniped_http_server::Connection;
 use pinniped_http_server::body::Body;
 use pinniped_kube_audit::auditor::{Auditor, Delivery};
 use pinniped_kube_audit::bodies::{Capture, Omission};
-use pinniped_kube_audit::event::{self, Event, RequestText, ResponseStatus, Text, UserInfo};
+use pinniped_kube_audit::event::{self, Event, LimitedText, RequestText, ResponseStatus, UserInfo};
 use pinniped_kube_audit::policy::{Decision, Level, Stage};
 use pinniped_kube_request::attributes::Attributes;
 use pinniped_kube_request::identity::KnownUser;
@@ -81,9 +81,9 @@ pub struct RequestAudit {
 struct Progress {
     impersonated: Option<KnownUser>,
     /// The decision of authorization, and its reason.
-    authorization: Option<(Option<&'static str>, Text)>,
+    authorization: Option<(Option<&'static str>, LimitedText)>,
     /// An annotation of the handler.
-    annotation: Option<(&'static str, Text)>,
+    annotation: Option<(&'static str, LimitedText)>,
     ended: Option<Ended>,
     /// Whether the last event is written.
     is_complete: bool,
@@ -130,8 +130,8 @@ pub(crate) enum AuditResult {
     /// An error.
     Refused {
         code: u16,
-        reason: Text,
-        message: Text,
+        reason: LimitedText,
+        message: LimitedText,
     },
     Panicked,
     Abandoned,
@@ -218,14 +218,14 @@ impl RequestAudit {
     /// Records the decision of authorization.
     pub(crate) fn authorized(&self, reviewed: &Result<(), Denial>) {
         self.progress().authorization = Some(match reviewed {
-            Ok(()) => (Some("allow"), Text::default()),
+            Ok(()) => (Some("allow"), LimitedText::default()),
             Err(Denial::Denied(reason)) => (Some("forbid"), reason.clone().into()),
             // The text of the API server.
             Err(Denial::Failed(_)) => (None, "internal error".into()),
         });
     }
 
-    /// Adds an annotation to the events from now on. A request has at most one, the first.
+    /// Adds an annotation to later events. Only the first call has an effect.
     pub fn annotate(&self, key: &'static str, value: String) {
         self.progress().annotation.get_or_insert_with(|| (key, value.into()));
     }
@@ -371,7 +371,7 @@ impl RequestAudit {
     /// invented by the client.
     fn source_ips(&self) -> Vec<IpAddr> {
         let [forwarded_for, real_ip] = self.forwarded.each_ref().map(Option::as_ref);
-        let mut ips = forwarded_for.map_or_else(Vec::new, |value| forwarded_ips(text(value)));
+        let mut ips = forwarded_for.map_or_else(Vec::new, |value| forwarded_ips(value.as_bytes()));
         if let Some(real_ip) = real_ip
             && let Ok(ip) = text(real_ip).trim().parse()
             && !ips.contains(&ip)
@@ -431,7 +431,7 @@ impl RequestAudit {
                 }
             }
         }
-        // Without the memory of removed white space, which no limit would count.
+        // A boxed slice has no spare capacity, which the limits do not count.
         let exact = |json: Vec<u8>| Bytes::from(json.into_boxed_slice());
         let body = |object: Result<Option<Vec<u8>>, _>| object.ok().flatten().map(exact);
         self.auditor.write(Event {
@@ -469,8 +469,9 @@ fn text(value: &HeaderValue) -> &str {
 }
 
 /// Returns the last addresses of `X-Forwarded-For`: trusted proxies add theirs at the end.
-fn forwarded_ips(value: &str) -> Vec<IpAddr> {
-    let last = value.rsplit(',').take(MAX_FORWARDED);
+fn forwarded_ips(value: &[u8]) -> Vec<IpAddr> {
+    let last = value.rsplit(|byte| *byte == b',').take(MAX_FORWARDED);
+    let last = last.filter_map(|ip| std::str::from_utf8(ip).ok());
     let mut ips: Vec<IpAddr> = last.filter_map(|ip| ip.trim().parse().ok()).collect();
     ips.reverse();
     ips
@@ -535,9 +536,12 @@ mod tests {
 
     #[test]
     fn the_last_forwarded_addresses_are_kept() {
-        let ips = |value: &str| forwarded_ips(value).iter().map(IpAddr::to_string).collect::<Vec<_>>();
+        let ips =
+            |value: &str| forwarded_ips(value.as_bytes()).iter().map(IpAddr::to_string).collect::<Vec<_>>();
         assert_eq!(ips("192.0.2.1, x, 2001:db8::1"), ["192.0.2.1", "2001:db8::1"]);
         assert_eq!(ips(""), [""; 0]);
+        // Bytes that a client invents do not hide the address that a proxy adds.
+        assert_eq!(forwarded_ips(b"\xff, 192.0.2.1").len(), 1);
         let invented = "192.0.2.1,".repeat(MAX_FORWARDED);
         let kept = ips(&format!("{invented}198.51.100.7"));
         assert_eq!((kept.len(), kept.last().unwrap().as_str()), (MAX_FORWARDED, "198.51.100.7"));

@@ -193,12 +193,12 @@ impl Drop for Shared {
 fn one_line(json: &[u8], omit_managed_fields: bool) -> Result<Vec<u8>, Omission> {
     // The text of a client becomes part of a line that other programs parse.
     let text = std::str::from_utf8(json).map_err(|_| Omission::Encoding)?;
-    serde_json::from_str::<Valid>(text).map_err(|_| Omission::Encoding)?;
+    serde_json::from_str::<ValidJson>(text).map_err(|_| Omission::Encoding)?;
     let compact = compact(json);
     if compact.depth > MAX_DEPTH {
         return Err(Omission::Encoding);
     }
-    // A name may have escapes.
+    // The name may be written with escapes.
     let may_be_managed = text.contains("managedFields") || text.contains('\\');
     if !omit_managed_fields || !may_be_managed {
         return Ok(compact.json);
@@ -212,17 +212,17 @@ fn one_line(json: &[u8], omit_managed_fields: bool) -> Result<Vec<u8>, Omission>
     Ok(compact.json)
 }
 
-/// JSON that a [`Value`] can have. The tree of a value may need a hundred times the memory of its
-/// text, so this stores nothing.
-struct Valid;
+/// Accepts the JSON that a [`Value`] accepts, and stores nothing: a value may need a hundred times
+/// the memory of its text.
+struct ValidJson;
 
-impl<'de> Deserialize<'de> for Valid {
+impl<'de> Deserialize<'de> for ValidJson {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(Self)
     }
 }
 
-impl<'de> Visitor<'de> for Valid {
+impl<'de> Visitor<'de> for ValidJson {
     type Value = Self;
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -1,10 +1,10 @@
 //! Audit events: `audit.k8s.io/v1`, kind `Event`, as JSON.
 //!
-//! A request only copies its texts ([`RequestText`]). [`crate::queue`] encodes several events
-//! together: between two requests, other code fills the caches of the processor, so that encoding
-//! one event costs several times as much. A small user is encoded once for all requests that share
-//! its [`KnownUser`]. Clients choose many of the texts; [`pinniped_logging::truncate`] limits their
-//! length.
+//! Usually, a request only copies its texts ([`RequestText`]), and [`crate::queue`] encodes several
+//! events together. Between two requests, other code fills the caches of the processor, so that
+//! encoding one event at a time costs several times as much. A user of at most 1 KiB is encoded
+//! once for all requests that share its [`KnownUser`]. Clients choose many of the texts;
+//! [`pinniped_logging::truncate`] limits their length.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -38,14 +38,15 @@ const MAX_USER_AGENT_BYTES: usize = 1024;
 const USER_AGENT_MARK: &str = "...TRUNCATED";
 
 /// Maximum length of a user whose lists and texts need not be truncated.
-const SMALL_USER_BYTES: usize = if MAX_TEXT_BYTES < MAX_LIST_BYTES { MAX_TEXT_BYTES } else { MAX_LIST_BYTES };
+const MAX_UNTRUNCATED_USER_BYTES: usize =
+    if MAX_TEXT_BYTES < MAX_LIST_BYTES { MAX_TEXT_BYTES } else { MAX_LIST_BYTES };
 
 /// Maximum length of a user whose encoded form is kept. Each connection may have its own user, so
 /// this limits the memory.
 const MAX_KEPT_USER_BYTES: usize = 1 << 10;
 
 /// Maximum length in bytes of the parts of an event that do not depend on its texts: the names of
-/// its members, the level, the stage, the times, the status code, and the marks of truncated texts.
+/// its members, the level, the stage, the times and the status code.
 const MAX_FIXED_BYTES: usize = 640;
 /// Maximum length in bytes of an address with its quotation marks and comma.
 const MAX_IP_BYTES: usize = 48;
@@ -116,7 +117,7 @@ pub struct UserInfo(Arc<[u8]>);
 
 /// A text of limited length.
 #[derive(Clone, Debug, Default)]
-pub struct Text(Cow<'static, str>);
+pub struct LimitedText(Cow<'static, str>);
 
 /// The result of a request.
 #[derive(Clone, Debug, Default)]
@@ -124,14 +125,14 @@ pub struct ResponseStatus {
     /// `Success` or `Failure`; empty for a response whose body is not known.
     status: &'static str,
     /// The error.
-    message: Text,
+    message: LimitedText,
     /// The reason of the error, such as `Forbidden`.
-    reason: Text,
+    reason: LimitedText,
     /// The status code.
     code: u16,
 }
 
-impl<T: Into<Cow<'static, str>>> From<T> for Text {
+impl<T: Into<Cow<'static, str>>> From<T> for LimitedText {
     /// Truncates a long text, so that the memory of events is limited.
     fn from(text: T) -> Self {
         let text = text.into();
@@ -149,7 +150,7 @@ impl ResponseStatus {
     }
 
     /// Returns the status of an error.
-    pub fn failure(code: u16, reason: impl Into<Text>, message: impl Into<Text>) -> Self {
+    pub fn failure(code: u16, reason: impl Into<LimitedText>, message: impl Into<LimitedText>) -> Self {
         Self { status: "Failure", message: message.into(), reason: reason.into(), code }
     }
 }
@@ -176,7 +177,7 @@ pub struct Event {
     /// The time of the stage.
     pub time: Timestamp,
     /// Annotations.
-    pub annotations: Vec<(&'static str, Text)>,
+    pub annotations: Vec<(&'static str, LimitedText)>,
 }
 
 impl RequestText {
@@ -205,7 +206,7 @@ impl RequestText {
         let mut ends = [0; Part::COUNT];
         for (end, text) in ends.iter_mut().zip(parts()) {
             texts.push_str(&truncated(text));
-            // Ten texts of limited length.
+            // The length fits: ten texts of little more than 8 KiB each.
             *end = texts.len() as u32;
         }
         let is_for_resource = matches!(attributes, Attributes::Resource(_));
@@ -220,7 +221,7 @@ impl RequestText {
 }
 
 impl UserInfo {
-    /// Encodes a user. A small one is encoded in the first call for it.
+    /// Encodes a user. One of at most 1 KiB is encoded only in the first call.
     pub fn of(user: &KnownUser) -> Self {
         let encode_small =
             |user: &User| (size(user) <= MAX_KEPT_USER_BYTES).then(|| encoded_user(user).into());
@@ -232,8 +233,8 @@ impl UserInfo {
 }
 
 impl Event {
-    /// Returns the maximum length of the event as JSON, which is also the order of magnitude of the
-    /// memory that it uses.
+    /// Returns an upper bound of the length of the event as JSON. The event needs about as much
+    /// memory.
     pub(crate) fn max_len(&self) -> usize {
         let user = |user: &Option<UserInfo>| user.as_ref().map_or(0, |UserInfo(json)| json.len());
         let object = |object: &Option<Bytes>| object.as_ref().map_or(0, Bytes::len);
@@ -361,7 +362,7 @@ fn encoded_user(user: &User) -> Vec<u8> {
     let mut json = Vec::new();
     optional_text(&mut json, key!("username"), &truncated(name));
     optional_text(&mut json, key!("uid"), &truncated(uid));
-    let is_small = size(user) <= SMALL_USER_BYTES;
+    let is_small = size(user) <= MAX_UNTRUNCATED_USER_BYTES;
     if !groups.is_empty() {
         json.extend_from_slice(key!("groups"));
         if is_small { texts(&mut json, groups) } else { texts(&mut json, &truncated_list(groups)) }

@@ -6,7 +6,7 @@
 //! | [`event`] | encodes events |
 //! | [`bodies`] | copies of the bodies of requests and responses |
 //! | [`auditor`] | the policy and the backends of a server; start reading here |
-//! | [`queue`] | the bounded buffer between requests and a backend |
+//! | [`queue`] | the bounded buffer between requests and a backend; encodes events in groups |
 //! | [`mod@file`] | the file with rotation, and standard output |
 //! | [`webhook`] | the webhook: requests, retries, and its kubeconfig |
 //! | `losses` | metrics and log lines of lost events |

@@ -1,8 +1,8 @@
 //! A buffer of events between requests and a backend. It is bounded in events and in bytes: an
 //! event that does not fit is lost, so that a backend that fails never delays a request.
 //!
-//! Events are encoded in groups, by the request that completes a group or by the worker that takes
-//! a batch. Until then, they count with the maximum length of their encoded form.
+//! Events are encoded in groups, by the request that completes a group or a batch, or by the worker
+//! that takes a batch. Until then, they count with the maximum length of their encoded form.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,15 +17,16 @@ use crate::losses::Backend;
 /// Maximum size of the events of a buffer in bytes. A batch that is being written is not counted.
 pub(crate) const MAX_BUFFER_BYTES: usize = 8 << 20;
 /// Maximum size in bytes of a batch for a webhook, unless its first event is larger.
-pub(crate) const MAX_SENT_BYTES: usize = 1 << 20;
+pub(crate) const MAX_WEBHOOK_BATCH_BYTES: usize = 1 << 20;
 /// Maximum size in bytes of a batch for the log, unless its first event is larger. The memory of a
 /// batch should fit into the caches of the processor, and a batch should have many events, because
 /// two threads wake up for each.
-pub(crate) const MAX_WRITTEN_BYTES: usize = 512 << 10;
+pub(crate) const MAX_LOG_BATCH_BYTES: usize = 512 << 10;
 
-/// Events are encoded when this number of them waits, or this number of bytes.
-const GROUP_EVENTS: usize = 16;
-const GROUP_BYTES: usize = 64 << 10;
+/// A group is encoded when it has this many events, or when their maximum lengths reach this many
+/// bytes.
+const MAX_GROUP_EVENTS: usize = 16;
+const MAX_GROUP_BYTES: usize = 64 << 10;
 
 /// The batches of a backend, like the flags `--audit-*-batch-*` of kube-apiserver.
 #[derive(Clone, Debug, PartialEq)]
@@ -84,8 +85,9 @@ pub(crate) struct Queue {
 #[derive(Debug, Default)]
 struct Waiting {
     batches: VecDeque<Batch>,
-    /// Events that are not yet encoded, and their maximum length.
+    /// Events that are not yet encoded.
     group: Vec<Event>,
+    /// The sum of their maximum lengths.
     group_bytes: usize,
     /// The number of all events.
     events: usize,
@@ -99,8 +101,8 @@ impl Queue {
     /// Returns an empty buffer. Requests wait for a webhook in mode `blocking`.
     pub(crate) fn new(params: BatchParams, backend: Backend, waits: Waits) -> Self {
         let (format, max_batch_bytes) = match backend {
-            Backend::Log => (Format::Line, MAX_WRITTEN_BYTES),
-            Backend::Webhook => (Format::Item, MAX_SENT_BYTES),
+            Backend::Log => (Format::Line, MAX_LOG_BATCH_BYTES),
+            Backend::Webhook => (Format::Item, MAX_WEBHOOK_BATCH_BYTES),
         };
         let (waiting, ready) = (Mutex::default(), Notify::new());
         Self { params, format, max_batch_bytes, waits, waiting, ready }
@@ -126,12 +128,11 @@ impl Queue {
         waiting.events += 1;
         waiting.group_bytes += length;
         waiting.group.push(event);
-        // The group completes the last batch, or begins the next one.
         let in_batch = waiting.batches.back().map_or(0, |last| last.encoded.ends.len());
-        let missing = self.params.max_size.checked_sub(in_batch).filter(|missing| *missing > 0);
-        let is_group = waiting.group.len() >= missing.unwrap_or(self.params.max_size).min(GROUP_EVENTS)
-            || waiting.group_bytes >= GROUP_BYTES;
-        if !is_group && !self.is_awaited() {
+        let completes_batch = waiting.group.len() + in_batch == self.params.max_size;
+        let is_group_complete =
+            waiting.group.len() >= MAX_GROUP_EVENTS || waiting.group_bytes >= MAX_GROUP_BYTES;
+        if !is_group_complete && !completes_batch && !self.is_awaited() {
             return Ok(None);
         }
         self.encode(&mut waiting);
@@ -170,6 +171,8 @@ impl Queue {
             let mut next = std::mem::take(spare);
             next.bytes.extend(encoded.bytes.drain(start..));
             next.ends.push(next.bytes.len());
+            // The limit of the buffer does not count capacity.
+            encoded.bytes.shrink_to_fit();
             batches.push_back(batch(next));
         }
         *group_bytes = 0;
@@ -194,7 +197,7 @@ impl Queue {
         Some(batch)
     }
 
-    /// Uses the memory of a batch again.
+    /// Keeps the memory of a delivered batch for another one.
     pub(crate) fn recycle(&self, mut encoded: Encoded) {
         encoded.bytes.clear();
         encoded.ends.clear();
@@ -258,7 +261,7 @@ mod tests {
 
         let queue = super::tests::queue(usize::MAX, usize::MAX);
         let mut large = event("x");
-        large.request_object = Some(vec![b'1'; MAX_WRITTEN_BYTES / 2].into());
+        large.request_object = Some(vec![b'1'; MAX_LOG_BATCH_BYTES / 2].into());
         let pushed = (0..100).take_while(|_| queue.push(large.clone()).is_ok()).count();
         assert_eq!(pushed, MAX_BUFFER_BYTES / large.max_len());
         // Two of them are too large for a batch.
@@ -270,19 +273,44 @@ mod tests {
     fn events_share_a_batch_until_their_real_length_exceeds_its_limit() {
         let queue = queue(1000, 1000);
         let mut large = event("x");
-        large.request_object = Some(vec![b'1'; MAX_WRITTEN_BYTES / 4 - 1000].into());
+        large.request_object = Some(vec![b'1'; MAX_LOG_BATCH_BYTES / 4 - 1000].into());
         large.annotations = vec![("a", "1".repeat(1000).into())];
-        assert!(5 * large.max_len() > MAX_WRITTEN_BYTES);
+        assert!(5 * large.max_len() > MAX_LOG_BATCH_BYTES);
         assert!((0..5).all(|_| queue.push(large.clone()).is_ok()));
         let batches = std::iter::from_fn(|| queue.take()).map(|batch| batch.encoded.ends.len());
         assert_eq!(batches.collect::<Vec<_>>(), [3, 2]);
     }
 
     #[test]
+    fn an_event_that_begins_another_batch_leaves_no_capacity_in_the_previous_one() {
+        let queue = queue(1000, 1000);
+        for size in [1, MAX_LOG_BATCH_BYTES] {
+            let request_object = Some(vec![b'1'; size].into());
+            queue.push(Event { request_object, ..event("x") }).unwrap();
+        }
+        let first = queue.take().unwrap().encoded;
+        assert_eq!((first.ends.len(), first.bytes.capacity()), (1, first.bytes.len()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_waits_for_the_batch_that_its_event_begins() {
+        let params = BatchParams { buffer_size: 10, max_size: 10, max_wait: Duration::from_secs(30) };
+        let queue = Queue::new(params, Backend::Webhook, Waits::UntilDelivered);
+        let [first, second] = [(); 2].map(|()| {
+            let request_object = Some(vec![b'1'; MAX_WEBHOOK_BATCH_BYTES / 2].into());
+            queue.push(Event { request_object, ..event("x") }).unwrap().unwrap()
+        });
+        drop(queue.take().unwrap());
+        assert!(first.is_cancelled() && !second.is_cancelled());
+        drop(queue.take().unwrap());
+        assert!(second.is_cancelled());
+    }
+
+    #[test]
     fn events_that_are_not_encoded_count_until_they_are_taken() {
-        let queue = queue(GROUP_EVENTS / 2, 100);
-        let pushed = (0..GROUP_EVENTS).filter(|_| fits(&queue, "x")).count();
-        assert_eq!(pushed, GROUP_EVENTS / 2);
+        let queue = queue(MAX_GROUP_EVENTS / 2, 100);
+        let pushed = (0..MAX_GROUP_EVENTS).filter(|_| fits(&queue, "x")).count();
+        assert_eq!(pushed, MAX_GROUP_EVENTS / 2);
         assert_eq!(queue.lock().bytes, 0);
         assert_eq!(queue.take().unwrap().encoded.ends.len(), pushed);
         let Waiting { events, bytes, group_bytes, .. } = &*queue.lock();
@@ -298,7 +326,7 @@ mod tests {
         queue.recycle(full.encoded);
         assert!(queue.lock().spare.bytes.capacity() >= length);
         queue.lock().spare = Encoded::default();
-        let bytes = Vec::with_capacity(2 * MAX_WRITTEN_BYTES + 1);
+        let bytes = Vec::with_capacity(2 * MAX_LOG_BATCH_BYTES + 1);
         queue.recycle(Encoded { bytes, ends: Vec::new() });
         assert_eq!(queue.lock().spare.bytes.capacity(), 0);
     }
@@ -307,14 +335,15 @@ mod tests {
     async fn a_batch_is_ready_when_it_is_complete() {
         let start = tokio::time::Instant::now();
         let stop = CancellationToken::new();
-        for max_size in [1, GROUP_EVENTS - 1, GROUP_EVENTS, GROUP_EVENTS + 1] {
+        for max_size in [1, MAX_GROUP_EVENTS - 1, MAX_GROUP_EVENTS, MAX_GROUP_EVENTS + 1] {
             let queue = queue(1000, max_size);
             assert!((0..max_size).all(|_| fits(&queue, "x")));
             queue.wait(&stop).await;
             assert_eq!(start.elapsed(), Duration::ZERO);
         }
         let queue = queue(1000, 1000);
-        let large = || Event { request_object: Some(vec![b'1'; MAX_WRITTEN_BYTES - 1].into()), ..event("x") };
+        let large =
+            || Event { request_object: Some(vec![b'1'; MAX_LOG_BATCH_BYTES - 1].into()), ..event("x") };
         assert!((0..2).all(|_| queue.push(large()).is_ok()));
         queue.wait(&stop).await;
         assert_eq!(start.elapsed(), Duration::ZERO);

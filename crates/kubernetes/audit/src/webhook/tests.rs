@@ -13,9 +13,9 @@ fn a_list_has_the_events_without_their_type() {
     let types = items.iter().map(|item| [item.get("kind"), item.get("apiVersion")]);
     assert_eq!(types.collect::<Vec<_>>(), [[None; 2]; 2]);
     assert_eq!([&items[0]["auditID"], &items[1]["auditID"]], ["a", "b"]);
-    let type_meta =
+    let expected =
         json!({"kind": "EventList", "apiVersion": "audit.k8s.io/v1", "metadata": {}, "items": items});
-    assert_eq!(list, type_meta);
+    assert_eq!(list, expected);
 }
 
 #[tokio::test(start_paused = true)]

@@ -160,8 +160,8 @@ impl Cast {
         }
     }
 
-    /// Reads objects without other objects inside them. Each byte is read once, whatever the client
-    /// sends. Text that is no size does not change the terminal, and hides no output.
+    /// Reads objects without other objects inside them. The work is linear in the length, whatever
+    /// the client sends. Text that is no size does not change the terminal, and hides no output.
     fn resize(&mut self, at: Duration, bytes: &[u8]) {
         for byte in bytes {
             if self.size_text.len() == MAX_SIZE_TEXT {

@@ -31,7 +31,7 @@ const MAX_POD: usize = 80;
 const MAX_ID: usize = 48;
 
 /// Each file counts with at least this size, and with more if the limit of the directory would
-/// allow more than this number of files: all of them are read for each new recording.
+/// allow more than this number of files: the metadata of each file is read for a new recording.
 const MIN_FILE: u64 = 16 << 10;
 const MAX_FILES: u64 = 64 << 10;
 
@@ -167,9 +167,9 @@ impl Directory {
             }
         }
         let fits = |used: u64| used.saturating_add(self.max_session) <= self.max_total;
-        // No recording is removed in vain.
-        let helps = !fits(used) && fits(used.saturating_sub(removable));
-        if self.when_full == WhenFull::RemoveOldest && helps {
+        // Recordings are removed only if that makes enough room.
+        let makes_room = !fits(used) && fits(used.saturating_sub(removable));
+        if self.when_full == WhenFull::RemoveOldest && makes_room {
             complete.sort_unstable();
             for (name, size) in complete {
                 if fits(used) {
@@ -290,7 +290,7 @@ fn recover(folder: &Path, part: &str) -> io::Result<()> {
         let start = end[..last].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         end[start..last].strip_prefix(b"[").and_then(|line| line.split(|byte| *byte == b',').next())
     } else if size == searched {
-        // There is no header, so there is no event. The session may have begun nevertheless.
+        // Without a header there are no events, but the session may have begun.
         let title = part.strip_suffix(PART).unwrap_or(part);
         let header = serde_json::json!({"version": 2, "width": 80, "height": 24, "title": title});
         file.set_len(0)?;

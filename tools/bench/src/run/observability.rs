@@ -29,7 +29,7 @@ const AUDIT_LIMIT: f64 = 1.05;
 const OTHER_LIMIT: f64 = 1.02;
 
 /// How many times each round starts new replicas.
-const STARTS: usize = 3;
+const STARTS_PER_ROUND: usize = 3;
 /// The number of turns of each replica.
 const TURNS: usize = 4;
 /// The time between two scrapes. Prometheus usually waits for 15 to 60 s.
@@ -66,8 +66,8 @@ pub(super) fn measure(phase: &mut Phase<'_>, checks: &mut Checks) -> anyhow::Res
         ratios: Vec::new(),
         replicas: Vec::new(),
     });
-    for _ in 0..phase.setup.options.rounds() * STARTS {
-        let variants = new_replicas(phase)?;
+    for _ in 0..phase.setup.options.rounds() * STARTS_PER_ROUND {
+        let variants = measure_new_replicas(phase)?;
         let plain = variants.iter().find(|variant| variant.observed == Observed::Unobserved);
         let plain = plain.context("no variant is without settings")?;
         for (figure, variant) in figures.iter_mut().zip(&variants) {
@@ -80,7 +80,7 @@ pub(super) fn measure(phase: &mut Phase<'_>, checks: &mut Checks) -> anyhow::Res
         }
     }
     let what = format!("GET of a ConfigMap from the {behind}");
-    let mut table = Table::new(&[&what, "CPU µs/request", "× without", "half of the replicas"]);
+    let mut table = Table::new(&[&what, "CPU µs/request", "× without", "quartiles of the replicas"]);
     for Figure { observed, cpu, ratios, mut replicas } in figures {
         let (cpu, ratio) = (median(cpu), median(ratios));
         replicas.sort_by(f64::total_cmp);
@@ -104,7 +104,7 @@ pub(super) fn measure(phase: &mut Phase<'_>, checks: &mut Checks) -> anyhow::Res
 }
 
 /// Measures a new replica for each setting, in the order of [`Observed::ALL`].
-fn new_replicas(phase: &mut Phase<'_>) -> anyhow::Result<Vec<Variant>> {
+fn measure_new_replicas(phase: &mut Phase<'_>) -> anyhow::Result<Vec<Variant>> {
     phase.fresh_concierge()?;
     let mut variants = Vec::new();
     for observed in Observed::ALL {

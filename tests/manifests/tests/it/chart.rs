@@ -265,6 +265,19 @@ fn every_setting_of_the_reference_page_is_a_value() {
 }
 
 #[test]
+fn the_files_of_the_audit_log_fit_into_its_volume_by_default() {
+    let Some(helm) = helm("the files of the audit log") else { return };
+    let audit = "config.audit.proxiedRequests";
+    let values =
+        [format!("--set={audit}.policy.rules[0].level=Metadata"), format!("--set={audit}.log.path=/d/a")];
+    let objects = objects(&helm, &["--values", MANIFESTS, DEFINED, &values[0], &values[1]]);
+    let log = &objects[CONFIGURATION]["data"]["pinniped.yaml"]["audit"]["proxiedRequests"]["log"];
+    // The default size of the Concierge.
+    let megabytes = log.get("maxSizeMegabytes").map_or(100, |size| size.as_u64().unwrap());
+    assert!((log["maxBackups"].as_u64().unwrap() + 1) * megabytes < 1 << 10, "{log}");
+}
+
+#[test]
 fn recordings_and_the_audit_log_have_the_volume_of_the_values_and_only_if_they_are_written() {
     let Some(helm) = helm("the volumes of recordings and of the audit log") else { return };
     let concierge = "Deployment pinniped-concierge/pinniped-concierge";

@@ -3,7 +3,8 @@
 //! A test that uses a control plane mostly waits, so executables run concurrently. Each has its own
 //! network namespace, so their ports do not clash. The output of each is written to a file and
 //! printed as a whole when the executable has finished. An executable that prints nothing for a
-//! long time is terminated, so that its output shows which test hangs.
+//! long time is terminated, so that its output shows which test hangs. All are terminated when the
+//! disk is almost full, because every test would wait for programs that cannot write.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -16,6 +17,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 
 use super::executables::Executable;
+use crate::disk;
 
 /// The interval at which the names of the running executables are printed.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(60);
@@ -24,6 +26,9 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// How long an executable may print nothing. The longest test takes five minutes on two processors,
 /// and half as long again beside other work.
 const LONGEST_SILENCE: Duration = Duration::from_secs(15 * 60);
+/// The free space of the disk below which executables are terminated. etcd and containerd abort if
+/// they cannot write.
+const LEAST_FREE_BYTES: u64 = 300_000_000;
 /// The number of tests in the list of the slowest ones.
 const SLOWEST: usize = 10;
 
@@ -123,17 +128,22 @@ fn run_one(job: Job, environment: &[(&str, PathBuf)], logs: &Path) -> anyhow::Re
     command.args(&args).stdin(Stdio::null()).stdout(output).stderr(errors);
     command.envs(environment.iter().map(|(name, value)| (name, value)));
     let child = command.spawn().with_context(|| format!("could not start {}", executable.path.display()))?;
-    let status = wait(child, &log, LONGEST_SILENCE)?;
+    let status = wait(child, &log, LONGEST_SILENCE, LEAST_FREE_BYTES)?;
     let output = std::fs::read(&log).with_context(|| format!("could not read {}", log.display()))?;
     let output = String::from_utf8_lossy(&output).into_owned();
     let tests = output.lines().filter_map(timed_test).collect();
     Ok(Finished { name, status, duration: started.elapsed(), tests, output })
 }
 
-/// Waits until a process exits. If its log does not grow for `longest_silence`, terminates the
-/// process and logs the reason. The process's children terminate, too, because its guardian notices
-/// that it has exited.
-fn wait(mut child: Child, log: &Path, longest_silence: Duration) -> anyhow::Result<ExitStatus> {
+/// Waits until a process exits. If its log does not grow for `longest_silence`, or the disk of the
+/// log has less than `least_free_bytes` of free space, terminates the process and logs the reason.
+/// The process's children terminate, too, because its guardian notices that it has exited.
+fn wait(
+    mut child: Child,
+    log: &Path,
+    longest_silence: Duration,
+    least_free_bytes: u64,
+) -> anyhow::Result<ExitStatus> {
     let pid = rustix::process::Pid::from_child(&child);
     let (sender, status) = mpsc::channel();
     // The thread ends with the process.
@@ -149,15 +159,20 @@ fn wait(mut child: Child, log: &Path, longest_silence: Duration) -> anyhow::Resu
         let now = size();
         if now != last_size {
             (last_size, last_growth) = (now, Instant::now());
-        } else if last_growth.elapsed() >= longest_silence {
-            rustix::process::kill_process(pid, rustix::process::Signal::TERM)
-                .context("could not terminate a test executable that hangs")?;
-            let status = received(status.recv().context("the thread that waits has ended")?)?;
-            let mut log = File::options().append(true).open(log).context("could not write to a log")?;
-            let minutes = longest_silence.as_secs() / 60;
-            writeln!(log, "\nerror: terminated, because no test finished for {minutes} minutes")?;
-            return Ok(status);
         }
+        let reason = if last_growth.elapsed() >= longest_silence {
+            format!("no test finished for {} minutes", longest_silence.as_secs() / 60)
+        } else if let Some(free) = disk::free_bytes(log).filter(|free| *free < least_free_bytes) {
+            format!("the disk of {} has only {} MB of free space", log.display(), free / 1_000_000)
+        } else {
+            continue;
+        };
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM)
+            .context("could not terminate a test executable")?;
+        let status = received(status.recv().context("the thread that waits has ended")?)?;
+        let mut log = File::options().append(true).open(log).context("could not write to a log")?;
+        writeln!(log, "\nerror: terminated, because {reason}")?;
+        return Ok(status);
     }
 }
 
@@ -203,10 +218,21 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("log");
         let hanging = start("echo test one; exec sleep 1000", &log);
-        assert!(!wait(hanging, &log, Duration::from_secs(1)).unwrap().success());
+        assert!(!wait(hanging, &log, Duration::from_secs(1), 0).unwrap().success());
         let text = std::fs::read_to_string(&log).unwrap();
-        assert!(text.starts_with("test one\n\nerror: terminated"), "{text}");
-        assert!(wait(start("echo test two", &log), &log, LONGEST_SILENCE).unwrap().success());
+        assert!(text.starts_with("test one\n\nerror: terminated, because no test finished"), "{text}");
+        assert!(wait(start("echo test two", &log), &log, LONGEST_SILENCE, 0).unwrap().success());
+    }
+
+    #[test]
+    fn executables_are_terminated_when_the_disk_is_almost_full() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("log");
+        let running = start("exec sleep 1000", &log);
+        assert!(!wait(running, &log, LONGEST_SILENCE, u64::MAX).unwrap().success());
+        let text = std::fs::read_to_string(&log).unwrap();
+        assert!(text.contains("error: terminated, because the disk of"), "{text}");
+        assert!(text.contains("MB of free space"), "{text}");
     }
 
     #[test]

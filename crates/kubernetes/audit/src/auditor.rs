@@ -18,7 +18,7 @@ use crate::event::{Event, Format};
 use crate::file::{FileParams, Log};
 use crate::losses::{AuditMetrics, Backend, Counts, Loss};
 use crate::policy::{Decision, Policy, PolicyError};
-use crate::queue::{Batch, BatchParams, Encoded, Full, Queue, Waits};
+use crate::queue::{Batch, BatchParams, Due, Encoded, Full, Queue, Waits};
 use crate::webhook::{ClientParams, Webhook, WebhookError, WebhookMode, WebhookParams, event_list};
 
 /// The longest time for which a stage of a request waits for a webhook in mode `blocking`.
@@ -220,14 +220,18 @@ impl Worker {
     pub async fn run(self, stop: CancellationToken) {
         let Self { queue, counts, mut destination } = self;
         let rest = scopeguard::guard((&queue, &counts), |(queue, counts)| {
-            let events = std::iter::from_fn(|| queue.take()).map(|batch| batch.encoded.ends.len()).sum();
+            let rest = std::iter::from_fn(|| queue.take(Due::All));
+            let events = rest.map(|batch| batch.encoded.ends.len()).sum();
             if events > 0 {
                 counts.lost(events, Loss::Shutdown, None);
             }
         });
-        while !stop.is_cancelled() {
-            queue.wait(&stop).await;
-            while let Some(batch) = queue.take() {
+        let mut is_stopping = false;
+        while !is_stopping {
+            let due = queue.wait(&stop).await;
+            is_stopping = stop.is_cancelled();
+            let due = if is_stopping { Due::All } else { due };
+            while let Some(batch) = queue.take(due) {
                 let events = batch.encoded.ends.len();
                 let mut lost = scopeguard::guard(events, |events| counts.lost(events, Loss::Shutdown, None));
                 destination = match destination {

@@ -69,6 +69,16 @@ pub(crate) enum Waits {
     UntilDelivered,
 }
 
+/// The batches that a worker takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Due {
+    /// Those that are ready. Events of an incomplete batch wait for others, because two threads wake
+    /// up for each batch.
+    Ready,
+    /// All events.
+    All,
+}
+
 /// The buffer.
 #[derive(Debug)]
 pub(crate) struct Queue {
@@ -138,13 +148,19 @@ impl Queue {
         self.encode(&mut waiting);
         let delivered = waiting.batches.back().and_then(|last| last.done.as_ref());
         let delivered = delivered.map(|done| done.token().clone());
-        let is_complete = |batch: &Batch| batch.encoded.ends.len() >= self.params.max_size;
-        let is_ready = waiting.batches.len() > 1 || waiting.batches.back().is_some_and(is_complete);
+        let is_ready = self.is_ready(&waiting);
         drop(waiting);
-        if is_ready || delivered.is_some() {
+        if is_ready {
             self.ready.notify_one();
         }
         Ok(delivered)
+    }
+
+    /// Returns whether the first batch is ready.
+    fn is_ready(&self, waiting: &Waiting) -> bool {
+        let is_complete = |batch: &Batch| batch.encoded.ends.len() >= self.params.max_size;
+        let first = waiting.batches.front();
+        waiting.batches.len() > 1 || first.is_some_and(|batch| self.is_awaited() || is_complete(batch))
     }
 
     /// Encodes the events that wait for it.
@@ -178,19 +194,24 @@ impl Queue {
         *group_bytes = 0;
     }
 
-    /// Waits until a batch is ready, or incomplete for `max_wait`, or `stop` is cancelled.
-    pub(crate) async fn wait(&self, stop: &CancellationToken) {
+    /// Waits until a batch is ready, or for `max_wait`, or until `stop` is cancelled, and returns
+    /// what to take.
+    pub(crate) async fn wait(&self, stop: &CancellationToken) -> Due {
         tokio::select! {
-            () = self.ready.notified() => {}
-            () = tokio::time::sleep(self.params.max_wait) => {}
-            () = stop.cancelled() => {}
+            () = self.ready.notified() => Due::Ready,
+            () = tokio::time::sleep(self.params.max_wait) => Due::All,
+            () = stop.cancelled() => Due::All,
         }
     }
 
-    /// Returns the next batch.
-    pub(crate) fn take(&self) -> Option<Batch> {
+    /// Returns the next batch that is due.
+    pub(crate) fn take(&self, due: Due) -> Option<Batch> {
         let mut waiting = self.lock();
-        self.encode(&mut waiting);
+        match due {
+            Due::Ready if !self.is_ready(&waiting) => return None,
+            Due::Ready => {}
+            Due::All => self.encode(&mut waiting),
+        }
         let batch = waiting.batches.pop_front()?;
         waiting.events -= batch.encoded.ends.len();
         waiting.bytes -= batch.encoded.bytes.len();
@@ -243,20 +264,20 @@ mod tests {
     fn events_leave_in_batches_in_their_order() {
         let queue = queue(10, 2);
         assert!(["a", "b", "c"].into_iter().all(|id| fits(&queue, id)));
-        let first = queue.take().unwrap();
+        let first = queue.take(Due::All).unwrap();
         assert_eq!(ids(&first.encoded), ["a", "b"]);
         queue.recycle(first.encoded);
-        assert_eq!(ids(&queue.take().unwrap().encoded), ["c"]);
-        assert!(queue.take().is_none());
+        assert_eq!(ids(&queue.take(Due::All).unwrap().encoded), ["c"]);
+        assert!(queue.take(Due::All).is_none());
         assert!(fits(&queue, "d"));
-        assert_eq!(ids(&queue.take().unwrap().encoded), ["d"]);
+        assert_eq!(ids(&queue.take(Due::All).unwrap().encoded), ["d"]);
     }
 
     #[test]
     fn the_buffer_is_bounded_in_events_and_in_bytes() {
         let queue = queue(3, 2);
         assert_eq!([(); 5].map(|()| fits(&queue, "x")), [true, true, true, false, false]);
-        queue.take().unwrap();
+        queue.take(Due::All).unwrap();
         assert_eq!([(); 3].map(|()| fits(&queue, "x")), [true, true, false]);
 
         let queue = super::tests::queue(usize::MAX, usize::MAX);
@@ -265,7 +286,7 @@ mod tests {
         let pushed = (0..100).take_while(|_| queue.push(large.clone()).is_ok()).count();
         assert_eq!(pushed, MAX_BUFFER_BYTES / large.max_len());
         // Two of them are too large for a batch.
-        let batches = std::iter::from_fn(|| queue.take()).map(|batch| batch.encoded.ends.len());
+        let batches = std::iter::from_fn(|| queue.take(Due::All)).map(|batch| batch.encoded.ends.len());
         assert_eq!(batches.collect::<Vec<_>>(), vec![1; pushed]);
     }
 
@@ -277,7 +298,7 @@ mod tests {
         large.annotations = vec![("a", "1".repeat(1000).into())];
         assert!(5 * large.max_len() > MAX_LOG_BATCH_BYTES);
         assert!((0..5).all(|_| queue.push(large.clone()).is_ok()));
-        let batches = std::iter::from_fn(|| queue.take()).map(|batch| batch.encoded.ends.len());
+        let batches = std::iter::from_fn(|| queue.take(Due::All)).map(|batch| batch.encoded.ends.len());
         assert_eq!(batches.collect::<Vec<_>>(), [3, 2]);
     }
 
@@ -288,7 +309,7 @@ mod tests {
             let request_object = Some(vec![b'1'; size].into());
             queue.push(Event { request_object, ..event("x") }).unwrap();
         }
-        let first = queue.take().unwrap().encoded;
+        let first = queue.take(Due::All).unwrap().encoded;
         assert_eq!((first.ends.len(), first.bytes.capacity()), (1, first.bytes.len()));
     }
 
@@ -300,9 +321,9 @@ mod tests {
             let request_object = Some(vec![b'1'; MAX_WEBHOOK_BATCH_BYTES / 2].into());
             queue.push(Event { request_object, ..event("x") }).unwrap().unwrap()
         });
-        drop(queue.take().unwrap());
+        drop(queue.take(Due::All).unwrap());
         assert!(first.is_cancelled() && !second.is_cancelled());
-        drop(queue.take().unwrap());
+        drop(queue.take(Due::All).unwrap());
         assert!(second.is_cancelled());
     }
 
@@ -312,7 +333,7 @@ mod tests {
         let pushed = (0..MAX_GROUP_EVENTS).filter(|_| fits(&queue, "x")).count();
         assert_eq!(pushed, MAX_GROUP_EVENTS / 2);
         assert_eq!(queue.lock().bytes, 0);
-        assert_eq!(queue.take().unwrap().encoded.ends.len(), pushed);
+        assert_eq!(queue.take(Due::All).unwrap().encoded.ends.len(), pushed);
         let Waiting { events, bytes, group_bytes, .. } = &*queue.lock();
         assert_eq!((*events, *bytes, *group_bytes), (0, 0, 0));
     }
@@ -321,7 +342,7 @@ mod tests {
     fn the_memory_of_a_batch_is_used_again_and_that_of_a_larger_event_is_not() {
         let queue = queue(1000, 1000);
         assert!((0..1000).all(|_| fits(&queue, "x")));
-        let full = queue.take().unwrap();
+        let full = queue.take(Due::All).unwrap();
         let length = full.encoded.bytes.len();
         queue.recycle(full.encoded);
         assert!(queue.lock().spare.bytes.capacity() >= length);
@@ -354,11 +375,25 @@ mod tests {
         let (queue, stop) = (queue(10, 2), CancellationToken::new());
         let start = tokio::time::Instant::now();
         assert!(fits(&queue, "a"));
-        queue.wait(&stop).await;
+        assert_eq!(queue.wait(&stop).await, Due::All);
         assert_eq!(start.elapsed(), Duration::from_secs(30));
         stop.cancel();
-        queue.wait(&stop).await;
+        assert_eq!(queue.wait(&stop).await, Due::All);
         assert_eq!(start.elapsed(), Duration::from_secs(30));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_event_after_a_complete_batch_waits_for_others() {
+        let (queue, stop) = (queue(10, 2), CancellationToken::new());
+        let start = tokio::time::Instant::now();
+        assert!(["a", "b", "c"].into_iter().all(|id| fits(&queue, id)));
+        let mut taken = Vec::new();
+        for _ in 0..2 {
+            let due = queue.wait(&stop).await;
+            let batches = std::iter::from_fn(|| queue.take(due));
+            taken.extend(batches.map(|batch| (start.elapsed().as_secs(), ids(&batch.encoded).concat())));
+        }
+        assert_eq!(taken, [(0, "ab".to_owned()), (30, "c".to_owned())]);
     }
 
     #[tokio::test(start_paused = true)]
@@ -370,7 +405,7 @@ mod tests {
         let [one, two, three] = [(); 3].map(|()| queue.push(event("x")).unwrap().unwrap());
         queue.wait(&stop).await;
         assert_eq!(start.elapsed(), Duration::ZERO);
-        let first = queue.take().unwrap();
+        let first = queue.take(Due::All).unwrap();
         assert!(!one.is_cancelled() && !two.is_cancelled());
         drop(first);
         assert!(one.is_cancelled() && two.is_cancelled() && !three.is_cancelled());

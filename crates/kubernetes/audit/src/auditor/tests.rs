@@ -101,6 +101,18 @@ async fn a_worker_writes_the_events_that_wait_when_it_stops() {
     assert_eq!(count(&auditor, RECEIVED), 4);
 }
 
+#[tokio::test]
+async fn a_worker_that_stops_while_a_batch_is_ready_writes_the_incomplete_one_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.log");
+    let (auditor, mut workers) = open(folder.path(), &path, Some(batch(100)));
+    let stop = CancellationToken::new();
+    ["a", "b", "c", "d"].into_iter().for_each(|id| write(&auditor, id));
+    stop.cancel();
+    workers.pop().unwrap().run(stop).await;
+    assert_eq!(ids(&path), ["a", "b", "c", "d"]);
+}
+
 #[test]
 fn events_are_lost_and_counted_when_the_buffer_is_full_or_the_time_is_over() {
     let mut runtime = tokio::runtime::Builder::new_current_thread();

@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, Version};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use pinniped_pki::CaBundle;
+use pinniped_traces::TracesParams;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -231,6 +232,43 @@ async fn the_request_equals_that_of_kubernetes_and_connections_are_reused() {
         assert_eq!(seen.len(), 3);
         assert_eq!(webhook.connections.load(Ordering::SeqCst), 1, "{version:?}");
     }
+}
+
+#[tokio::test]
+async fn the_webhook_gets_the_trace_of_a_recorded_login_and_none_when_traces_are_off() {
+    const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+    const CLIENT_SPAN: &str = "00f067aa0ba902b7";
+    let webhook = Webhook::start(USUAL, |_| response(200, YES)).await;
+    let (client, token) = (webhook.client(), Token::new("x"));
+    assert_eq!(client.authenticate(&token).await, Ok(Some(pinny())));
+
+    let (tracer, _exporter) = pinniped_traces::start(TracesParams {
+        url: pinniped_traces::endpoint("https://collector.example").unwrap(),
+        sampling_rate_per_million: 0,
+        roots: webhook.roots(),
+        ciphers: CipherRestriction::default(),
+        proxies: ProxyEnvironment::default(),
+        user_agent: HeaderValue::from_static("test/1"),
+        resource: Vec::new(),
+    })
+    .unwrap();
+    let context = |flags: &str| {
+        let value = HeaderValue::from_str(&format!("00-{TRACE}-{CLIENT_SPAN}-{flags}")).unwrap();
+        HeaderMap::from_iter([(HeaderName::from_static("traceparent"), value)])
+    };
+    assert!(tracer.begin(&context("00"), || true).is_none());
+    let login = tracer.begin(&context("01"), || true).unwrap();
+    assert_eq!(login.instrument(client.authenticate(&token)).await, Ok(Some(pinny())));
+
+    let [off, recorded] = webhook.seen().try_into().unwrap();
+    for name in ["traceparent", "tracestate", "baggage"] {
+        assert!(!off.headers.contains_key(name), "{name}");
+    }
+    let sent = recorded.headers["traceparent"].to_str().unwrap();
+    let parts: Vec<_> = sent.split('-').collect();
+    // The parent is the span of the call, which the integration test reads from a collector.
+    assert_eq!([parts[0], parts[1], parts[3]], ["00", TRACE, "01"]);
+    assert!(parts[2].len() == 16 && parts[2] != CLIENT_SPAN, "{sent}");
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::Api;
 use kube::api::PostParams;
 use pinniped_concierge::apiserver::{self, ApiServer, Health};
+use pinniped_concierge::client_cert_issuer::CertificateStoreIssuer;
 use pinniped_concierge::token_issuer::{IssuedToken, TokenIssuer, TokenIssuerError};
 use pinniped_concierge_api::login::ImpersonatedUser;
 use pinniped_concierge_authentication::registry::Registry;
@@ -119,6 +120,8 @@ pub(crate) struct Options {
     /// The client CAs of the aggregated API.
     pub(crate) cluster_auth: ClusterAuthConfigWatch,
     pub(crate) tracer: Option<Tracer>,
+    /// The authenticators of the aggregated API.
+    pub(crate) registry: Registry,
 }
 
 impl Default for Options {
@@ -130,6 +133,7 @@ impl Default for Options {
             audit: None,
             cluster_auth: ClusterAuthConfigWatch::fixed(ClusterAuthConfig::default()),
             tracer: None,
+            registry: Registry::new(),
         }
     }
 }
@@ -139,7 +143,7 @@ pub(crate) async fn concierge_with(
     token: String,
     options: Options,
 ) -> anyhow::Result<Concierge> {
-    let Options { limits, dial, in_flight, audit, cluster_auth, tracer } = options;
+    let Options { limits, dial, in_flight, audit, cluster_auth, tracer, registry } = options;
     let validity = Validity::starting(jiff::Timestamp::now(), Duration::from_secs(3600));
     let ca = CertificateAuthority::generate("test", &validity)?;
     let reader = client_pair(&ca, READER)?;
@@ -156,7 +160,7 @@ pub(crate) async fn concierge_with(
     let proxy = proxy::start(ImpersonatorParams {
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         serving: holder(&ca, &validity)?,
-        signer,
+        signer: signer.clone(),
         ciphers: CipherRestriction::default(),
         upstream: upstream.clone(),
         client,
@@ -179,8 +183,8 @@ pub(crate) async fn concierge_with(
         Listener::bind(SocketAddr::from(([127, 0, 0, 1], 0)))?,
         apiserver::Params {
             serving: holder(&ca, &validity)?,
-            registry: Registry::new(),
-            issuers: Vec::new(),
+            registry,
+            issuers: vec![Arc::new(CertificateStoreIssuer::new(signer.clone()))],
             tokens: Arc::new(Off),
             suffix: GroupSuffix::default(),
             cluster_auth,

@@ -1,6 +1,8 @@
 //! Traces of the Concierge and of a real API server in a real OpenTelemetry collector.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::ensure;
@@ -12,13 +14,18 @@ use http_body_util::{BodyExt as _, Empty};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use pinniped_concierge::config;
+use pinniped_concierge_authentication::registry::{AuthenticatorKey, Registry};
+use pinniped_concierge_authentication::webhook::WebhookClient;
 use pinniped_delegated_auth::cluster_auth_config::ClusterAuthConfigWatch;
 use pinniped_http_client::proxy_environment::ProxyEnvironment;
 use pinniped_metrics::Metrics;
+use pinniped_pki::CaBundle;
+use pinniped_pki::tls::{CipherRestriction, Roots};
 use pinniped_program::downward_api::PodInfo;
 use pinniped_tasks::{TaskGroup, TaskMonitor};
 use pinniped_test_support::collector::{self, Collector};
 use pinniped_test_support::control_plane::{ControlPlane, ControlPlaneParams, free_port};
+use pinniped_test_support::issuer::{Reply, ScriptedIssuer, Seen};
 use pinniped_test_support::{wait, wire};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
@@ -29,10 +36,37 @@ use crate::concierge::{Options, concierge_with, control_plane_with, token};
 const PATIENCE: Duration = Duration::from_secs(60);
 const READ: &str = "https://localhost/api/v1/namespaces/default/configmaps?limit=1";
 const LOGIN: &str = "/apis/login.concierge.pinniped.dev/v1alpha1/tokencredentialrequests";
+/// The name of the authenticator, and the requests that its webhook gets.
+const WEBHOOK: &str = "webhook";
+const REVIEW: &str = "/?timeout=30s";
 const CLIENT_TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 /// The name of the Concierge and of the API server in traces.
 const CONCIERGE: &str = "pinniped-concierge";
 const API_SERVER: &str = "apiserver";
+
+/// Starts a webhook that accepts each token.
+async fn webhook() -> anyhow::Result<ScriptedIssuer> {
+    let webhook = ScriptedIssuer::start(Ipv4Addr::LOCALHOST.into()).await?;
+    let user = json!({"username": "pinny", "groups": ["developers"]});
+    let review = json!({"kind": "TokenReview", "apiVersion": "authentication.k8s.io/v1beta1",
+        "status": {"authenticated": true, "user": user}});
+    webhook.reply(REVIEW, Reply::json(&review));
+    Ok(webhook)
+}
+
+/// Adds the authenticator of a webhook.
+fn add(registry: &Registry, webhook: &ScriptedIssuer) -> anyhow::Result<()> {
+    let roots = Roots::Bundle(CaBundle::from_pem(webhook.ca_pem.as_bytes())?);
+    let (proxies, ciphers) = (ProxyEnvironment::default(), CipherRestriction::default());
+    let client = WebhookClient::new(&webhook.url().parse()?, roots, &proxies, &ciphers)?;
+    let key = AuthenticatorKey {
+        api_group: "authentication.concierge.pinniped.dev".to_owned(),
+        kind: "WebhookAuthenticator".to_owned(),
+        name: WEBHOOK.to_owned(),
+    };
+    registry.insert(key, String::new(), Arc::new(client));
+    Ok(())
+}
 
 /// Registers the aggregated API, which listens on this port of the loopback address.
 async fn register(plane: &ControlPlane, port: u16) -> anyhow::Result<()> {
@@ -94,7 +128,9 @@ async fn spans_of_the_concierge_and_of_a_real_api_server_refer_to_each_other() -
     let admin = plane.client().await?;
     let cluster_auth = ClusterAuthConfigWatch::load(admin.clone()).await?;
     let account = token(&admin).await?;
-    let options = Options { cluster_auth, tracer, ..Options::default() };
+    let (webhook, registry) = (webhook().await?, Registry::new());
+    add(&registry, &webhook)?;
+    let options = Options { cluster_auth, tracer, registry, ..Options::default() };
     let concierge = concierge_with(&plane, account, options).await?;
 
     // A request through the proxy, whose client is an ordinary user.
@@ -113,13 +149,14 @@ async fn spans_of_the_concierge_and_of_a_real_api_server_refer_to_each_other() -
     register(&plane, concierge.api.local_addr().port()).await?;
     let login = json!({"apiVersion": "login.concierge.pinniped.dev/v1alpha1", "kind": "TokenCredentialRequest",
         "spec": {"token": "token", "authenticator": {
-            "apiGroup": "authentication.concierge.pinniped.dev", "kind": "WebhookAuthenticator", "name": "none"}}});
-    wait::until_ok(PATIENCE, "a login through the API server", async || {
+            "apiGroup": "authentication.concierge.pinniped.dev", "kind": "WebhookAuthenticator", "name": WEBHOOK}}});
+    let response = wait::until_ok(PATIENCE, "a login through the API server", async || {
         let request = Request::post(LOGIN).header("content-type", "application/json");
         let request = request.body(serde_json::to_vec(&login)?)?;
         anyhow::Ok(admin.request::<Value>(request).await?)
     })
     .await?;
+    ensure!(response["status"]["credential"]["clientCertificateData"].is_string(), "{response}");
 
     let read = collector
         .span(CONCIERGE, "the request", |span| span.name == "GET /api/v1/namespaces/{:namespace}/configmaps")
@@ -152,7 +189,16 @@ async fn spans_of_the_concierge_and_of_a_real_api_server_refer_to_each_other() -
             span.trace == login.trace && span.name == format!("POST {LOGIN}")
         })
         .await?;
-    eprintln!("one trace: {received:?}\n  {call:?}\n  {login:?}");
+    let below = async |name: &'static str| {
+        collector.span(CONCIERGE, name, |span| span.name == name && span.parent == login.id).await
+    };
+    let (review, issue) = (below("WebhookTokenReview").await?, below("IssueCredential").await?);
+    ensure!(review.trace == login.trace && issue.trace == login.trace, "{review:?} {issue:?}");
+    let reviews = webhook.seen(REVIEW);
+    let context = format!("00-{}-{}-01", login.trace, review.id);
+    let is_of_the_login = |seen: &Seen| seen.headers.get("traceparent").is_some_and(|sent| *sent == context);
+    ensure!(reviews.iter().any(is_of_the_login), "{reviews:?} {review:?}");
+    eprintln!("one trace: {received:?}\n  {call:?}\n  {login:?}\n  {review:?}\n  {issue:?}");
 
     tasks.stop().await;
     let text = metrics.text()?;

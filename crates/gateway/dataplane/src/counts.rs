@@ -45,8 +45,6 @@ counters! {
     request_bytes_to_clients,
     /// Connections that no endpoint accepted.
     unconnected,
-    /// HTTP requests.
-    requests,
     /// Requests for an unknown host or path.
     not_found,
     /// Requests for a host that the connection does not serve (HTTP 421).

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use jiff::Timestamp;
 use pinniped_gateway_routing::RoutingTable;
 use pinniped_http_server::tunnels::Tunnels;
 use pinniped_http_server::workers::Share;
@@ -16,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::active_table::ActiveTable;
 use crate::backend::Weights;
 use crate::counts::{Counters, Counts};
-use crate::http::Traces;
+use crate::http::{RequestMetrics, Traces};
 use crate::plain::PlainPort;
 use crate::termination::HostTlsConfigs;
 use crate::tls::TlsPort;
@@ -78,6 +79,7 @@ pub(crate) struct Inner {
     pub(crate) weights: Weights,
     pub(crate) tunnels: Tunnels,
     pub(crate) counts: Counters,
+    pub(crate) requests: RequestMetrics,
     /// Cancelled when the gateway stops.
     pub(crate) draining: CancellationToken,
     pub(crate) revoked_grace: Duration,
@@ -115,7 +117,7 @@ impl Inner {
     }
 }
 
-/// The current values of all metrics of a gateway.
+/// The current values of the metrics of a gateway, except for those of requests and certificates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GatewayStats {
     /// Connections to port 443. Passed-through connections count as open, too.
@@ -156,6 +158,7 @@ pub fn start(params: &GatewayParams) -> Result<Gateway, StartError> {
         weights: Weights::default(),
         tunnels: Tunnels::new(),
         counts: Counters::default(),
+        requests: RequestMetrics::default(),
         draining: CancellationToken::new(),
         revoked_grace: params.revoked_grace,
         traces: params.traces.clone(),
@@ -228,7 +231,22 @@ impl Gateway {
         self.inner.tunnels.open()
     }
 
-    /// Returns a function that reads all metrics and may outlive the gateway.
+    /// Returns the metrics of requests.
+    pub fn request_metrics(&self) -> RequestMetrics {
+        self.inner.requests.clone()
+    }
+
+    /// Returns a function that reads the times at which the certificates of the routing table
+    /// expire, and may outlive the gateway. A certificate that serves several hosts is read once.
+    pub fn certificate_expiries(&self) -> impl Fn() -> Vec<Timestamp> + Send + Sync + use<> {
+        let inner = Arc::clone(&self.inner);
+        move || {
+            let active = inner.active();
+            active.table.tls.certificates().iter().map(|pair| pair.leaf().not_after).collect()
+        }
+    }
+
+    /// Returns a function that reads all other metrics and may outlive the gateway.
     pub fn stats_source(&self) -> impl Fn() -> GatewayStats + Clone + Send + Sync + use<> {
         let inner = Arc::clone(&self.inner);
         let (tls, plain) = (self.tls.stats_source(), self.plain.stats_source());

@@ -36,13 +36,16 @@ use crate::termination::{same_validation, validation};
 mod client_certificate;
 mod direct_response;
 mod exchange;
+mod metrics;
 mod redirect;
 mod request_headers;
 mod trace;
 mod upload;
 
 use exchange::{Exchange, RequestDetails, Upgrade};
+use metrics::Received;
 
+pub use metrics::RequestMetrics;
 pub use trace::Traces;
 
 /// The entry point of a connection.
@@ -90,9 +93,10 @@ impl Service for Http {
     fn call(&self, connection: &Arc<Connection>, request: Request<Incoming>) -> ResponseFuture {
         // All synchronous work runs before the future is created; otherwise the future would
         // reserve space for it. A panic must not terminate the other requests of the connection.
+        let received = Received::now(request.method());
         let traces = self.0.inner.traces.as_ref();
         let span = traces.and_then(|traces| traces.begin(self.0.entry.scheme(), &request));
-        let response = match layers::catch_panic(|| self.0.decide(connection, request)) {
+        let response = match layers::catch_panic(|| self.0.decide(connection, request, received)) {
             Ok(Next::Respond(response)) => response,
             Ok(Next::Send(mut exchange)) => {
                 connection.permit.confirm();
@@ -110,6 +114,7 @@ impl Service for Http {
                 direct_response::status(StatusCode::INTERNAL_SERVER_ERROR)
             }
         };
+        self.0.inner.requests.responded(received, Some(response.status()));
         if let Some(span) = span {
             span.end(response.status());
         }
@@ -126,8 +131,7 @@ enum Next {
 
 impl PerConnection {
     /// Executes steps 1 to 6.
-    fn decide(&self, connection: &Connection, request: Request<Incoming>) -> Next {
-        self.inner.counts.requests.one();
+    fn decide(&self, connection: &Connection, request: Request<Incoming>, received: Received) -> Next {
         let is_h1 = request.version() < Version::HTTP_2;
         let (parts, body) = request.into_parts();
         let Some(authority) = authority(&parts) else {
@@ -174,8 +178,8 @@ impl PerConnection {
             Action::Forward(forward) => {
                 // An unchanged path is forwarded as it was received.
                 let path = (*path != *parts.uri.path()).then(|| path.into_owned());
-                let details =
-                    RequestDetails { authority, path, is_h1, certificate: self.certificate(connection) };
+                let certificate = self.certificate(connection);
+                let details = RequestDetails { received, authority, path, is_h1, certificate };
                 exchange::begin(self, connection, &active, forward, details, parts, body)
             }
         }

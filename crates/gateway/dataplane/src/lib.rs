@@ -37,4 +37,4 @@ mod tls;
 
 pub use counts::Counts;
 pub use gateway::{Gateway, GatewayParams, GatewayStats, StartError, start};
-pub use http::Traces;
+pub use http::{RequestMetrics, Traces};

@@ -4,7 +4,10 @@
 
 #![forbid(unsafe_code)]
 
-use pinniped_kube_metrics::{capacity, connections, program, traces};
+use std::time::Duration;
+
+use pinniped_kube_metrics::requests::CODE_CLASSES;
+use pinniped_kube_metrics::{REQUEST_SECONDS, capacity, connections, program, traces};
 use pinniped_metrics::{Definition, Label, LabelValue};
 
 /// The names of listeners, in metrics of connections.
@@ -36,6 +39,36 @@ pub const WRITE_RESULTS: &[LabelValue] = &[
 
 /// Values of the label `direction`.
 pub const DIRECTIONS: &[LabelValue] = &[("from_clients", "To backends"), ("to_clients", "From backends")];
+
+/// Values of the label `method`, as in requests.
+pub const METHODS: &[LabelValue] = &[
+    ("GET", "The method of this name"),
+    ("HEAD", "The method of this name"),
+    ("POST", "The method of this name"),
+    ("PUT", "The method of this name"),
+    ("PATCH", "The method of this name"),
+    ("DELETE", "The method of this name"),
+    ("OPTIONS", "The method of this name"),
+    ("CONNECT", "The method of this name, which gets 404"),
+    ("TRACE", "The method of this name"),
+    ("other", "Another method"),
+];
+
+/// Values of the label `remaining`: the time until a certificate expires. Each certificate has one
+/// of them. The order is that of [`REMAINING_LIMITS`].
+pub const REMAINING: &[LabelValue] = &[
+    ("none", "The certificate has expired"),
+    ("day", "A day at most"),
+    ("three_days", "More than a day, and three days at most"),
+    ("longer", "More than three days"),
+];
+
+/// The limits of [`REMAINING`] in ascending order. The last value has none.
+pub const REMAINING_LIMITS: [Duration; REMAINING.len() - 1] = [Duration::ZERO, DAY, DAY.saturating_mul(3)];
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+const METHOD: Label = Label::of("method", METHODS);
 
 /// Closed connections.
 pub static CLIENT_HELLOS_REFUSED: Definition = Definition::counter(
@@ -73,7 +106,25 @@ pub static REQUEST_BYTES: Definition = Definition::counter(
 .by(&[Label::of("direction", DIRECTIONS)]);
 
 /// Requests.
-pub static REQUESTS: Definition = Definition::counter("pinniped_gateway_requests", "Requests");
+pub static REQUESTS: Definition = Definition::counter(
+    "pinniped_gateway_requests",
+    "Requests whose response has begun, or that ended without one",
+)
+.by(&[METHOD, Label::of("code_class", CODE_CLASSES)]);
+
+/// The duration of requests.
+pub static REQUEST_DURATION: Definition = Definition::histogram(
+    "pinniped_gateway_request_duration_seconds",
+    "Time from the head of a request to the head of its response, or to its end without one",
+    REQUEST_SECONDS,
+)
+.by(&[METHOD]);
+
+/// Requests in flight.
+pub static REQUESTS_IN_FLIGHT: Definition = Definition::gauge(
+    "pinniped_gateway_requests_in_flight",
+    "Requests to backends whose response, or upgraded connection, has not ended",
+);
 
 /// Requests without a response of a backend.
 pub static REQUESTS_UNANSWERED: Definition = Definition::counter(
@@ -92,6 +143,25 @@ pub static REQUESTS_UNANSWERED: Definition = Definition::counter(
 /// Upgraded connections.
 pub static UPGRADED_CONNECTIONS_OPEN: Definition =
     Definition::gauge("pinniped_gateway_upgraded_connections_open", "Upgraded connections that are open");
+
+/// The first expiry of a certificate.
+///
+/// Neither this metric nor [`CERTIFICATES`] names a certificate, a Secret or a host. Tenants choose
+/// these names and their number, so that they would have no bound, and `/metrics` of the gateway
+/// needs no credential.
+pub static CERTIFICATE_EXPIRY: Definition = Definition::gauge(
+    "pinniped_gateway_certificate_expiry_timestamp_seconds",
+    "Time at which the first of the certificates that the gateway serves expires, as Unix time",
+)
+.present("the gateway serves a certificate");
+
+/// Certificates by remaining time. One expired certificate determines [`CERTIFICATE_EXPIRY`]; here,
+/// it does not hide another one that expires soon.
+pub static CERTIFICATES: Definition = Definition::gauge(
+    "pinniped_gateway_certificates",
+    "Certificates that the gateway serves, by the time until they expire",
+)
+.by(&[Label::of("remaining", REMAINING)]);
 
 /// Objects.
 pub static OBJECTS: Definition = Definition::gauge(
@@ -146,8 +216,12 @@ pub const ALL: &[&Definition] = &[
     &RELAYED_BYTES,
     &REQUEST_BYTES,
     &REQUESTS,
+    &REQUEST_DURATION,
+    &REQUESTS_IN_FLIGHT,
     &REQUESTS_UNANSWERED,
     &UPGRADED_CONNECTIONS_OPEN,
+    &CERTIFICATE_EXPIRY,
+    &CERTIFICATES,
     &OBJECTS,
     &TABLE_REBUILDS,
     &TABLE_REBUILD_DURATION,

@@ -17,6 +17,7 @@
 //! defaults of its flags must fit into it.
 
 mod admin;
+mod certificate_metrics;
 mod flags;
 mod metrics;
 #[cfg(test)]
@@ -30,6 +31,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::Parser as _;
 use http::header::USER_AGENT;
+use jiff::Timestamp;
 use pinniped_controller::lease::LeaseParams;
 use pinniped_gateway_controller::{Election, GatewayMetrics, Params, StatusAddresses};
 use pinniped_gateway_dataplane::{Gateway, GatewayParams, Traces};
@@ -143,6 +145,8 @@ pub(crate) async fn run(
     let listeners = Listeners::default();
     pinniped_program::metrics::register(&metrics, &listeners, &capacity);
     metrics::register(&metrics, &listeners, gateway.stats_source());
+    gateway.request_metrics().register(&metrics);
+    certificate_metrics::register(&metrics, gateway.certificate_expiries(), Timestamp::now);
     let controller_metrics = GatewayMetrics::default();
     controller_metrics.register(&metrics);
 

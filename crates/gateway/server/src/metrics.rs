@@ -1,4 +1,4 @@
-//! The metrics of the data plane.
+//! The metrics of the data plane, except for those of requests and certificates.
 
 use pinniped_gateway_dataplane::GatewayStats;
 use pinniped_gateway_metrics::{self as definitions, listeners as names};
@@ -30,7 +30,6 @@ pub(super) fn register(
         samples.push(&definitions::RELAYED_BYTES, ["to_clients"], counts.relayed_to_clients);
         samples.push(&definitions::REQUEST_BYTES, ["from_clients"], counts.request_bytes_from_clients);
         samples.push(&definitions::REQUEST_BYTES, ["to_clients"], counts.request_bytes_to_clients);
-        samples.push(&definitions::REQUESTS, [], counts.requests);
         for (reason, count) in
             [("not_found", counts.not_found), ("misdirected", counts.misdirected), ("backend", counts.failed)]
         {
@@ -59,7 +58,6 @@ mod tests {
         stats.counts.relayed_to_clients = 14;
         stats.counts.request_bytes_to_clients = 17;
         stats.counts.misdirected = 15;
-        stats.counts.requests = 16;
         register(&metrics, &listeners, move || stats);
         let text = metrics.text().unwrap();
         for line in [
@@ -72,7 +70,6 @@ mod tests {
             "pinniped_gateway_request_bytes_total{direction=\"from_clients\"} 0",
             "pinniped_gateway_request_bytes_total{direction=\"to_clients\"} 17",
             "pinniped_gateway_requests_unanswered_total{reason=\"misdirected\"} 15",
-            "pinniped_gateway_requests_total 16",
             "pinniped_gateway_connections_relayed_total 0",
             "pinniped_gateway_connections_unconnected_total 0",
             "pinniped_gateway_upgraded_connections_open 3",

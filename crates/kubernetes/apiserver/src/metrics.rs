@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use http::{HeaderValue, StatusCode};
 use pinniped_kube_metrics::requests::{
-    CODE_CLASSES, DURATION, GROUPS, IN_FLIGHT, IN_FLIGHT_LIMIT, LIMITS, OVER_LIMIT, REQUESTS, SERVERS, VERBS,
+    DURATION, GROUPS, IN_FLIGHT, IN_FLIGHT_LIMIT, LIMITS, OVER_LIMIT, REQUESTS, SERVERS, VERBS, code_class,
 };
 use pinniped_kube_request::attributes::Attributes;
 use pinniped_kube_request::request_info::RequestInfo;
@@ -45,9 +45,6 @@ const CORE: usize = 1;
 const OTHER_GROUP: usize = 2;
 const UNKNOWN_GROUP: usize = 3;
 const FIRST_NAMED_GROUP: usize = 4;
-
-/// The position in [`CODE_CLASSES`] of a request without a response. The classes precede it.
-const ABANDONED: usize = CODE_CLASSES.len() - 1;
 
 /// The metrics of all servers of a process. Create it once and [`register`](Self::register) it.
 #[derive(Clone, Debug)]
@@ -143,9 +140,7 @@ impl ServerMetrics {
     /// Records a request whose response begins after this time, or that is abandoned.
     pub(crate) fn ended(&self, labels: &RequestLabels, status: Option<StatusCode>, elapsed: Duration) {
         let (verb, group) = labels.get();
-        let class = status.map_or(ABANDONED, |status| {
-            usize::from(status.as_u16() / 100).saturating_sub(1).min(ABANDONED - 1)
-        });
+        let class = code_class(status.map(|status| status.as_u16()));
         self.all.requests.add([self.server, verb, group, class], 1);
         self.all.duration.observe([self.server, verb], elapsed);
     }

@@ -65,6 +65,15 @@ pub const CODE_CLASSES: &[LabelValue] = &[
     ("abandoned", "The client cancelled the request, or its connection ended, before the response began"),
 ];
 
+/// The position in [`CODE_CLASSES`] of a request without a response. The classes precede it.
+const ABANDONED: usize = CODE_CLASSES.len() - 1;
+
+/// Returns the position in [`CODE_CLASSES`] of a status code, or of a request without a response.
+/// An invalid code, which a backend may send, counts as the nearest class.
+pub fn code_class(code: Option<u16>) -> usize {
+    code.map_or(ABANDONED, |code| usize::from(code / 100).saturating_sub(1).min(ABANDONED - 1))
+}
+
 /// Values of the label `limit`.
 pub const LIMITS: &[LabelValue] = &[
     ("short", "Short requests; where there is a queue, they wait for some seconds"),
@@ -115,3 +124,23 @@ pub static OVER_LIMIT: Definition = Definition::counter(
 
 /// The definitions of this module.
 pub const ALL: &[&Definition] = &[&REQUESTS, &DURATION, &IN_FLIGHT, &IN_FLIGHT_LIMIT, &OVER_LIMIT];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_status_code_has_a_class() {
+        for (code, class) in [
+            (Some(101), "1xx"),
+            (Some(200), "2xx"),
+            (Some(399), "3xx"),
+            (Some(404), "4xx"),
+            (Some(503), "5xx"),
+            (Some(999), "5xx"),
+            (None, "abandoned"),
+        ] {
+            assert_eq!(CODE_CLASSES[code_class(code)].0, class, "{code:?}");
+        }
+    }
+}

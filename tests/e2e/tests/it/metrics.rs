@@ -1,5 +1,6 @@
 //! `/metrics` of the Concierge: the permission that it needs, and a real scrape, which the tool of
-//! Prometheus checks and the definitions describe.
+//! Prometheus checks and the definitions describe. `gateway/metrics.rs` checks a scrape of the
+//! gateway in the same way.
 
 mod panels;
 
@@ -47,12 +48,12 @@ fn families(text: &str) -> BTreeMap<String, (String, String)> {
     kinds.map(|(name, kind)| (name.clone(), (kind, help.get(&name).cloned().unwrap_or_default()))).collect()
 }
 
-/// Checks that every family is defined, and that every metric of the Concierge which always has
-/// values has some.
-fn agrees_with_definitions(text: &str) {
+/// Checks that every family is one of these, and that every metric of them which always has values
+/// has some.
+pub(crate) fn agrees_with_definitions(text: &str, definitions: impl Iterator<Item = &'static Definition>) {
     let families = families(text);
     let defined: BTreeMap<String, &Definition> =
-        of_the_program().map(|definition| (definition.full_name(), definition)).collect();
+        definitions.map(|definition| (definition.full_name(), definition)).collect();
     for (name, (kind, help)) in &families {
         let definition = defined.get(name).unwrap_or_else(|| panic!("{name} is not defined"));
         let found = (kind.as_str(), help.trim_end_matches('.'));
@@ -66,7 +67,7 @@ fn agrees_with_definitions(text: &str) {
 
 /// Checks that no metric of one pod has more series than its definition permits. The test has at
 /// most one authenticator of a kind.
-fn is_bounded(text: &str) {
+pub(crate) fn is_bounded(text: &str, definitions: impl Iterator<Item = &'static Definition>) {
     let names =
         text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split(['{', ' ']).next());
     let mut series = BTreeMap::<&str, usize>::new();
@@ -74,7 +75,7 @@ fn is_bounded(text: &str) {
         let family = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
         *series.entry(family.unwrap_or(name)).or_default() += 1;
     }
-    for definition in of_the_program() {
+    for definition in definitions {
         let count = series.get(definition.full_name().as_str()).copied().unwrap_or_default();
         assert!(count <= definition.max_series(), "{}: {count}", definition.name);
     }
@@ -82,7 +83,7 @@ fn is_bounded(text: &str) {
 
 /// Runs `promtool check metrics`, which reads a scrape from its standard input. Returns its output
 /// if it finds something.
-fn lint(promtool: &Path, text: &str) -> Result<(), String> {
+pub(crate) fn lint(promtool: &Path, text: &str) -> Result<(), String> {
     let mut command = Command::new(promtool);
     command.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
@@ -121,7 +122,7 @@ async fn metrics_need_a_permission_and_a_real_scrape_passes_the_checks_of_promet
         let (status, text) = scrape(address, "", &scraper).await;
         assert_eq!(status, 200, "{text}");
         lint(&promtool, &text).unwrap();
-        is_bounded(&text);
+        is_bounded(&text, of_the_program());
         let (status, open_metrics) =
             scrape(address, "Accept: application/openmetrics-text; version=1.0.0\r\n", &scraper).await;
         assert!(status == 200 && open_metrics.ends_with("# EOF\n"), "{open_metrics}");
@@ -130,7 +131,7 @@ async fn metrics_need_a_permission_and_a_real_scrape_passes_the_checks_of_promet
     // Each pod has seen only some of the requests.
     let mut merged: Vec<&str> = all.lines().collect();
     merged.dedup();
-    agrees_with_definitions(&merged.join("\n"));
+    agrees_with_definitions(&merged.join("\n"), of_the_program());
     for sample in [
         "pinniped_requests_total{server=\"impersonation_proxy\",verb=\"get\",group=\"none\",code_class=\"2xx\"}",
         "pinniped_requests_total{server=\"aggregated_api\",verb=\"get\",group=\"none\",code_class=\"4xx\"}",

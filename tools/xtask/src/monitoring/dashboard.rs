@@ -295,15 +295,57 @@ pub(super) const ROWS: &[Row] = &[
         title: "Gateway",
         panels: &[
             Panel {
-                title: "Requests",
+                title: "Requests of the gateway by class of status",
                 unit: "reqps",
+                queries: &[(
+                    "sum by (code_class) (rate(pinniped_gateway_requests_total[5m]))",
+                    "{{code_class}}",
+                )],
+            },
+            Panel {
+                title: "Time to the response of the gateway",
+                unit: "s",
                 queries: &[
-                    ("sum(rate(pinniped_gateway_requests_total[5m]))", "all"),
                     (
-                        "sum by (reason) (rate(pinniped_gateway_requests_unanswered_total[5m]))",
-                        "unanswered: {{reason}}",
+                        "histogram_quantile(0.5, sum by (le) \
+                         (rate(pinniped_gateway_request_duration_seconds_bucket[5m])))",
+                        "50 %",
+                    ),
+                    (
+                        "histogram_quantile(0.99, sum by (le, method) \
+                         (rate(pinniped_gateway_request_duration_seconds_bucket[5m])))",
+                        "{{method}} 99 %",
                     ),
                 ],
+            },
+            Panel {
+                title: "Error responses of the gateway itself",
+                unit: "reqps",
+                queries: &[(
+                    "sum by (reason) (rate(pinniped_gateway_requests_unanswered_total[5m]))",
+                    "{{reason}}",
+                )],
+            },
+            Panel {
+                title: "Requests in flight",
+                unit: "short",
+                queries: &[
+                    ("sum(pinniped_gateway_requests_in_flight)", "all"),
+                    ("sum(pinniped_gateway_upgraded_connections_open)", "upgraded"),
+                ],
+            },
+            Panel {
+                title: "Time until the first certificate of the gateway expires",
+                unit: "s",
+                queries: &[("min(pinniped_gateway_certificate_expiry_timestamp_seconds) - time()", "first")],
+            },
+            Panel {
+                title: "Certificates of the gateway that expire soon",
+                unit: "short",
+                queries: &[(
+                    "max by (remaining) (pinniped_gateway_certificates{remaining!=\"longer\"})",
+                    "{{remaining}}",
+                )],
             },
             Panel {
                 title: "Bytes",

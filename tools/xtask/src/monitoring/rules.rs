@@ -150,6 +150,14 @@ pub(super) const RULES: &[Rule] = &[
         summary: "More than one in twenty requests to the gateway, and more than ten in 5 minutes, get no response from a backend.",
         description: "The Service has no endpoint, or its pods do not respond.",
     },
+    Rule {
+        alert: "PinnipedGatewayCertificateExpiresSoon",
+        severity: "warning",
+        expression: "max by (job, namespace, remaining) (pinniped_gateway_certificates{remaining!=\"longer\"}) > 0",
+        lasts: "15m",
+        summary: "A certificate that the gateway serves has expired, or expires within three days.",
+        description: "Clients of its hosts get errors when it has expired. The owner of its Secret renews it.",
+    },
 ];
 
 const HEAD: &str = "\

@@ -20,6 +20,7 @@ use pinniped_traces::{RequestSpan, Span};
 use tokio::time::{Instant, sleep_until};
 
 use super::direct_response::{status, text};
+use super::metrics::{InFlight, Received};
 use super::request_headers::{self, ClientConnection};
 use super::upload::Upload;
 use super::{Next, PerConnection, trace};
@@ -34,6 +35,7 @@ const NO_RESPONSE: &str = "upstream connect error or disconnect/reset before hea
 
 /// Properties of a request that its head does not contain.
 pub(super) struct RequestDetails {
+    pub(super) received: Received,
     /// The host of the request.
     pub(super) authority: Authority,
     /// The normalized path that selected the route, if it differs from the received one.
@@ -48,8 +50,6 @@ pub(super) struct Exchange {
     to: Destination,
     request: Request<RequestBody>,
     upload: Option<Upload>,
-    /// The time at which the request was received.
-    began: Instant,
 }
 
 /// An upgrade request to a backend.
@@ -61,7 +61,7 @@ pub(super) struct Upgrade {
 
 /// The destination of a request.
 struct Destination {
-    inner: Arc<Inner>,
+    in_flight: InFlight,
     upstream: Arc<Upstream>,
     backend: Arc<Backend>,
     turn: EndpointOrder,
@@ -169,7 +169,7 @@ pub(super) fn begin(
     mut parts: Parts,
     body: Incoming,
 ) -> Next {
-    let RequestDetails { authority, path, is_h1, certificate } = details;
+    let RequestDetails { received, authority, path, is_h1, certificate } = details;
     let upgrade = if is_h1 { hop_by_hop::upgrade_type(&parts.headers) } else { None };
     // An `h2c` offer is ignored: the response uses HTTP/1.1, as RFC 9110, section 7.8, permits.
     let upgrade = upgrade.filter(|protocol| !protocol.as_bytes().eq_ignore_ascii_case(b"h2c"));
@@ -211,7 +211,7 @@ pub(super) fn begin(
     let wanted = upgrade.zip(parts.extensions.remove::<OnUpgrade>());
     parts.extensions.clear();
     let to = Destination {
-        inner: Arc::clone(inner),
+        in_flight: InFlight::begin(inner, received),
         upstream: Arc::clone(upstream),
         backend: Arc::clone(backend),
         turn: backend.turn(&upstream.endpoints),
@@ -224,13 +224,8 @@ pub(super) fn begin(
             Next::Upgrade(Upgrade { to, request, wanted })
         }
         None => {
-            let (body, upload) = Upload::of(body, &to.inner);
-            Next::Send(Exchange {
-                to,
-                request: Request::from_parts(parts, body),
-                upload,
-                began: Instant::now(),
-            })
+            let (body, upload) = Upload::of(body, inner);
+            Next::Send(Exchange { to, request: Request::from_parts(parts, body), upload })
         }
     }
 }
@@ -264,10 +259,16 @@ fn failed(inner: &Inner, upstream: &Upstream, failure: &Failure) -> Response<Bod
     failure.response()
 }
 
-/// Keeps a server until the last byte of an exchange, and counts the bytes.
+/// Keeps a server until the last byte of an exchange, counts the bytes, and ends the request.
 struct Hold {
     _server: Arc<Server>,
     inner: Arc<Inner>,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.inner.requests.ended();
+    }
 }
 
 impl Guard for Hold {
@@ -285,6 +286,20 @@ impl Destination {
     fn next(&mut self) -> Option<Arc<Server>> {
         self.turn.next().map(|at| self.backend.server(self.upstream.endpoints[at]))
     }
+
+    /// Returns the guard of the response of a server.
+    fn hold(&mut self, server: Arc<Server>) -> Hold {
+        self.in_flight.end_with_response();
+        Hold { _server: server, inner: Arc::clone(self.in_flight.inner()) }
+    }
+
+    /// Returns the response for the client.
+    fn response(&mut self, sent: Result<Response<Body>, Failure>) -> Response<Body> {
+        let response =
+            sent.unwrap_or_else(|failure| failed(self.in_flight.inner(), &self.upstream, &failure));
+        self.in_flight.responded(response.status());
+        response
+    }
 }
 
 /// Records the result of the request to a backend.
@@ -299,7 +314,7 @@ fn record(span: Option<Span>, result: &Result<Response<Body>, Failure>) {
 impl Exchange {
     pub(super) async fn send(&mut self) -> Response<Body> {
         let sent = self.try_send().await;
-        self.response(sent)
+        self.to.response(sent)
     }
 
     /// Sends the request of this span, which ends when the response begins.
@@ -307,23 +322,16 @@ impl Exchange {
         let forward = trace::forward(span, &self.to.upstream, &mut self.request);
         let sent = self.try_send().await;
         record(forward, &sent);
-        let response = self.response(sent);
+        let response = self.to.response(sent);
         span.end(response.status());
         response
-    }
-
-    fn response(&self, sent: Result<Response<Body>, Failure>) -> Response<Body> {
-        sent.unwrap_or_else(|failure| failed(&self.to.inner, &self.to.upstream, &failure))
     }
 
     async fn try_send(&mut self) -> Result<Response<Body>, Failure> {
         let mut failure = Failure::NoEndpoint;
         while let Some(server) = self.to.next() {
             failure = match self.send_request(&server).await {
-                Ok(response) => {
-                    let hold = Hold { _server: server, inner: Arc::clone(&self.to.inner) };
-                    return Ok(relay(response, self.pace(), hold));
-                }
+                Ok(response) => return Ok(relay(response, self.pace(), self.to.hold(server))),
                 Err(failure) => failure,
             };
             if !failure.is_unconnected() {
@@ -342,7 +350,8 @@ impl Exchange {
             Protocol::Http1 | Protocol::Tls => Either::Left(requests.try_send_keep_alive(request)),
             Protocol::H2 | Protocol::H2c => Either::Right(Box::pin(requests.try_send(request, &[]))),
         };
-        let response = in_time(pin!(pending), self.began, &self.to.timeouts, self.upload.as_ref()).await??;
+        let began = self.to.in_flight.received();
+        let response = in_time(pin!(pending), began, &self.to.timeouts, self.upload.as_ref()).await??;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return Err(ForwardError::UnrequestedSwitch.into());
         }
@@ -350,7 +359,7 @@ impl Exchange {
     }
 
     fn pace(&self) -> TimeLimits {
-        pace(self.began, self.to.timeouts, self.upload.as_ref())
+        pace(self.to.in_flight.received(), self.to.timeouts, self.upload.as_ref())
     }
 }
 
@@ -374,9 +383,15 @@ impl Upgrade {
         let response = async {
             let server = to.next().ok_or(Failure::NoEndpoint)?;
             let requests = to.backend.requests(&server)?;
-            let hold = Hold { _server: Arc::clone(&server), inner: Arc::clone(&to.inner) };
-            let upgrade =
-                pinniped_reverse_proxy::upgrade(requests, request, wanted, &to.inner.tunnels, None, hold);
+            let hold = to.hold(Arc::clone(&server));
+            let upgrade = pinniped_reverse_proxy::upgrade(
+                requests,
+                request,
+                wanted,
+                &to.in_flight.inner().tunnels,
+                None,
+                hold,
+            );
             match to.timeouts.response {
                 None => Ok(upgrade.await?),
                 Some(response) => {
@@ -386,7 +401,7 @@ impl Upgrade {
         };
         let response = response.await;
         record(forward, &response);
-        let response = response.unwrap_or_else(|failure| failed(&to.inner, &to.upstream, &failure));
+        let response = to.response(response);
         if let Some(span) = span {
             span.end(response.status());
         }

@@ -6,6 +6,7 @@ mod changes;
 mod curl;
 mod hosts;
 mod listen;
+mod metrics;
 mod passthrough;
 mod requests;
 mod revoked;

@@ -1,6 +1,7 @@
 //! Port 443: the hosts whose connections are terminated, with their certificates, and those whose
 //! connections are passed through.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use pinniped_delegation::grants::SecretReference;
@@ -183,5 +184,17 @@ impl TlsTable {
     pub fn by_sni(&self, name: Option<&str>) -> Option<TlsTarget<'_>> {
         let host = name.and_then(|name| self.hosts.by_sni(name)).map(TlsTarget::Host);
         host.or_else(|| self.fallback.as_ref().map(TlsTarget::Fallback))
+    }
+
+    /// Returns the serving certificates, each of them once, in any order.
+    pub fn certificates(&self) -> Vec<&CertificatePair> {
+        let hosts = self.hosts.iter().filter_map(|(_, host)| match &host.action {
+            TlsAction::Terminate(termination) => Some(&termination.certificate),
+            TlsAction::Passthrough(_) => None,
+        });
+        let fallback = self.fallback.iter().map(|fallback| &fallback.certificate);
+        // The builder creates one value for each Secret.
+        let unique: HashMap<_, _> = hosts.chain(fallback).map(|pair| (Arc::as_ptr(pair), &**pair)).collect();
+        unique.into_values().collect()
     }
 }

@@ -192,13 +192,12 @@ impl<G> Environment<G> {
 
     /// Returns the pods whose process is running.
     pub(super) fn running(&self) -> Vec<(String, RunningPod)> {
-        let ours = self.pods.list(APP).into_iter();
-        ours.filter(|(name, pod)| name.starts_with(APP) && pod.pid.is_some() && pod.ip.is_some()).collect()
+        running(self.pods)
     }
 
     /// Returns the addresses of the running pods.
     pub(super) fn doors(&self) -> Vec<Ipv4Addr> {
-        self.running().into_iter().filter_map(|(_, pod)| pod.ip).collect()
+        doors(self.pods)
     }
 
     /// Returns the address of one running pod.
@@ -255,8 +254,7 @@ impl<G> Environment<G> {
         host: &str,
         path: &str,
     ) -> anyhow::Result<ReceivedResponse> {
-        let mut stream = TcpStream::connect((door, PLAIN_PORT)).await?;
-        send_request(&mut stream, host, path).await
+        send_plain_request(door, host, path).await
     }
 
     /// Opens a connection to port 443 of a pod, without a TLS handshake.
@@ -270,12 +268,20 @@ impl<G> Environment<G> {
         send_request(&mut stream, "admin", path).await
     }
 
-    /// Reads a number from a pod's metrics; a missing metric counts as 0.
-    pub(super) async fn metric(&self, door: Ipv4Addr, name: &str) -> u64 {
+    /// Returns a pod's metrics.
+    pub(super) async fn scrape(&self, door: Ipv4Addr) -> String {
         let response = self.admin(door, "/metrics").await.unwrap();
         assert_eq!(response.status, 200, "{response:?}");
-        let line = response.body.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        line.map_or(0, |value| value.parse().unwrap())
+        response.body
+    }
+
+    /// Reads a sample from a pod's metrics, or the sum over the labels of a metric; a missing
+    /// metric counts as 0.
+    pub(super) async fn metric(&self, door: Ipv4Addr, name: &str) -> u64 {
+        let text = self.scrape(door).await;
+        let rests = text.lines().filter_map(|line| line.strip_prefix(name));
+        let samples = rests.filter(|rest| rest.starts_with(['{', ' ']));
+        samples.map(|rest| rest.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum()
     }
 
     /// Returns the holder of the Lease.
@@ -305,6 +311,17 @@ impl<G> Drop for Environment<G> {
     }
 }
 
+/// Returns the pods whose process is running.
+fn running(pods: &Pods) -> Vec<(String, RunningPod)> {
+    let ours = pods.list(APP).into_iter();
+    ours.filter(|(name, pod)| name.starts_with(APP) && pod.pid.is_some() && pod.ip.is_some()).collect()
+}
+
+/// Returns the addresses of the running pods.
+pub(super) fn doors(pods: &Pods) -> Vec<Ipv4Addr> {
+    running(pods).into_iter().filter_map(|(_, pod)| pod.ip).collect()
+}
+
 /// Returns the common name of the server's certificate.
 pub(super) fn shown_by(stream: &TlsStream<TcpStream>) -> String {
     common_name(&stream.get_ref().1.peer_certificates().unwrap()[0])
@@ -316,6 +333,16 @@ pub(super) struct ReceivedResponse {
     pub(super) status: u16,
     pub(super) head: String,
     pub(super) body: String,
+}
+
+/// Sends a request to port 80 of a pod.
+pub(super) async fn send_plain_request(
+    door: Ipv4Addr,
+    host: &str,
+    path: &str,
+) -> anyhow::Result<ReceivedResponse> {
+    let mut stream = TcpStream::connect((door, PLAIN_PORT)).await?;
+    send_request(&mut stream, host, path).await
 }
 
 /// Sends a request and reads the whole response. The connection can be used again.

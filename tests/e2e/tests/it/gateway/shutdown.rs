@@ -46,13 +46,14 @@ async fn a_terminating_pod_finishes_open_requests_and_another_one_becomes_the_le
     let mut passed = environment.connect(door, &through).await.unwrap();
     assert_eq!(send_request(&mut passed, &through, "/before").await.unwrap().status, 200);
     let mut open = environment.connect(door, &ended).await.unwrap();
-    let requests = environment.metric(door, "pinniped_gateway_requests_total").await;
+    let in_flight = async |count| {
+        let read = environment.metric(door, "pinniped_gateway_requests_in_flight").await;
+        (read == count).then_some(())
+    };
+    environment.check(wait::until(TIME_LIMIT, "no request in flight", async || in_flight(0).await).await);
     let slow = send_request(&mut open, &ended, SLOW);
     let result = async {
-        wait::until(TIME_LIMIT, "the slow request to have begun", async || {
-            (environment.metric(door, "pinniped_gateway_requests_total").await > requests).then_some(())
-        })
-        .await?;
+        wait::until(TIME_LIMIT, "the slow request to be in flight", async || in_flight(1).await).await?;
         signal_group(pid, Signal::TERM);
         wait::until(Duration::from_secs(2), "readiness to turn red", async || {
             (environment.admin(door, "/readyz").await.ok()?.status == 500).then_some(())

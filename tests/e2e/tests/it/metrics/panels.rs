@@ -24,13 +24,14 @@ use pinniped_test_support::pods::NODE_IP;
 use pinniped_test_support::{tools, wait};
 use serde_json::json;
 
+use crate::gateway::InstalledGateway;
 use crate::installed::{self, Credentials, Installed};
 use crate::{apis, gateway};
 
 const USER: &str = "metrics-reader-of-pods";
 const AUTHENTICATOR: &str = "metrics";
 /// Queries about events that the test makes happen, each with the smallest sum of its values.
-const EVENTS: [(&str, f64); 10] = [
+const EVENTS: [(&str, f64); 12] = [
     ("rate(pinniped_impersonation_proxy_bytes_total{direction=\"to_clients\"}[5m])", f64::MIN_POSITIVE),
     // Native histograms, which have names without suffixes.
     ("histogram_count(sum(pinniped_login_duration_seconds))", 2.0),
@@ -52,6 +53,8 @@ const EVENTS: [(&str, f64); 10] = [
     ("pinniped_token_reviews_total{result=\"authenticated\"}", 1.0),
     ("pinniped_requests_in_flight{server=\"impersonation_proxy\",limit=\"long_running\"}", 1.0),
     ("pinniped_jwt_authenticator_keys_age_seconds", 0.0),
+    ("rate(pinniped_gateway_requests_total{method=\"GET\",code_class=\"3xx\"}[5m])", f64::MIN_POSITIVE),
+    ("histogram_count(sum(pinniped_gateway_request_duration_seconds))", 2.0),
 ];
 /// A query without values here, because the processes of the test have no memory limit.
 const NO_LIMIT: &str = "pinniped_capacity_memory_used_bytes / pinniped_capacity_memory_limit_bytes";
@@ -72,15 +75,20 @@ async fn jwt_authenticator(installed: &Installed) -> (ScriptedIssuer, Api<JwtAut
 }
 
 /// Sends a login with the user's password, one with another password, and a request through the
-/// proxy. Changes a route of the gateway.
-async fn traffic(installed: &Installed, proxy: &kube::Client, routes: &str) -> anyhow::Result<()> {
+/// proxy. Changes a route of the gateway, and sends requests to it.
+async fn traffic(
+    installed: &Installed,
+    proxy: &kube::Client,
+    gateway: &InstalledGateway,
+) -> anyhow::Result<()> {
     static CHANGES: AtomicUsize = AtomicUsize::new(0);
     let change = CHANGES.fetch_add(1, Ordering::Relaxed);
     let route = json!({"apiVersion": "projectcontour.io/v1", "kind": "HTTPProxy",
-        "metadata": {"name": "changing", "namespace": routes},
+        "metadata": {"name": "changing", "namespace": gateway.namespace},
         "spec": {"virtualhost": {"fqdn": format!("route-{change}.metrics.example.com")},
             "routes": [{"services": [{"name": "none", "port": 80}]}]}});
     installed.world().kubectl().apply(&route.to_string()).await?;
+    gateway.send_requests().await?;
     let admin = installed.admin().await;
     for password in ["password123", "wrong"] {
         let token = format!("{}:{password}", installed.walked.names.user);
@@ -94,7 +102,7 @@ async fn traffic(installed: &Installed, proxy: &kube::Client, routes: &str) -> a
 async fn every_panel_of_the_dashboard_has_values_in_a_real_prometheus() {
     let Some(programs) = Programs::for_test("panels") else { return };
     // First, because both hold the same lock.
-    let Some(routes) = gateway::installed("panels").await else { return };
+    let Some(gateway) = gateway::installed("panels").await else { return };
     let Some(installed) = installed::shared("panels").await else { return };
     let world = installed.world();
     let (_issuer, authenticators) = jwt_authenticator(&installed).await;
@@ -109,7 +117,7 @@ async fn every_panel_of_the_dashboard_has_values_in_a_real_prometheus() {
 
     let prometheus = Prometheus::start(world, &programs, free_port().unwrap()).await.unwrap();
     let happened = wait::until_ok(TIME_LIMIT, "the numbers of the load", async || {
-        traffic(&installed, &proxy, &routes).await?;
+        traffic(&installed, &proxy, &gateway).await?;
         for (query, least) in EVENTS {
             let samples = prometheus.query(world, query).await?;
             let sum: f64 = samples.iter().map(|sample| sample.value).sum();
@@ -127,7 +135,7 @@ async fn every_panel_of_the_dashboard_has_values_in_a_real_prometheus() {
                 continue;
             }
             let filled = wait::until_ok(TIME_LIMIT, format!("{}: {query}", panel.title), async || {
-                traffic(&installed, &proxy, &routes).await?;
+                traffic(&installed, &proxy, &gateway).await?;
                 let samples = prometheus.query(world, query).await?;
                 anyhow::ensure!(samples.iter().any(|sample| sample.value.is_finite()), "{samples:?}");
                 Ok(())

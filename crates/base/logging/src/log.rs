@@ -27,7 +27,7 @@ use tracing_subscriber::{Layer, Registry, reload};
 /// The log level. The names are those of the static configuration's `log.level`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogLevel {
-    /// Only warnings and errors: the default.
+    /// Only warnings, errors and events of the target [`value::ALWAYS`]: the default.
     #[default]
     Warning,
     /// Also state changes.
@@ -76,6 +76,9 @@ impl LogLevel {
 
     fn enables(self, metadata: &Metadata<'_>, targets: LogTargets) -> bool {
         let target = metadata.target();
+        if target == value::ALWAYS {
+            return true;
+        }
         let is_own = target == value::TRACE || target.starts_with(targets.own);
         let limit = if is_own || self == Self::All {
             self.most_verbose()
@@ -203,9 +206,10 @@ where
         self.level.enables(metadata, self.targets)
     }
 
-    // Lets `tracing` discard events below this level with one comparison.
+    // Lets `tracing` discard events below this level with one comparison. Events of the target
+    // `ALWAYS` have the level `info`.
     fn max_level_hint(&self) -> Option<LevelFilter> {
-        Some(LevelFilter::from_level(self.level.most_verbose()))
+        Some(LevelFilter::from_level(self.level.most_verbose().max(Level::INFO)))
     }
 
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
@@ -551,6 +555,16 @@ mod tests {
     #[test]
     fn info_is_not_logged_when_no_level_is_configured() {
         assert!(captured(LogLevel::Warning, || tracing::info!("quiet")).is_empty());
+    }
+
+    #[test]
+    fn events_of_the_target_always_are_logged_at_every_level() {
+        for level in [LogLevel::Warning, LogLevel::Info, LogLevel::Debug, LogLevel::Trace, LogLevel::All] {
+            let lines = captured(level, || tracing::info!(target: value::ALWAYS, "started"));
+            assert_eq!(lines.len(), 1, "{level:?}");
+            assert_eq!((&lines[0]["level"], &lines[0]["message"]), (&"info".into(), &"started".into()));
+            assert!(lines[0].get("warning").is_none() && lines[0].get("target").is_none());
+        }
     }
 
     #[test]

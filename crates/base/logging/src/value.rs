@@ -1,4 +1,5 @@
-//! Values that a log line contains as JSON instead of text, and the lowest log level.
+//! Values that a log line contains as JSON instead of text, and the targets of events whose level
+//! is not that of `tracing`.
 //!
 //! A field of a log event is a number, a flag or a text. Lists and references are passed as text
 //! that begins with a mark, which the log output removes. The mark differs in each process, so that
@@ -13,6 +14,11 @@ use serde::Serialize;
 /// of `tracing` is not compiled into release builds, because the libraries on the path of a request
 /// have dozens of trace points, which cost time and memory even when they are disabled.
 pub const TRACE: &str = "trace";
+
+/// The target of events that are logged at every log level, like those of upstream's
+/// `plog.Always`: a program has started, or the leader, a strategy or an authenticator has changed.
+/// They are rare, and an administrator needs them when no log level was configured in advance.
+pub const ALWAYS: &str = "always";
 
 fn mark() -> &'static str {
     static MARK: OnceLock<String> = OnceLock::new();

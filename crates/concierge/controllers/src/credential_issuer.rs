@@ -22,6 +22,7 @@ use pinniped_concierge_domain::credential_issuer::strategies::{self, EntryChange
 use pinniped_kube_types::condition::wire_time;
 use pinniped_kube_types::event::NewEvent;
 use pinniped_kube_types::suffix::GroupSuffix;
+use pinniped_logging::value::ALWAYS;
 use tokio::time::Instant;
 
 use crate::context::Context;
@@ -232,7 +233,9 @@ impl CredentialIssuers {
         memory.logged = logged;
         let CredentialIssuerStrategy { type_, status, reason, message, .. } = entry;
         tracing::info!(
-            object = %self.name, strategy = %type_, %status, %reason, text = %message,
+            target: ALWAYS,
+            object = format!("CredentialIssuer/{}", self.name),
+            strategy = %type_, %status, %reason, text = %message,
             "strategy of the CredentialIssuer"
         );
     }

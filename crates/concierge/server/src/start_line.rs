@@ -24,6 +24,7 @@ impl StartLine {
     pub(crate) fn log(&self, config: &Config, issuer: Option<&CredentialIssuer>) {
         let modes = Modes::of(issuer);
         tracing::info!(
+            target: value::ALWAYS,
             version = pinniped_version::VERSION,
             pod = self.pod,
             replicas = self.replicas,
@@ -94,9 +95,13 @@ impl<'a> Modes<'a> {
 
 #[cfg(test)]
 mod tests {
+    use pinniped_http_server::Capacity;
+    use pinniped_test_support::log_events::LogEvents;
     use serde_json::json;
+    use tracing::Level;
 
     use super::*;
+    use crate::config;
 
     fn issuer(spec: &serde_json::Value, status: &serde_json::Value) -> CredentialIssuer {
         let object = json!({"metadata": {"name": "i"}, "spec": spec, "status": status});
@@ -133,6 +138,46 @@ mod tests {
             in_use: vec![],
         };
         assert_eq!(Modes::of(Some(&explicit)), expected);
+    }
+
+    #[test]
+    fn the_line_has_version_ports_modes_and_limits_at_every_log_level() {
+        let lines = LogEvents::record(&[value::ALWAYS], Level::INFO);
+        let config = config::tests::only_names();
+        let line = StartLine {
+            pod: "concierge-0".to_owned(),
+            replicas: Some(2),
+            lease: "lease".to_owned(),
+            capacity: CapacityStats { memory_limit: Some(1), ..Capacity::default().stats() },
+        };
+        line.log(&config, None);
+        let logged = lines.all();
+        let [line] = logged.as_slice() else { panic!("{logged:?}") };
+        assert_eq!((line.level, line.field("message")), (Level::INFO, "the Concierge has started"));
+        let keys: Vec<_> = line.fields.keys().map(String::as_str).collect();
+        let expected = [
+            "aggregatedAPIPort",
+            "apiGroupSuffix",
+            "certificateSigningRequests",
+            "connectionsLimit",
+            "impersonationProxy",
+            "impersonationProxyPort",
+            "lease",
+            "logLevel",
+            "maxConnections",
+            "memoryLimit",
+            "message",
+            "pod",
+            "proxiedRequestsAudited",
+            "replicas",
+            "serviceAccountTokens",
+            "strategiesInUse",
+            "tracingEnabled",
+            "version",
+        ];
+        assert_eq!(keys, expected);
+        let values = ["version", "pod", "replicas", "lease", "apiGroupSuffix"].map(|key| line.field(key));
+        assert_eq!(values, [pinniped_version::VERSION, "concierge-0", "2", "lease", "pinniped.dev"]);
     }
 
     #[test]

@@ -18,6 +18,7 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference};
 use kube::Api;
 use kube::api::PostParams;
+use pinniped_logging::value::ALWAYS;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -251,7 +252,11 @@ impl LeaderElection {
             changed
         });
         if changed {
-            tracing::info!(lease = %self.params.name, identity = %self.params.identity, leader, "leadership changed");
+            tracing::info!(
+                target: ALWAYS,
+                lease = %self.params.name, identity = %self.params.identity, leader,
+                "leadership changed"
+            );
         }
     }
 
@@ -433,8 +438,10 @@ mod tests {
     use http::Request;
     use jiff::SignedDuration;
     use kube::client::Body;
+    use pinniped_test_support::log_events::LogEvents;
     use serde_json::{Value, json};
     use tokio_util::task::AbortOnDropHandle;
+    use tracing::Level;
 
     use super::*;
     use crate::clock::tests::SettableClock;
@@ -601,6 +608,28 @@ mod tests {
         let ended = Instant::now();
         leads(&third).await;
         assert!(ended.elapsed() <= attempt, "{:?}", ended.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_change_of_the_leadership_is_logged_once() {
+        let lines = LogEvents::record(&[ALWAYS], Level::INFO);
+        let (election, cancel) = (election(api_server(), Clock::default()), CancellationToken::new());
+        let leadership = election.leadership();
+        let task = tokio::spawn(election.run(cancel.clone()));
+        leads(&leadership).await;
+        // Renewals change nothing.
+        tokio::time::sleep(RETRY_PERIOD * 5).await;
+        cancel.cancel();
+        task.await.unwrap();
+        let logged = lines.all();
+        let changes: Vec<_> = logged.iter().map(|line| (line.level, line.field("leader"))).collect();
+        assert_eq!(changes, [(Level::INFO, "true"), (Level::INFO, "false")]);
+        for line in &logged {
+            let fields: Vec<_> = line.fields.keys().map(String::as_str).collect();
+            assert_eq!(fields, ["identity", "leader", "lease", "message"]);
+            let values = ["message", "lease", "identity"].map(|name| line.field(name));
+            assert_eq!(values, ["leadership changed", "lease", "me"]);
+        }
     }
 
     #[tokio::test(start_paused = true)]

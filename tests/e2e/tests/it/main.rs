@@ -18,6 +18,7 @@ mod cli_tour;
 mod configuration;
 mod core_dumps;
 mod crds;
+mod debug_state;
 mod demo;
 mod doctor_causes;
 mod faulty_webhook;

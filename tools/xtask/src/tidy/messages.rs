@@ -7,8 +7,8 @@
 //! message can be searched, counted and documented.
 //!
 //! The other direction: the page about log lines must have every warning and every error of the
-//! server programs, and each message and key of an audit event. The page about conditions must have
-//! the types and the reasons of all conditions and strategies.
+//! server programs, every line of all log levels, and each message and key of an audit event. The
+//! page about conditions must have the types and the reasons of all conditions and strategies.
 
 use std::path::{Path, PathBuf};
 
@@ -33,6 +33,10 @@ const LOGS: &str = "docs/reference/logs.md";
 
 /// The macros whose messages that page must have.
 const MACROS: [&str; 2] = ["warn!(", "error!("];
+
+/// The macro of lines that are written at every log level, and the beginnings of their arguments.
+const ALWAYS_MACRO: &str = "info!(";
+const ALWAYS: [&str; 2] = ["target: ALWAYS,", "target: value::ALWAYS,"];
 
 /// The macros of log lines.
 const LOG_MACROS: [&str; 5] = ["trace!(", "debug!(", "info!(", "warn!(", "error!("];
@@ -201,10 +205,16 @@ fn parts(text: &str) -> impl Iterator<Item = &str> {
     text.split(VARIABLE).map(str::trim).filter(|part| !part.is_empty())
 }
 
-/// Returns the messages of warnings and errors in code that [`literal`] returned: the last string
-/// of each macro.
+/// Returns the messages of warnings, of errors and of lines of every log level in code that
+/// [`literal`] returned: the last string of each macro.
 fn logged(code: &str) -> Vec<&str> {
-    let starts = MACROS.iter().flat_map(|name| code.match_indices(name).map(|(at, _)| at + name.len()));
+    let starts_of = |name: &'static str| code.match_indices(name).map(move |(at, _)| at + name.len());
+    let is_always = |start: &usize| {
+        let arguments = code[*start..].trim_start();
+        ALWAYS.iter().any(|target| arguments.starts_with(target))
+    };
+    let starts = MACROS.into_iter().flat_map(starts_of);
+    let starts = starts.chain(starts_of(ALWAYS_MACRO).filter(is_always));
     starts.filter_map(|start| last_string(&code[start..])).collect()
 }
 
@@ -282,10 +292,15 @@ mod tests {
             warn!("the \"*\" \
                    counts", self.x());
             info!("not this one");
+            tracing::info!(
+                target: ALWAYS,
+                object = format!("Kind/{name}"),
+                "it changed"
+            );
         "#;
         let code = literal(code);
         let messages: Vec<_> = logged(&code).into_iter().map(|text| text.replace(ESCAPED, "")).collect();
-        assert_eq!(messages, ["it failed (again)", "the \"*\" counts", "{error:#}"]);
+        assert_eq!(messages, ["it failed (again)", "the \"*\" counts", "{error:#}", "it changed"]);
     }
 
     #[test]

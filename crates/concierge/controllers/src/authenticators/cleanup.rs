@@ -6,6 +6,7 @@ use kube::runtime::reflector::Store;
 use pinniped_concierge_api::authentication::{JwtAuthenticator, WebhookAuthenticator};
 use pinniped_concierge_authentication::registry::{AuthenticatorKey, Registry};
 use pinniped_kube_types::suffix::GroupSuffix;
+use pinniped_logging::value::ALWAYS;
 
 use super::{names, registry_key};
 use pinniped_controller::runtime::{Action, Reconcile, ReconcileError};
@@ -34,7 +35,12 @@ impl Reconcile for AuthenticatorCleanup {
         let jwts = names(&self.jwts).into_iter().map(|name| key(JwtAuthenticator::KIND, &name));
         let existing = webhooks.chain(jwts).collect();
         for key in leftovers(self.registry.keys(), &existing) {
-            tracing::info!(kind = %key.kind, name = %key.name, "deleting authenticator from cache");
+            tracing::info!(
+                target: ALWAYS,
+                controller = self.name(),
+                object = format!("{}/{}", key.kind, key.name),
+                "deleting authenticator from cache"
+            );
             self.registry.remove(&key);
         }
         Ok(Action::done())

@@ -16,6 +16,7 @@ use pinniped_concierge_domain::authenticator_status::{
 };
 use pinniped_controller::runtime::{Action, ReconcileError};
 use pinniped_kube_types::suffix::GroupSuffix;
+use pinniped_logging::value::ALWAYS;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -109,6 +110,7 @@ impl<A: TokenAuthenticator + 'static, E: Display> Plan<A, E> {
         match entry {
             Entry::Remove if registry.remove(key) => {
                 tracing::info!(
+                    target: ALWAYS,
                     controller,
                     object = object_name,
                     "removed an authenticator that is not valid any more"
@@ -119,6 +121,7 @@ impl<A: TokenAuthenticator + 'static, E: Display> Plan<A, E> {
                 let authenticator = Arc::new(authenticator);
                 if registry.replace(key, &fingerprint, authenticator.clone()) {
                     tracing::info!(
+                        target: ALWAYS,
                         controller,
                         object = object_name,
                         "replaced an authenticator that has changed"
@@ -134,7 +137,12 @@ impl<A: TokenAuthenticator + 'static, E: Display> Plan<A, E> {
             Err(error) => errors.push(error),
             Ok(()) => {
                 if let Some((authenticator, fingerprint)) = new {
-                    tracing::info!(controller, object = object_name, "added an authenticator");
+                    tracing::info!(
+                        target: ALWAYS,
+                        controller,
+                        object = object_name,
+                        "added an authenticator"
+                    );
                     registry.insert(key.clone(), fingerprint, authenticator);
                 }
             }
@@ -179,6 +187,7 @@ async fn write_status<K: AuthenticatorKind>(
     let regarding = object.object_ref(&context.suffix);
     for event in events {
         tracing::info!(
+            target: ALWAYS,
             controller = K::CONTROLLER,
             object = format!("{}/{name}", K::NAME),
             reason = event.reason,

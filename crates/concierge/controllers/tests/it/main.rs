@@ -11,3 +11,4 @@ mod events;
 mod impersonator;
 mod install;
 mod lease;
+mod log_lines;

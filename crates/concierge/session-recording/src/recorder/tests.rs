@@ -6,9 +6,11 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use pinniped_reverse_proxy::{Direction, NextRead};
 use pinniped_spdy::encode::HeaderBlocks;
+use pinniped_test_support::log_events::{LogEvent, LogEvents};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use tracing::Level;
 
 use super::*;
 
@@ -166,6 +168,27 @@ async fn a_session_becomes_a_file_with_its_output_and_its_metadata() {
     {
         assert!(text.lines().any(|found| found == line), "{line} is not in {text}");
     }
+}
+
+#[tokio::test]
+async fn the_start_and_the_end_of_a_recording_are_logged_without_the_name_of_the_user() {
+    let lines = LogEvents::record(&["pinniped_session_recording"], Level::INFO);
+    let running = Running::start(|_| {}, Mode::BestEffort);
+    let mut tap = running.websocket().await;
+    assert!(tap.observe(Direction::ToClient, &message(1, b"out")));
+    drop(tap);
+    running.completed(1).await;
+    drop(running.stopped().await);
+    let logged = lines.all();
+    let [started, ended] = logged.as_slice() else { panic!("{logged:#?}") };
+    let keys = |line: &LogEvent| line.fields.keys().cloned().collect::<Vec<_>>();
+    assert_eq!((started.level, started.field("message")), (Level::INFO, "recording of a session started"));
+    assert_eq!(keys(started), ["auditID", "file", "message"]);
+    assert_eq!((ended.level, ended.field("message")), (Level::INFO, "recording of a session ended"));
+    assert_eq!(keys(ended), ["auditID", "bytes", "file", "lostBytes", "message", "result"]);
+    assert_eq!((started.field("auditID"), ended.field("auditID")), ("id", "id"));
+    assert_eq!(started.field("file"), ended.field("file"));
+    assert!(!format!("{logged:?}").contains("pinny"));
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@
 //! ```
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::BodyExt as _;
@@ -30,6 +31,7 @@ use pinniped_kube_request::attributes::Attributes;
 use pinniped_kube_request::identity::User;
 use pinniped_kube_request::impersonation::{BearerTokenReview, Plan, needs_token_review, plan};
 use pinniped_kube_request::request_info::RequestInfo;
+use pinniped_logging::repetitions::{Line, Repetitions};
 use pinniped_logging::value::TRACE;
 use pinniped_reverse_proxy::{ClientUpgrade, ForwardError, ProtocolPolicy, ResponseDeadline};
 use pinniped_secret::Token;
@@ -169,13 +171,18 @@ impl ForwardHandler {
             (Plan::Passthrough, None) => pinniped_kube_request::impersonation::Refusal::NoToken,
             (Plan::Refuse(refusal), _) => refusal,
         };
-        tracing::warn!(
-            error = %refusal,
-            url = %uri,
-            method = %method,
-            isUpgradeRequest = upgrade,
-            "rejecting request as we cannot act as the current user"
-        );
+        static REFUSALS: Repetitions = Repetitions::each_minute();
+        let error = refusal.to_string();
+        if let Some(Line { repetitions }) = REFUSALS.record(&error, Instant::now()) {
+            tracing::warn!(
+                url = %uri,
+                method = %method,
+                isUpgradeRequest = upgrade,
+                repetitions,
+                error,
+                "rejecting request as we cannot act as the current user"
+            );
+        }
         Err(Refusal::Internal("unimplemented functionality - unable to act as current user"))
     }
 

@@ -26,6 +26,7 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::api::Api;
 use pinniped_controller::clock::Clock;
 use pinniped_controller::service_account_token::{ServiceAccountToken, TokenRequestError};
+use pinniped_logging::repetitions::{Line, Repetitions};
 use pinniped_secret::{Token, TokenSource};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -177,12 +178,13 @@ impl TokenClient {
     }
 
     async fn keep_fresh(&self) {
-        let mut retry = FIRST_RETRY;
+        let (mut retry, failures) = (FIRST_RETRY, Repetitions::each_ten_minutes());
         loop {
             tracing::debug!("TokenClient calling CreateToken to fetch a short-lived service account token");
             match self.request().await {
                 Ok(token) => {
                     retry = FIRST_RETRY;
+                    failures.clear();
                     self.fresh
                         .0
                         .cached
@@ -190,10 +192,15 @@ impl TokenClient {
                     self.until_another_is_needed().await;
                 }
                 Err(error) => {
-                    tracing::warn!(
-                        serviceAccountName = self.name, %error,
-                        "TokenClient could not fetch short-lived service account token (will retry)"
-                    );
+                    let error = error.to_string();
+                    if let Some(Line { repetitions }) = failures.record(&error, Instant::now().into_std()) {
+                        tracing::warn!(
+                            serviceAccountName = self.name,
+                            repetitions,
+                            error,
+                            "TokenClient could not fetch short-lived service account token (will retry)"
+                        );
+                    }
                     tokio::time::sleep(retry).await;
                     retry = (retry * 2).min(LAST_RETRY);
                     // A token that was refused may be accepted again, and the request for a new one

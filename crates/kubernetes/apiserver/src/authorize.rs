@@ -1,10 +1,13 @@
 //! Authorization by the API server, in the wording of the API server.
 
+use std::time::Instant;
+
 use pinniped_delegated_auth::client_key::ClientKey;
 use pinniped_delegated_auth::reviews::{Authorizer, Decision, ReviewError};
 use pinniped_kube_request::attributes::Attributes;
 use pinniped_kube_request::forbidden;
 use pinniped_kube_request::identity::{KnownUser, MASTERS};
+use pinniped_logging::repetitions::{Line, Repetitions};
 
 use crate::refusal::Refusal;
 
@@ -32,6 +35,16 @@ pub(crate) enum Denial {
     Failed(#[from] ReviewError),
 }
 
+/// Logs a review that failed. Each request has one while the API server does not respond, so the
+/// limit belongs to the process, as the log does.
+fn not_reviewed(error: &ReviewError) {
+    static FAILURES: Repetitions = Repetitions::each_minute();
+    let error = error.to_string();
+    if let Some(Line { repetitions }) = FAILURES.record(&error, Instant::now()) {
+        tracing::warn!(repetitions, error, "access could not be reviewed");
+    }
+}
+
 impl Authorization {
     /// Returns the refusal after a review that did not allow the request.
     pub(crate) fn refusal(&self, denial: Denial, user: &KnownUser, attributes: &Attributes) -> Refusal {
@@ -42,7 +55,7 @@ impl Authorization {
             }
             Denial::Failed(error) => {
                 if error != ReviewError::Overloaded {
-                    tracing::warn!(%error, "access could not be reviewed");
+                    not_reviewed(&error);
                 }
                 error.into()
             }
@@ -92,5 +105,27 @@ impl Authorization {
                 Some(decided_by) => format!("{error}: {decided_by}"),
             }),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pinniped_test_support::log_events::LogEvents;
+    use tracing::Level;
+
+    use super::*;
+
+    #[test]
+    fn reviews_of_many_requests_that_fail_alike_are_logged_once() {
+        let lines = LogEvents::record(&["pinniped_apiserver"], Level::WARN);
+        for _ in 0..1000 {
+            not_reviewed(&ReviewError::Call("no API server in this test".to_owned()));
+        }
+        let logged = lines.all();
+        let [line] = logged.as_slice() else { panic!("{logged:?}") };
+        assert_eq!((line.level, line.field("message")), (Level::WARN, "access could not be reviewed"));
+        assert_eq!(line.field("error"), "no API server in this test");
+        // Only a line after suppressed ones has the number.
+        assert_eq!(line.fields.len(), 2);
     }
 }

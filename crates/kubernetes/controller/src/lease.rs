@@ -18,6 +18,7 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference};
 use kube::Api;
 use kube::api::PostParams;
+use pinniped_logging::repetitions::{Line, Repetitions};
 use pinniped_logging::value::ALWAYS;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -169,6 +170,7 @@ pub struct LeaderElection {
     leader: watch::Sender<bool>,
     leadership: Leadership,
     renewal: Arc<Renewal>,
+    failures: Repetitions,
 }
 
 impl LeaderElection {
@@ -183,7 +185,8 @@ impl LeaderElection {
         let deadline = params.timing.renew_deadline;
         let renewal = Arc::new(Renewal { clock, deadline, last, holder: Mutex::default() });
         let leadership = Leadership { renewal: Some(Arc::clone(&renewal)), ..leadership };
-        Self { api: Api::namespaced(client, &params.namespace), params, leader, leadership, renewal }
+        let api = Api::namespaced(client, &params.namespace);
+        Self { api, params, leader, leadership, renewal, failures: Repetitions::each_ten_minutes() }
     }
 
     /// Returns the leadership, to be checked before each write.
@@ -210,7 +213,9 @@ impl LeaderElection {
                     false
                 }
                 Err(_) => {
-                    tracing::warn!(lease = %self.params.name, "leader election call timed out");
+                    if let Some(Line { repetitions }) = self.failure("timed out") {
+                        tracing::warn!(lease = %self.params.name, repetitions, "leader election call timed out");
+                    }
                     false
                 }
             };
@@ -218,6 +223,7 @@ impl LeaderElection {
             // After a suspend during the call, the response is older than it appears.
             let held = held && self.renewal.clock.since(began) < self.params.timing.renew_deadline;
             if held {
+                self.failures.clear();
                 self.renewal.set(began);
                 self.set_leader(true);
             } else if self.leads()
@@ -291,9 +297,16 @@ impl LeaderElection {
                 tracing::warn!(verb = "get, create, update", resource = "leases", error = %text, "a permission is missing: this pod cannot become leader");
             }
             *forbidden = true;
-        } else {
-            tracing::warn!(lease = %self.params.name, error = %text, "leader election failed, trying again");
+        } else if let Some(Line { repetitions }) = self.failure(&text) {
+            tracing::warn!(
+                lease = %self.params.name, repetitions, error = %text,
+                "leader election failed, trying again"
+            );
         }
+    }
+
+    fn failure(&self, text: &str) -> Option<Line> {
+        self.failures.record(text, Instant::now().into_std())
     }
 
     async fn try_acquire_or_renew(&self, observed: &mut Observed) -> Result<bool, kube::Error> {
@@ -630,6 +643,24 @@ mod tests {
             let values = ["message", "lease", "identity"].map(|name| line.field(name));
             assert_eq!(values, ["leadership changed", "lease", "me"]);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_dead_api_server_causes_one_line_in_ten_minutes_with_the_number_of_attempts() {
+        let lines = LogEvents::record(&["pinniped_controller"], Level::WARN);
+        let service = tower::service_fn(|_: Request<Body>| async {
+            Err::<http::Response<Body>, _>("connection refused")
+        });
+        let election = election(kube::Client::new(service, "ns"), Clock::default());
+        let task = AbortOnDropHandle::new(tokio::spawn(election.run(CancellationToken::new())));
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+        drop(task);
+        let logged = lines.all();
+        assert!((5..=7).contains(&logged.len()), "{logged:?}");
+        assert_eq!(logged[0].field("message"), "leader election failed, trying again");
+        assert_eq!(logged[0].field("repetitions"), "");
+        assert!(logged[1..].iter().all(|line| !line.field("repetitions").is_empty()), "{logged:?}");
+        assert!(logged.iter().all(|line| line.field("error").contains("connection refused")), "{logged:?}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt;
+use pinniped_logging::repetitions::{Line, Repetitions};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -29,9 +30,6 @@ const MIN_RECHECK_DELAY: Duration = Duration::from_millis(100);
 
 /// First delay after a failure.
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(5);
-
-/// Interval in which an error that stays the same is logged once.
-const REPEAT_INTERVAL: Duration = Duration::from_secs(600);
 
 /// How long a pass that is in progress at shutdown may continue.
 const LAST_PASS_TIMEOUT: Duration = Duration::from_secs(3);
@@ -242,36 +240,15 @@ pub async fn became_leader(leadership: &mut tokio::sync::watch::Receiver<bool>) 
 }
 
 /// Counts failures, logs them, and computes the delay of the next attempt.
-#[derive(Default)]
 struct Retry {
     failures: u32,
     forbidden: Option<String>,
-    logged: LoggedError,
+    logged: Repetitions,
 }
 
-/// The last error that was logged, and its repetitions since then.
-#[derive(Default)]
-struct LoggedError {
-    error: Option<(String, Instant)>,
-    repetitions: u32,
-}
-
-impl LoggedError {
-    /// Returns the number of repetitions that were not logged, if the error must be logged now: it
-    /// is another one, or the last line is [`REPEAT_INTERVAL`] old.
-    fn record(&mut self, text: &str, now: Instant) -> Option<u32> {
-        let is_same = self.error.as_ref().is_some_and(|(logged, _)| logged == text);
-        if !is_same {
-            *self = Self { error: Some((text.to_owned(), now)), repetitions: 0 };
-            return Some(0);
-        }
-        let (_, logged_at) = self.error.as_mut()?;
-        if now.saturating_duration_since(*logged_at) < REPEAT_INTERVAL {
-            self.repetitions = self.repetitions.saturating_add(1);
-            return None;
-        }
-        *logged_at = now;
-        Some(std::mem::take(&mut self.repetitions))
+impl Default for Retry {
+    fn default() -> Self {
+        Self { failures: 0, forbidden: None, logged: Repetitions::each_ten_minutes() }
     }
 }
 
@@ -281,7 +258,7 @@ impl Retry {
             Ok(action) => {
                 self.failures = 0;
                 self.forbidden = None;
-                self.logged = LoggedError::default();
+                self.logged.clear();
                 return action.recheck_after.map_or(RESYNC, |delay| delay.clamp(MIN_RECHECK_DELAY, RESYNC));
             }
             Err(error @ ReconcileError::NotLeader(_)) => {
@@ -296,11 +273,10 @@ impl Retry {
                     self.forbidden = Some(text.clone());
                 }
             }
-            Err(ReconcileError::Failed(text)) => match self.logged.record(text, Instant::now()) {
-                Some(repetitions) => {
+            Err(ReconcileError::Failed(text)) => match self.logged.record(text, Instant::now().into_std()) {
+                // The line of the first occurrence, which has no repetitions, is upstream's.
+                Some(Line { repetitions }) => {
                     let error = format!("{controller}: {{ }} failed with: {text}");
-                    // Absent in the line of the first occurrence, which is upstream's.
-                    let repetitions = (repetitions > 0).then_some(repetitions);
                     tracing::error!(logger = "UnhandledError", repetitions, %error, "Unhandled Error");
                 }
                 None => tracing::debug!(controller, error = %text, "a controller fails with the same error"),
@@ -314,7 +290,9 @@ impl Retry {
 
 #[cfg(test)]
 mod tests {
+    use pinniped_test_support::log_events::LogEvents;
     use tokio::sync::mpsc;
+    use tracing::Level;
 
     use super::*;
     use crate::lease::Leadership;
@@ -487,22 +465,34 @@ mod tests {
         assert!(pass - before < Duration::from_secs(1));
     }
 
-    #[test]
-    fn an_error_that_stays_the_same_is_logged_once_in_ten_minutes_with_its_repetitions() {
-        let start = Instant::now();
-        let mut logged = LoggedError::default();
-        for (second, text, line) in [
-            (0, "a", Some(0)),
+    #[tokio::test(start_paused = true)]
+    async fn an_error_that_stays_the_same_is_logged_once_in_ten_minutes_with_its_repetitions() {
+        let lines = LogEvents::record(&["pinniped_controller"], Level::ERROR);
+        let (mut retry, start) = (Retry::default(), Instant::now());
+        for (second, text, expected) in [
+            (0, "a", Some("")),
             (1, "a", None),
             (599, "a", None),
-            (600, "a", Some(2)),
-            (601, "b", Some(0)),
-            (602, "a", Some(0)),
-            (603, "a", None),
+            (600, "a", Some("2")),
+            (601, "b", Some("")),
+            (602, "a", None),
+            (1200, "a", Some("1")),
         ] {
-            let now = start + Duration::from_secs(second);
-            assert_eq!(logged.record(text, now), line, "{second} {text}");
+            tokio::time::advance(start + Duration::from_secs(second) - Instant::now()).await;
+            retry.after("some-controller", &Err(ReconcileError::Failed(text.to_owned())));
+            let logged = lines.all();
+            let repetitions: Vec<_> = logged.iter().map(|line| line.field("repetitions")).collect();
+            assert_eq!(repetitions, expected.into_iter().collect::<Vec<_>>(), "{second} {text}");
+            for line in &logged {
+                let fields = ["message", "logger", "error"].map(|name| line.field(name));
+                let error = format!("some-controller: {{ }} failed with: {text}");
+                assert_eq!(fields, ["Unhandled Error", "UnhandledError", &error]);
+            }
+            lines.clear();
         }
+        retry.after("some-controller", &Ok(Action::done()));
+        retry.after("some-controller", &Err(ReconcileError::Failed("a".to_owned())));
+        assert_eq!(lines.all().len(), 1, "after a success");
     }
 
     #[test]

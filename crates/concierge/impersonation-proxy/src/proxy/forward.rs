@@ -1,6 +1,7 @@
 //! The rewrite of a request for the API server, and the log lines for requests without a response.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use http::header::{AUTHORIZATION, EXPECT, HOST, HeaderName, HeaderValue};
 use http::uri::{Authority, Scheme};
@@ -14,6 +15,7 @@ use pinniped_kube_client::ApiServerError;
 use pinniped_kube_request::client_impersonation::intake::leftover;
 use pinniped_kube_request::identity::KnownUser;
 use pinniped_kube_request::impersonation::{Impersonation, InvalidHeader};
+use pinniped_logging::repetitions::{Line, Repetitions};
 use pinniped_reverse_proxy::{ForwardError, bearer};
 use pinniped_secret::Token;
 
@@ -38,8 +40,12 @@ pub(super) fn check_clean<B>(request: &Request<B>) -> Result<(), Refusal> {
         );
         return Err(Refusal::Internal("invalid authorization header"));
     }
-    if leftover(request.headers()).is_some() {
-        tracing::error!(url = %request.uri(), method = %request.method(), "unknown impersonation header seen");
+    if let Some(name) = leftover(request.headers()) {
+        static UNKNOWN: Repetitions = Repetitions::each_minute();
+        if let Some(Line { repetitions }) = UNKNOWN.record(name.as_str(), Instant::now()) {
+            let (url, method) = (request.uri(), request.method());
+            tracing::error!(%url, %method, repetitions, "unknown impersonation header seen");
+        }
         return Err(Refusal::Internal("invalid impersonation"));
     }
     Ok(())
@@ -160,8 +166,11 @@ fn aim<B>(request: &mut Request<B>) -> Result<(), Refusal> {
 pub(super) fn refusal_of(error: ForwardError) -> Refusal {
     match &error {
         ForwardError::OtherProtocol => {
-            let error = ApiServerError::from(error);
-            tracing::error!(%error, "could not upgrade the connection of a request");
+            static UPGRADES: Repetitions = Repetitions::each_minute();
+            let error = ApiServerError::from(error).to_string();
+            if let Some(Line { repetitions }) = UPGRADES.record(&error, Instant::now()) {
+                tracing::error!(repetitions, error, "could not upgrade the connection of a request");
+            }
             return Refusal::BadGateway;
         }
         // Caused by the client, so an administrator cannot fix it.
@@ -174,8 +183,14 @@ pub(super) fn refusal_of(error: ForwardError) -> Refusal {
     Refusal::BadGateway
 }
 
+/// Logs a failure. Each request has one while the API server does not respond, so the limit belongs
+/// to the process, as the log does.
 fn failed(error: &dyn std::fmt::Display) {
-    tracing::error!(%error, "could not RoundTrip impersonation proxy request to API server");
+    static FAILURES: Repetitions = Repetitions::each_minute();
+    let error = error.to_string();
+    if let Some(Line { repetitions }) = FAILURES.record(&error, Instant::now()) {
+        tracing::error!(repetitions, error, "could not RoundTrip impersonation proxy request to API server");
+    }
 }
 
 /// Returns the refusal for an identity that the transport would change.

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pinniped_apiserver::authorize::Authorization;
 use pinniped_apiserver::chain::{Chain, ChainParams, ResponseHeaders};
@@ -17,6 +17,7 @@ use pinniped_http_server::tunnels::Tunnels;
 use pinniped_http_server::workers::Share;
 use pinniped_http_server::{Limits, Listener, ServerHandle, Workers, serve_on};
 use pinniped_kube_audit::auditor::Auditor;
+use pinniped_logging::repetitions::{Line, Repetitions};
 use pinniped_pki::CertificateStore;
 use pinniped_pki::tls::{CipherRestriction, ClientCertificates, Profile, server_config};
 use pinniped_secret::TokenSource;
@@ -254,6 +255,7 @@ impl Probes {
     async fn run(self, stop: CancellationToken) {
         let mut ticks = tokio::time::interval(self.interval);
         ticks.tick().await;
+        let failures = Repetitions::each_ten_minutes();
         loop {
             tokio::select! {
                 biased;
@@ -261,9 +263,19 @@ impl Probes {
                 _ = ticks.tick() => {}
             }
             match anonymous_probe::probe_anonymous(&self.anonymous_upstream).await {
-                Ok(policy) => self.capabilities.set_anonymous(policy),
+                Ok(policy) => {
+                    failures.clear();
+                    self.capabilities.set_anonymous(policy);
+                }
                 Err(error) => {
-                    tracing::warn!(%error, "anonymous access could not be probed, keeping the last result");
+                    let error = error.to_string();
+                    if let Some(Line { repetitions }) = failures.record(&error, Instant::now()) {
+                        tracing::warn!(
+                            repetitions,
+                            error,
+                            "anonymous access could not be probed, keeping the last result"
+                        );
+                    }
                 }
             }
             self.uids().await;

@@ -6,13 +6,14 @@
 //! arrived. This is a controller of its own, with a task for each authenticator, because a slow
 //! issuer must delay neither the changes nor the keys of other authenticators.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use pinniped_concierge_authentication::registry::{AuthenticatorKey, Registry};
 use pinniped_concierge_domain::jwt_authenticator::conditions::{KEYS_REFRESH_INTERVAL, KeysFreshness};
 use pinniped_controller::per_object::ReconcileObject;
 use pinniped_controller::runtime::{Action, ReconcileError, Trigger};
+use pinniped_logging::repetitions::{Line, Repetitions};
 use pinniped_oidc::RemoteKeySet;
 use tokio::sync::Semaphore;
 
@@ -28,6 +29,7 @@ pub struct KeyRefresh {
     registry: Registry,
     changed: Trigger,
     fetches: Semaphore,
+    failures: Repetitions,
 }
 
 impl ReconcileObject for KeyRefresh {
@@ -54,7 +56,8 @@ impl KeyRefresh {
     /// Returns a controller for [`pinniped_controller::per_object::PerObjectController`]. `changed`
     /// wakes the controller that reports the age of the keys.
     pub fn new(registry: Registry, changed: Trigger) -> Self {
-        Self { registry, changed, fetches: Semaphore::new(MAX_CONCURRENT_FETCHES) }
+        let (fetches, failures) = (Semaphore::new(MAX_CONCURRENT_FETCHES), Repetitions::each_ten_minutes());
+        Self { registry, changed, fetches, failures }
     }
 
     /// Fetches keys that are due, and returns the time until the next fetch.
@@ -72,7 +75,18 @@ impl KeyRefresh {
         match fetched {
             Ok(()) => KEYS_REFRESH_INTERVAL,
             Err(error) => {
-                tracing::warn!(authenticator = name, %error, "could not fetch the keys of a JWTAuthenticator");
+                let error = error.to_string();
+                let line = self.failures.record(&format!("{name}: {error}"), Instant::now());
+                // A failure after a success is another problem.
+                let first = (!failed_before).then_some(Line { repetitions: None });
+                if let Some(Line { repetitions }) = line.or(first) {
+                    tracing::warn!(
+                        authenticator = name,
+                        repetitions,
+                        error,
+                        "could not fetch the keys of a JWTAuthenticator"
+                    );
+                }
                 RETRY_INTERVAL
             }
         }

@@ -1,5 +1,7 @@
 use pinniped_kube_request::identity::User;
 use pinniped_kube_request::impersonation::{BearerTokenReview, Plan, UidImpersonation, plan};
+use pinniped_test_support::log_events::LogEvents;
+use tracing::Level;
 
 use super::*;
 
@@ -74,4 +76,18 @@ fn hop_by_hop_rules_cannot_remove_the_identity() {
     let wanted =
         [("authorization", "Bearer ours"), ("impersonate-user", "u"), ("x-forwarded-for", "10.0.0.7")];
     assert_eq!(got, wanted);
+}
+
+#[test]
+fn many_requests_without_a_response_of_the_api_server_are_logged_once() {
+    let lines = LogEvents::record(&["pinniped_impersonation_proxy"], Level::ERROR);
+    for _ in 0..1000 {
+        failed(&"no API server in this test");
+    }
+    let logged = lines.all();
+    let [line] = logged.as_slice() else { panic!("{logged:?}") };
+    assert_eq!(line.field("message"), "could not RoundTrip impersonation proxy request to API server");
+    assert_eq!(line.field("error"), "no API server in this test");
+    // Only a line after suppressed ones has the number.
+    assert_eq!(line.fields.len(), 2);
 }

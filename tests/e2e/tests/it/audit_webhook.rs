@@ -1,6 +1,6 @@
 //! The audit webhook of an installed Concierge, with the files of a Secret as the chart mounts
-//! them. Events of requests over a limit (429) are in `crates/concierge/server/tests/it/audit.rs`,
-//! where a test can lower the limit.
+//! them, and its audit log on standard output. Events of requests over a limit (429) are in
+//! `crates/concierge/server/tests/it/audit.rs`, where a test can lower the limit.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -40,6 +40,7 @@ fn edit(text: &str) -> String {
             settings,
             format!(
                 "{settings}      proxiedRequests: {{policyFile: /etc/audit/policy.yaml, \
+                 log: {{path: '-'}}, \
                  webhook: {{kubeconfigFile: /etc/audit/kubeconfig, batchMaxWaitSeconds: 1}}}}\n"
             ),
         ),
@@ -135,6 +136,21 @@ async fn events(own: &SeparateConcierge) -> anyhow::Result<()> {
     ensure!(agent.starts_with("pinniped-concierge/"), "{agent}");
     let secret = b"SECRET";
     ensure!(!seen.iter().any(|seen| seen.body.windows(secret.len()).any(|part| part == secret)));
+    // The log is on standard output, which a container's log contains.
+    wait::until_ok(TIME_LIMIT, "the events in the pod's log", async || {
+        let logs = own.pods.logs(APP);
+        let events = logs.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let ids: Vec<_> = events
+            .filter(|event| event["kind"] == "Event")
+            .map(|mut event| event["auditID"].take())
+            .collect();
+        ensure!(
+            ["created", "forbidden", "unknown"].iter().all(|id| ids.iter().any(|found| found == id)),
+            "{ids:?}"
+        );
+        Ok(())
+    })
+    .await?;
     ensure!(!own.pods.logs(APP).contains("audit events are lost"));
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! The audit webhook with a real HTTPS server that has faults.
+//! The audit webhook with a real HTTPS server that has faults, and the audit log on the standard
+//! output of a real program.
 
 #![expect(clippy::unwrap_used, reason = "a failed step of a test should end it")]
 
@@ -344,4 +345,55 @@ async fn a_list_that_the_receiver_refuses_is_divided_and_not_repeated() {
     write_all(&running.auditor, &["d"]);
     running.await_count(RECEIVED, 1).await;
     running.stop().await;
+}
+
+/// Set for a process of this executable that writes events to its standard output.
+const WRITER: &str = "PINNIPED_AUDIT_TEST_WRITER";
+
+#[tokio::test]
+async fn the_path_of_a_hyphen_writes_each_event_as_a_line_of_standard_output() {
+    if std::env::var_os(WRITER).is_some() {
+        return write_to_stdout().await;
+    }
+    let name = "the_path_of_a_hyphen_writes_each_event_as_a_line_of_standard_output";
+    let folder = tempfile::tempdir().unwrap();
+    let mut program = tokio::process::Command::new(std::env::current_exe().unwrap());
+    program.args(["--exact", name, "--nocapture"]).env(WRITER, "1").current_dir(&folder).kill_on_drop(true);
+    let output = tokio::time::timeout(PATIENCE, program.output()).await.unwrap().unwrap();
+    let (stdout, stderr) =
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert!(output.status.success(), "{stdout}{stderr}");
+    // The test harness writes to standard output, too, also at the beginning of a line.
+    let events = stdout.lines().filter_map(|line| line.find("{\"kind\":\"Event\"").map(|at| &line[at..]));
+    let events: Vec<Value> = events.map(|event| serde_json::from_str(event).unwrap()).collect();
+    let ids: Vec<_> = events.iter().map(|event| event["auditID"].as_str().unwrap()).collect();
+    assert_eq!(ids, ["a", "b", "c"], "{stdout}");
+    for event in &events {
+        assert_eq!((&event["apiVersion"], &event["verb"]), (&json!("audit.k8s.io/v1"), &json!("get")));
+    }
+    assert!(!stderr.contains("auditID"), "{stderr}");
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "a file");
+}
+
+/// Writes three events with an auditor whose path is `-`.
+async fn write_to_stdout() {
+    let folder = tempfile::tempdir().unwrap();
+    let policy_file = folder.path().join("policy.yaml");
+    std::fs::write(&policy_file, POLICY).unwrap();
+    let file = FileParams { path: PathBuf::from("-"), max_age: None, max_backups: 0, max_size: 1 };
+    let batch = BatchParams { buffer_size: 5, max_size: 2, max_wait: SHORT };
+    let log = Some(LogParams { file, batch: Some(batch) });
+    let bodies = BodyParams { max_bytes: 100 };
+    let params = AuditParams { policy_file, bodies, log, webhook: None };
+    let client = ClientParams {
+        proxies: ProxyEnvironment::default(),
+        ciphers: CipherRestriction::default(),
+        user_agent: http::HeaderValue::from_static("test"),
+    };
+    let (auditor, mut workers) = Auditor::open(&params, client).unwrap();
+    let stop = CancellationToken::new();
+    let worker = tokio::spawn(workers.pop().unwrap().run(stop.clone()));
+    write_all(&auditor, &["a", "b", "c"]);
+    stop.cancel();
+    worker.await.unwrap();
 }

@@ -7,6 +7,7 @@ use anyhow::{Context as _, ensure};
 use jiff::Timestamp;
 use pinniped_e2e::walkthrough::{CONCIERGE, EXTERNAL_NAME, LOCAL_USER_AUTHENTICATOR};
 use pinniped_test_support::certs::Pair;
+use pinniped_test_support::pods::RunningPod;
 use pinniped_test_support::{wait, wire};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -144,42 +145,60 @@ async fn the_state_of_a_pod_shows_its_connections_caches_and_slow_requests() {
     .unwrap();
 }
 
-/// Returns the log lines with a message.
+const STARTED: &str = "the Concierge has started";
+
+/// Returns the log lines with a message of the pods that have never had a log level: another test
+/// sets one for a while.
 fn lines(installed: &Installed, namespace: &str, message: &str) -> Vec<Value> {
-    let logs = installed.pods().logs(namespace);
-    let lines = logs.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    lines.filter(|line| line["message"] == message).collect()
+    let has = |line: &Value, message: &str| line["message"] == message;
+    let lines_of = |pod: &RunningPod| {
+        let text = std::fs::read_to_string(&pod.log).unwrap_or_default();
+        let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        lines.collect::<Vec<Value>>()
+    };
+    let logs = installed.pods().list(namespace).into_iter().map(|(_, pod)| lines_of(&pod));
+    let has_level =
+        |line: &Value| (has(line, STARTED) && line["logLevel"] != "") || has(line, "configuration changed");
+    let logs = logs.filter(|lines| !lines.iter().any(has_level));
+    logs.flatten().filter(|line| has(line, message)).collect()
 }
 
 #[tokio::test]
 async fn start_leadership_strategies_and_authenticators_are_logged_without_a_log_level() {
     let Some(installed) = installed::shared("log-lines").await else { return };
-    let started = lines(&installed, CONCIERGE, "the Concierge has started");
-    assert!(started.len() >= installed.running().len(), "{started:#?}");
+    // A pod logs the line when it has read the objects of the cluster.
+    let started = wait::until(TIME_LIMIT, "the line of a pod", async || {
+        let started = lines(&installed, CONCIERGE, STARTED);
+        (!started.is_empty()).then_some(started)
+    })
+    .await
+    .unwrap();
     for line in &started {
-        assert_eq!((&line["level"], &line["logLevel"]), (&json!("info"), &json!("")), "{line}");
+        assert_eq!(line["level"], "info", "{line}");
         assert_eq!(
             (&line["aggregatedAPIPort"], &line["impersonationProxyPort"]),
             (&json!(10250), &json!(8444))
         );
     }
-    let find = |message: &str, members: Value| {
-        let all = lines(&installed, CONCIERGE, message);
-        let fits = |line: &Value| {
-            line["level"] == "info"
-                && members.as_object().unwrap().iter().all(|(key, value)| line[key] == *value)
-        };
-        assert!(all.iter().any(fits), "{message} {members}: {all:#?}");
+    let find = async |message: &str, members: Value| {
+        wait::until_ok(NEW_LEADER_LIMIT, format!("the line {message:?}"), async || {
+            let all = lines(&installed, CONCIERGE, message);
+            let members = members.as_object().context("no object")?;
+            let fits = |line: &&Value| members.iter().all(|(key, value)| line[key] == *value);
+            let line = all.iter().find(fits).with_context(|| format!("{members:?}: {all:#?}"))?;
+            ensure!(line["level"] == "info", "{line}");
+            Ok(())
+        })
+        .await
+        .unwrap();
     };
-    find("leadership changed", json!({"leader": true}));
-    find(
-        "strategy of the CredentialIssuer",
-        json!({"object": "CredentialIssuer/pinniped-concierge-config",
-            "strategy": "ImpersonationProxy", "status": "Success", "reason": "Listening"}),
-    );
+    find("leadership changed", json!({"leader": true})).await;
+    let strategy = json!({"object": "CredentialIssuer/pinniped-concierge-config",
+        "strategy": "ImpersonationProxy", "status": "Success", "reason": "Listening"});
+    find("strategy of the CredentialIssuer", strategy).await;
     let authenticator = json!({"controller": "webhookcachefiller-controller",
         "object": format!("WebhookAuthenticator/{LOCAL_USER_AUTHENTICATOR}")});
-    find("added an authenticator", authenticator);
+    find("added an authenticator", authenticator).await;
     // Lines of this level that are not about such changes are missing.
     assert_eq!(lines(&installed, CONCIERGE, "starting impersonation proxy"), <[Value; 0]>::default());
 

@@ -256,6 +256,7 @@ impl StartLine {
     fn log(&self, gateway: &Gateway, admin: SocketAddr, capacity: &Capacity) {
         let capacity = capacity.stats();
         tracing::info!(
+            target: value::ALWAYS,
             version = pinniped_version::VERSION,
             tls = %gateway.tls_addr(),
             plain = %gateway.plain_addr(),
@@ -333,4 +334,32 @@ fn params(
         election,
         monitor,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use pinniped_test_support::log_events::LogEvents;
+    use tracing::Level;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_line_about_the_start_has_version_addresses_and_limits_at_every_log_level() {
+        let lines = LogEvents::record(&[value::ALWAYS], Level::INFO);
+        let options = Flags::try_parse_from(["pinniped-gateway"]).unwrap().resolve().unwrap();
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let gateway = pinniped_gateway_dataplane::start(&GatewayParams::new(any, any)).unwrap();
+        let [namespace, name] = ["n", "p"].map(str::to_owned);
+        let pod = PodInfo { namespace, name, labels: [].into() };
+        StartLine::new(&options, &pod).log(&gateway, any, &Capacity::default());
+        let logged = lines.all();
+        let [line] = logged.as_slice() else { panic!("{logged:?}") };
+        assert_eq!((line.level, line.field("message")), (Level::INFO, "the ports are open"));
+        assert_eq!(line.field("version"), pinniped_version::VERSION);
+        assert_eq!(line.field("tls"), gateway.tls_addr().to_string());
+        assert_eq!(line.field("admin"), any.to_string());
+        for key in ["plain", "leaderElection", "hostOwnership", "logLevel", "connectionsLimit"] {
+            assert!(line.fields.contains_key(key), "{key} is missing in {line:?}");
+        }
+    }
 }

@@ -1,5 +1,5 @@
-//! `cargo xtask soak`: builds all programs with optimizations and runs the soak program. It is not
-//! part of CI because of its duration.
+//! `cargo xtask soak`: builds all programs with optimizations and runs the soak program. The
+//! nightly workflow runs it, because it takes too long for every change.
 
 use std::process::ExitCode;
 

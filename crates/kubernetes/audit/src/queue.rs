@@ -72,8 +72,8 @@ pub(crate) enum Waits {
 /// The batches that a worker takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// Those that are ready. Events of an incomplete batch wait for others, because two threads wake
-    /// up for each batch.
+    /// Those that are ready. Events of an incomplete batch wait for others, because two threads
+    /// wake up for each batch.
     Ready,
     /// All events.
     All,

@@ -20,9 +20,14 @@ fn main() {
     if var("PROFILE") != "release" || !target.contains("-linux-") {
         return;
     }
+    let is_lld = links_with_lld(&target);
+    let first = match var("CARGO_PKG_NAME").as_str() {
+        "pinniped-cli" => Some("login-functions.ld"),
+        // GNU ld would compare each of its hundreds of patterns with each function.
+        _ => is_lld.then_some("server-functions.ld"),
+    };
     // Of several scripts, the first that selects a function applies.
-    let login = (var("CARGO_PKG_NAME") == "pinniped-cli").then_some("login-functions.ld");
-    for script in login.into_iter().chain(["function-groups.ld"]) {
+    for script in first.into_iter().chain(["function-groups.ld"]) {
         println!("cargo::rustc-link-arg-bins=-Wl,-T,{}", folder.join(script).display());
     }
     if !target.ends_with("-gnu") {
@@ -34,7 +39,7 @@ fn main() {
         println!("cargo::rustc-link-arg-bins=-Wl,-z,pack-relative-relocs");
     }
     // Merges functions with the same code. Only lld supports the flag; GNU ld refuses it.
-    if links_with_lld(&target) {
+    if is_lld {
         println!("cargo::rustc-link-arg-bins=-Wl,--icf=all");
         // The unwinder becomes a part of the program, so that a start need not load the library
         // libgcc_s. rustc names this library earlier, and only definitions of a whole archive take

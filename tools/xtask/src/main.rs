@@ -16,6 +16,7 @@
 //! cargo xtask workflows      checks the workflows of GitHub
 //! cargo xtask node           runs a real one-node cluster: up, status, exec, down
 //! cargo xtask bench          runs the benchmarks
+//! cargo xtask server-functions  groups the functions of requests for the linker
 //! cargo xtask soak           runs a restarted proxy, a mixed load, rotations, or attacks
 //! cargo xtask fuzz           runs the fuzz targets of the parsers of client input
 //! ```
@@ -35,6 +36,7 @@ mod monitoring;
 mod node;
 mod release;
 mod revision;
+mod server_functions;
 mod site;
 mod soak;
 mod suite;
@@ -83,6 +85,8 @@ enum Command {
     Node(node::Args),
     /// Measures the impersonation proxy against the API server itself.
     Bench(bench::Args),
+    /// Writes the linker script that groups the functions of requests.
+    ServerFunctions(server_functions::Args),
     /// Loads the proxy for minutes and checks that its resource usage does not grow.
     Soak(soak::Args),
     /// Runs the fuzz targets; needs a nightly compiler.
@@ -105,6 +109,7 @@ fn main() -> ExitCode {
         Command::Workflows(args) => workflows::run(&args),
         Command::Node(args) => node::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::ServerFunctions(args) => server_functions::run(&args),
         Command::Soak(args) => soak::run(&args),
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Tidy(args) => tidy::run(&args),

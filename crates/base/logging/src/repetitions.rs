@@ -3,7 +3,7 @@
 //!
 //! The first line about an error is logged at once, and the next one about the same error when an
 //! interval has passed, with the number of those in between. The memory does not grow with the
-//! number of different errors, because clients choose some of the texts: [`MAX_TEXTS`] errors are
+//! number of different errors, because clients choose some of the texts: 16 errors are
 //! distinguished, and all others count as one.
 
 use std::collections::hash_map::DefaultHasher;

@@ -220,7 +220,8 @@ impl Worker {
     pub async fn run(self, stop: CancellationToken) {
         let Self { queue, counts, mut destination } = self;
         let rest = scopeguard::guard((&queue, &counts), |(queue, counts)| {
-            let rest = std::iter::from_fn(|| queue.take(Due::All));
+            queue.due(Due::All);
+            let rest = std::iter::from_fn(|| queue.take());
             let events = rest.map(|batch| batch.encoded.ends.len()).sum();
             if events > 0 {
                 counts.lost(events, Loss::Shutdown, None);
@@ -230,8 +231,10 @@ impl Worker {
         while !is_stopping {
             let due = queue.wait(&stop).await;
             is_stopping = stop.is_cancelled();
-            let due = if is_stopping { Due::All } else { due };
-            while let Some(batch) = queue.take(due) {
+            let mut batches = queue.due(if is_stopping { Due::All } else { due });
+            while batches > 0
+                && let Some(batch) = queue.take()
+            {
                 let events = batch.encoded.ends.len();
                 let mut lost = scopeguard::guard(events, |events| counts.lost(events, Loss::Shutdown, None));
                 destination = match destination {
@@ -245,6 +248,7 @@ impl Worker {
                     }
                 };
                 ScopeGuard::into_inner(lost);
+                batches = if is_stopping { queue.due(Due::All) } else { batches - 1 };
             }
         }
         drop(rest);

@@ -139,7 +139,9 @@ impl Queue {
         waiting.group_bytes += length;
         waiting.group.push(event);
         let in_batch = waiting.batches.back().map_or(0, |last| last.encoded.ends.len());
-        let completes_batch = waiting.group.len() + in_batch == self.params.max_size;
+        // Events after a complete batch begin another one.
+        let in_batch = if in_batch < self.params.max_size { in_batch } else { 0 };
+        let completes_batch = in_batch + waiting.group.len() >= self.params.max_size;
         let is_group_complete =
             waiting.group.len() >= MAX_GROUP_EVENTS || waiting.group_bytes >= MAX_GROUP_BYTES;
         if !is_group_complete && !completes_batch && !self.is_awaited() {
@@ -148,7 +150,7 @@ impl Queue {
         self.encode(&mut waiting);
         let delivered = waiting.batches.back().and_then(|last| last.done.as_ref());
         let delivered = delivered.map(|done| done.token().clone());
-        let is_ready = self.is_ready(&waiting);
+        let is_ready = self.ready_batches(&waiting) > 0;
         drop(waiting);
         if is_ready {
             self.ready.notify_one();
@@ -156,11 +158,11 @@ impl Queue {
         Ok(delivered)
     }
 
-    /// Returns whether the first batch is ready.
-    fn is_ready(&self, waiting: &Waiting) -> bool {
-        let is_complete = |batch: &Batch| batch.encoded.ends.len() >= self.params.max_size;
-        let first = waiting.batches.front();
-        waiting.batches.len() > 1 || first.is_some_and(|batch| self.is_awaited() || is_complete(batch))
+    /// Returns the number of batches that are ready: all, but an incomplete one at the end.
+    fn ready_batches(&self, waiting: &Waiting) -> usize {
+        let is_open = |batch: &Batch| !self.is_awaited() && batch.encoded.ends.len() < self.params.max_size;
+        let batches = &waiting.batches;
+        batches.len() - usize::from(batches.back().is_some_and(is_open))
     }
 
     /// Encodes the events that wait for it.
@@ -195,7 +197,7 @@ impl Queue {
     }
 
     /// Waits until a batch is ready, or for `max_wait`, or until `stop` is cancelled, and returns
-    /// what to take.
+    /// the batches to take.
     pub(crate) async fn wait(&self, stop: &CancellationToken) -> Due {
         tokio::select! {
             () = self.ready.notified() => Due::Ready,
@@ -204,14 +206,22 @@ impl Queue {
         }
     }
 
-    /// Returns the next batch that is due.
-    pub(crate) fn take(&self, due: Due) -> Option<Batch> {
+    /// Returns the number of batches that are due now. Events that arrive later are not among them
+    /// if all are due, so that a backend which is slower than they arrive gets complete batches.
+    pub(crate) fn due(&self, due: Due) -> usize {
         let mut waiting = self.lock();
         match due {
-            Due::Ready if !self.is_ready(&waiting) => return None,
-            Due::Ready => {}
-            Due::All => self.encode(&mut waiting),
+            Due::Ready => self.ready_batches(&waiting),
+            Due::All => {
+                self.encode(&mut waiting);
+                waiting.batches.len()
+            }
         }
+    }
+
+    /// Returns the first batch.
+    pub(crate) fn take(&self) -> Option<Batch> {
+        let mut waiting = self.lock();
         let batch = waiting.batches.pop_front()?;
         waiting.events -= batch.encoded.ends.len();
         waiting.bytes -= batch.encoded.bytes.len();
@@ -250,6 +260,12 @@ mod tests {
         queue.push(event(audit_id)).is_ok()
     }
 
+    /// Returns the first batch, also an incomplete one.
+    fn take(queue: &Queue) -> Option<Batch> {
+        queue.due(Due::All);
+        queue.take()
+    }
+
     /// Returns the audit IDs of a batch for the log.
     fn ids(encoded: &Encoded) -> Vec<String> {
         let starts = std::iter::once(0).chain(encoded.ends.iter().copied());
@@ -264,20 +280,20 @@ mod tests {
     fn events_leave_in_batches_in_their_order() {
         let queue = queue(10, 2);
         assert!(["a", "b", "c"].into_iter().all(|id| fits(&queue, id)));
-        let first = queue.take(Due::All).unwrap();
+        let first = take(&queue).unwrap();
         assert_eq!(ids(&first.encoded), ["a", "b"]);
         queue.recycle(first.encoded);
-        assert_eq!(ids(&queue.take(Due::All).unwrap().encoded), ["c"]);
-        assert!(queue.take(Due::All).is_none());
+        assert_eq!(ids(&take(&queue).unwrap().encoded), ["c"]);
+        assert!(take(&queue).is_none());
         assert!(fits(&queue, "d"));
-        assert_eq!(ids(&queue.take(Due::All).unwrap().encoded), ["d"]);
+        assert_eq!(ids(&take(&queue).unwrap().encoded), ["d"]);
     }
 
     #[test]
     fn the_buffer_is_bounded_in_events_and_in_bytes() {
         let queue = queue(3, 2);
         assert_eq!([(); 5].map(|()| fits(&queue, "x")), [true, true, true, false, false]);
-        queue.take(Due::All).unwrap();
+        take(&queue).unwrap();
         assert_eq!([(); 3].map(|()| fits(&queue, "x")), [true, true, false]);
 
         let queue = super::tests::queue(usize::MAX, usize::MAX);
@@ -286,7 +302,7 @@ mod tests {
         let pushed = (0..100).take_while(|_| queue.push(large.clone()).is_ok()).count();
         assert_eq!(pushed, MAX_BUFFER_BYTES / large.max_len());
         // Two of them are too large for a batch.
-        let batches = std::iter::from_fn(|| queue.take(Due::All)).map(|batch| batch.encoded.ends.len());
+        let batches = std::iter::from_fn(|| take(&queue)).map(|batch| batch.encoded.ends.len());
         assert_eq!(batches.collect::<Vec<_>>(), vec![1; pushed]);
     }
 
@@ -298,7 +314,7 @@ mod tests {
         large.annotations = vec![("a", "1".repeat(1000).into())];
         assert!(5 * large.max_len() > MAX_LOG_BATCH_BYTES);
         assert!((0..5).all(|_| queue.push(large.clone()).is_ok()));
-        let batches = std::iter::from_fn(|| queue.take(Due::All)).map(|batch| batch.encoded.ends.len());
+        let batches = std::iter::from_fn(|| take(&queue)).map(|batch| batch.encoded.ends.len());
         assert_eq!(batches.collect::<Vec<_>>(), [3, 2]);
     }
 
@@ -309,7 +325,7 @@ mod tests {
             let request_object = Some(vec![b'1'; size].into());
             queue.push(Event { request_object, ..event("x") }).unwrap();
         }
-        let first = queue.take(Due::All).unwrap().encoded;
+        let first = take(&queue).unwrap().encoded;
         assert_eq!((first.ends.len(), first.bytes.capacity()), (1, first.bytes.len()));
     }
 
@@ -321,9 +337,9 @@ mod tests {
             let request_object = Some(vec![b'1'; MAX_WEBHOOK_BATCH_BYTES / 2].into());
             queue.push(Event { request_object, ..event("x") }).unwrap().unwrap()
         });
-        drop(queue.take(Due::All).unwrap());
+        drop(take(&queue).unwrap());
         assert!(first.is_cancelled() && !second.is_cancelled());
-        drop(queue.take(Due::All).unwrap());
+        drop(take(&queue).unwrap());
         assert!(second.is_cancelled());
     }
 
@@ -333,7 +349,7 @@ mod tests {
         let pushed = (0..MAX_GROUP_EVENTS).filter(|_| fits(&queue, "x")).count();
         assert_eq!(pushed, MAX_GROUP_EVENTS / 2);
         assert_eq!(queue.lock().bytes, 0);
-        assert_eq!(queue.take(Due::All).unwrap().encoded.ends.len(), pushed);
+        assert_eq!(take(&queue).unwrap().encoded.ends.len(), pushed);
         let Waiting { events, bytes, group_bytes, .. } = &*queue.lock();
         assert_eq!((*events, *bytes, *group_bytes), (0, 0, 0));
     }
@@ -342,7 +358,7 @@ mod tests {
     fn the_memory_of_a_batch_is_used_again_and_that_of_a_larger_event_is_not() {
         let queue = queue(1000, 1000);
         assert!((0..1000).all(|_| fits(&queue, "x")));
-        let full = queue.take(Due::All).unwrap();
+        let full = take(&queue).unwrap();
         let length = full.encoded.bytes.len();
         queue.recycle(full.encoded);
         assert!(queue.lock().spare.bytes.capacity() >= length);
@@ -382,6 +398,28 @@ mod tests {
         assert_eq!(start.elapsed(), Duration::from_secs(30));
     }
 
+    #[test]
+    fn batches_after_a_complete_one_are_ready_when_they_are_complete() {
+        for max_size in [1, 2, MAX_GROUP_EVENTS - 1, MAX_GROUP_EVENTS, MAX_GROUP_EVENTS + 1] {
+            let queue = queue(1000, max_size);
+            for batches in 1..4 {
+                assert!((0..max_size).all(|_| fits(&queue, "x")));
+                assert_eq!(queue.due(Due::Ready), batches, "{max_size} events a batch");
+            }
+        }
+    }
+
+    #[test]
+    fn events_that_arrive_while_all_are_delivered_wait_for_others() {
+        let queue = queue(10, 2);
+        assert!(["a", "b", "c"].into_iter().all(|id| fits(&queue, id)));
+        assert_eq!(queue.due(Due::All), 2);
+        assert_eq!(ids(&queue.take().unwrap().encoded), ["a", "b"]);
+        assert_eq!(ids(&queue.take().unwrap().encoded), ["c"]);
+        assert!(fits(&queue, "d"));
+        assert_eq!(queue.due(Due::Ready), 0);
+    }
+
     #[tokio::test(start_paused = true)]
     async fn an_event_after_a_complete_batch_waits_for_others() {
         let (queue, stop) = (queue(10, 2), CancellationToken::new());
@@ -390,7 +428,7 @@ mod tests {
         let mut taken = Vec::new();
         for _ in 0..2 {
             let due = queue.wait(&stop).await;
-            let batches = std::iter::from_fn(|| queue.take(due));
+            let batches = (0..queue.due(due)).map(|_| queue.take().unwrap());
             taken.extend(batches.map(|batch| (start.elapsed().as_secs(), ids(&batch.encoded).concat())));
         }
         assert_eq!(taken, [(0, "ab".to_owned()), (30, "c".to_owned())]);
@@ -405,7 +443,7 @@ mod tests {
         let [one, two, three] = [(); 3].map(|()| queue.push(event("x")).unwrap().unwrap());
         queue.wait(&stop).await;
         assert_eq!(start.elapsed(), Duration::ZERO);
-        let first = queue.take(Due::All).unwrap();
+        let first = take(&queue).unwrap();
         assert!(!one.is_cancelled() && !two.is_cancelled());
         drop(first);
         assert!(one.is_cancelled() && two.is_cancelled() && !three.is_cancelled());

@@ -97,9 +97,7 @@ impl Repetitions {
 
     /// Records an error. Returns the line if it must be logged.
     pub fn record(&self, text: &str, now: Instant) -> Option<Line> {
-        let mut hasher = DefaultHasher::new();
-        text.hash(&mut hasher);
-        let hash = hasher.finish();
+        let hash = hash_of(text);
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
         let Logged { texts, others } = &mut *logged;
         if let Some(entry) = texts.iter_mut().find(|entry| entry.hash == hash) {
@@ -118,11 +116,24 @@ impl Repetitions {
         Some(Line { repetitions: None })
     }
 
+    /// Forgets an error, because the problem is solved: the next equal one is logged at once.
+    pub fn forget(&self, text: &str) {
+        let hash = hash_of(text);
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        logged.texts.retain(|entry| entry.hash != hash);
+    }
+
     /// Forgets all errors, because the problem is solved: the next one is logged at once.
     pub fn clear(&self) {
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
         *logged = Logged { texts: Vec::new(), others: None };
     }
+}
+
+fn hash_of(text: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
 }
 
 #[cfg(test)]
@@ -167,5 +178,8 @@ mod tests {
         assert_eq!(limit.record("a", now), None);
         limit.clear();
         assert_eq!(limit.record("a", now), FIRST);
+        assert_eq!(limit.record("b", now), FIRST);
+        limit.forget("a");
+        assert_eq!([limit.record("a", now), limit.record("b", now)], [FIRST, None]);
     }
 }

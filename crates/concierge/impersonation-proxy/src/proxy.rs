@@ -172,14 +172,14 @@ impl ForwardHandler {
             (Plan::Refuse(refusal), _) => refusal,
         };
         static REFUSALS: Repetitions = Repetitions::each_minute();
-        let error = refusal.to_string();
-        if let Some(Line { repetitions }) = REFUSALS.record(&error, Instant::now()) {
+        // Clients choose parts of some texts, which must not use up the places of other reasons.
+        if let Some(Line { repetitions }) = REFUSALS.record(refusal.reason(), Instant::now()) {
             tracing::warn!(
                 url = %uri,
                 method = %method,
                 isUpgradeRequest = upgrade,
                 repetitions,
-                error,
+                error = %refusal,
                 "rejecting request as we cannot act as the current user"
             );
         }

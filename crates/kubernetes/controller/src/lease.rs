@@ -207,7 +207,10 @@ impl LeaderElection {
                 tried = tokio::time::timeout(CALL_TIMEOUT, self.try_acquire_or_renew(&mut observed)) => tried,
             };
             let held = match tried {
-                Ok(Ok(held)) => held,
+                Ok(Ok(held)) => {
+                    self.failures.clear();
+                    held
+                }
                 Ok(Err(error)) => {
                     self.report(&error, &mut forbidden);
                     false
@@ -223,7 +226,6 @@ impl LeaderElection {
             // After a suspend during the call, the response is older than it appears.
             let held = held && self.renewal.clock.since(began) < self.params.timing.renew_deadline;
             if held {
-                self.failures.clear();
                 self.renewal.set(began);
                 self.set_leader(true);
             } else if self.leads()
@@ -661,6 +663,36 @@ mod tests {
         assert_eq!(logged[0].field("repetitions"), "");
         assert!(logged[1..].iter().all(|line| !line.field("repetitions").is_empty()), "{logged:?}");
         assert!(logged.iter().all(|line| line.field("error").contains("connection refused")), "{logged:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_follower_logs_the_first_failure_after_each_success() {
+        let lines = LogEvents::record(&["pinniped_controller"], Level::WARN);
+        let is_down = Arc::new(AtomicBool::new(true));
+        let service = tower::service_fn({
+            let is_down = Arc::clone(&is_down);
+            move |_: Request<Body>| {
+                let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+                    "metadata": {"name": "lease", "namespace": "ns"},
+                    "spec": {"holderIdentity": "you", "leaseTransitions": 1}});
+                let response = http::Response::new(Body::from(lease.to_string().into_bytes()));
+                std::future::ready(if is_down.load(Ordering::Relaxed) {
+                    Err("refused")
+                } else {
+                    Ok(response)
+                })
+            }
+        });
+        let election = election(kube::Client::new(service, "ns"), Clock::default());
+        let task = AbortOnDropHandle::new(tokio::spawn(election.run(CancellationToken::new())));
+        for down in [true, false, true] {
+            is_down.store(down, Ordering::Relaxed);
+            tokio::time::sleep(RETRY_PERIOD * 3).await;
+        }
+        drop(task);
+        let logged = lines.all();
+        assert_eq!(logged.len(), 2, "{logged:?}");
+        assert!(logged.iter().all(|line| line.field("repetitions").is_empty()), "{logged:?}");
     }
 
     #[tokio::test(start_paused = true)]

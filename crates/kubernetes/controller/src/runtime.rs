@@ -279,7 +279,7 @@ impl Retry {
                     let error = format!("{controller}: {{ }} failed with: {text}");
                     tracing::error!(logger = "UnhandledError", repetitions, %error, "Unhandled Error");
                 }
-                None => tracing::debug!(controller, error = %text, "a controller fails with the same error"),
+                None => tracing::debug!(controller, error = %text, "a controller fails again"),
             },
         }
         let delay = FIRST_RETRY_DELAY.saturating_mul(2_u32.saturating_pow(self.failures)).min(RESYNC);

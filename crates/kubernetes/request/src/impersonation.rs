@@ -84,6 +84,21 @@ pub enum Refusal {
     OtherUser,
 }
 
+impl Refusal {
+    /// Returns the reason without the texts that clients or the API server choose.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::ExtraKey(_) => "extra key",
+            Self::ReservedExtraKey(_) => "reserved extra key",
+            Self::NestedUid => "impersonated UID",
+            Self::NoToken => "no token",
+            Self::TokenRejected => "invalid token",
+            Self::TokenUnknown(_) => "token not reviewed",
+            Self::OtherUser => "token of another user",
+        }
+    }
+}
+
 /// Returns whether [`plan`] needs the owner of the request's token. A review costs a call, so it is
 /// made only then.
 pub fn needs_token_review(user: &User, is_impersonated: bool) -> bool {

@@ -76,10 +76,12 @@ impl KeyRefresh {
             Ok(()) => KEYS_REFRESH_INTERVAL,
             Err(error) => {
                 let error = error.to_string();
-                let line = self.failures.record(&format!("{name}: {error}"), Instant::now());
-                // A failure after a success is another problem.
-                let first = (!failed_before).then_some(Line { repetitions: None });
-                if let Some(Line { repetitions }) = line.or(first) {
+                let text = format!("{name}: {error}");
+                if !failed_before {
+                    // A failure after a success is another problem.
+                    self.failures.forget(&text);
+                }
+                if let Some(Line { repetitions }) = self.failures.record(&text, Instant::now()) {
                     tracing::warn!(
                         authenticator = name,
                         repetitions,

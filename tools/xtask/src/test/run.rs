@@ -8,7 +8,6 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
 use std::sync::{Mutex, PoisonError, mpsc};
@@ -29,6 +28,8 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(15 * 60);
 /// The free space of the disk below which executables are terminated. etcd and containerd abort if
 /// they cannot write.
 const LEAST_FREE_BYTES: u64 = 300_000_000;
+/// How long an executable may take to terminate.
+const TERMINATION_LIMIT: Duration = Duration::from_secs(10);
 /// The number of tests in the list of the slowest ones.
 const SLOWEST: usize = 10;
 
@@ -128,22 +129,27 @@ fn run_one(job: Job, environment: &[(&str, PathBuf)], logs: &Path) -> anyhow::Re
     command.args(&args).stdin(Stdio::null()).stdout(output).stderr(errors);
     command.envs(environment.iter().map(|(name, value)| (name, value)));
     let child = command.spawn().with_context(|| format!("could not start {}", executable.path.display()))?;
-    let status = wait(child, &log, LONGEST_SILENCE, LEAST_FREE_BYTES)?;
+    let (status, reason) = wait(child, &log, LONGEST_SILENCE, LEAST_FREE_BYTES)?;
     let output = std::fs::read(&log).with_context(|| format!("could not read {}", log.display()))?;
-    let output = String::from_utf8_lossy(&output).into_owned();
+    let mut output = String::from_utf8_lossy(&output).into_owned();
+    if let Some(reason) = reason {
+        // Not written to the log, because the disk may be full.
+        output.push_str(&format!("\nerror: terminated, because {reason}\n"));
+    }
     let tests = output.lines().filter_map(timed_test).collect();
     Ok(Finished { name, status, duration: started.elapsed(), tests, output })
 }
 
 /// Waits until a process exits. If its log does not grow for `longest_silence`, or the disk of the
-/// log has less than `least_free_bytes` of free space, terminates the process and logs the reason.
-/// The process's children terminate, too, because its guardian notices that it has exited.
+/// log or of temporary files has less than `least_free_bytes` of free space, terminates the
+/// process, and returns the reason. The process's children terminate, too, because its guardian
+/// notices that it has exited.
 fn wait(
     mut child: Child,
     log: &Path,
     longest_silence: Duration,
     least_free_bytes: u64,
-) -> anyhow::Result<ExitStatus> {
+) -> anyhow::Result<(ExitStatus, Option<String>)> {
     let pid = rustix::process::Pid::from_child(&child);
     let (sender, status) = mpsc::channel();
     // The thread ends with the process.
@@ -154,7 +160,7 @@ fn wait(
     let (mut last_size, mut last_growth) = (size(), Instant::now());
     loop {
         if let Ok(status) = status.recv_timeout(CHECK_INTERVAL) {
-            return received(status);
+            return Ok((received(status)?, None));
         }
         let now = size();
         if now != last_size {
@@ -162,18 +168,33 @@ fn wait(
         }
         let reason = if last_growth.elapsed() >= longest_silence {
             format!("no test finished for {} minutes", longest_silence.as_secs() / 60)
-        } else if let Some(free) = disk::free_bytes(log).filter(|free| *free < least_free_bytes) {
-            format!("the disk of {} has only {} MB of free space", log.display(), free / 1_000_000)
+        } else if let Some(full) = full_disk(log, least_free_bytes) {
+            full
         } else {
             continue;
         };
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM)
-            .context("could not terminate a test executable")?;
-        let status = received(status.recv().context("the thread that waits has ended")?)?;
-        let mut log = File::options().append(true).open(log).context("could not write to a log")?;
-        writeln!(log, "\nerror: terminated, because {reason}")?;
-        return Ok(status);
+        let kill = |signal| {
+            rustix::process::kill_process(pid, signal).context("could not terminate a test executable")
+        };
+        kill(rustix::process::Signal::TERM)?;
+        let status = match status.recv_timeout(TERMINATION_LIMIT) {
+            Ok(status) => status,
+            // A test has installed a handler for the signal.
+            Err(_) => {
+                kill(rustix::process::Signal::KILL)?;
+                status.recv().context("the thread that waits has ended")?
+            }
+        };
+        return Ok((received(status)?, Some(reason)));
     }
+}
+
+/// Returns a text about a disk with too little free space.
+fn full_disk(log: &Path, least_free_bytes: u64) -> Option<String> {
+    [log, &std::env::temp_dir()].into_iter().find_map(|path| {
+        let free = disk::free_bytes(path).filter(|free| *free < least_free_bytes)?;
+        Some(format!("the disk of {} has only {} MB of free space", path.display(), free / 1_000_000))
+    })
 }
 
 /// Parses name and duration from a line such as `test a::b ... ok <1.234s>`.
@@ -214,14 +235,17 @@ mod tests {
     }
 
     #[test]
-    fn an_executable_that_prints_nothing_is_terminated_and_its_output_is_kept() {
+    fn an_executable_that_prints_nothing_is_terminated_although_it_ignores_the_signal() {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("log");
         let hanging = start("echo test one; exec sleep 1000", &log);
-        assert!(!wait(hanging, &log, Duration::from_secs(1), 0).unwrap().success());
-        let text = std::fs::read_to_string(&log).unwrap();
-        assert!(text.starts_with("test one\n\nerror: terminated, because no test finished"), "{text}");
-        assert!(wait(start("echo test two", &log), &log, LONGEST_SILENCE, 0).unwrap().success());
+        let (status, reason) = wait(hanging, &log, Duration::from_secs(1), 0).unwrap();
+        assert_eq!((status.success(), reason.as_deref()), (false, Some("no test finished for 0 minutes")));
+        assert_eq!(std::fs::read_to_string(&log).unwrap(), "test one\n");
+        let stubborn = start("trap '' TERM; exec sleep 1000", &log);
+        assert!(!wait(stubborn, &log, Duration::from_secs(1), 0).unwrap().0.success());
+        let (status, reason) = wait(start("echo test two", &log), &log, LONGEST_SILENCE, 0).unwrap();
+        assert_eq!((status.success(), reason), (true, None));
     }
 
     #[test]
@@ -229,10 +253,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("log");
         let running = start("exec sleep 1000", &log);
-        assert!(!wait(running, &log, LONGEST_SILENCE, u64::MAX).unwrap().success());
-        let text = std::fs::read_to_string(&log).unwrap();
-        assert!(text.contains("error: terminated, because the disk of"), "{text}");
-        assert!(text.contains("MB of free space"), "{text}");
+        let (status, reason) = wait(running, &log, LONGEST_SILENCE, u64::MAX).unwrap();
+        let reason = reason.unwrap();
+        assert!(!status.success() && reason.contains("MB of free space"), "{reason}");
     }
 
     #[test]

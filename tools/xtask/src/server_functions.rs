@@ -22,9 +22,10 @@ const LEAST_SAMPLES: usize = 10;
 const HEADER: &str = "\
 /* The functions that take most of the time of requests: first those that an idle server does not
  * run, then those that it runs, too. Close to each other, they fill the caches of the processor
- * less than among functions that rarely run.
+ * less than among functions that rarely run. At the end are functions that an idle server runs,
+ * and that build/function-groups.ld would put among those that do not run.
  *
- * Each pattern selects one function by its name in the format of RFC 2603, without the hashes. A
+ * Each pattern is a name in the format of RFC 2603, without the parts that change with a build. A
  * pattern that selects nothing any more costs some CPU time only. Functions that no pattern selects
  * are grouped by build/function-groups.ld.
  *
@@ -41,10 +42,14 @@ pub(crate) struct Args {
     /// A file with the names of all functions that an idle server runs.
     #[arg(long, value_name = "FILE")]
     idle: PathBuf,
+    /// A file with those of them that `build/function-groups.ld` puts among functions that do not
+    /// run.
+    #[arg(long, value_name = "FILE")]
+    misplaced: PathBuf,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let patterns = patterns(&read(&args.samples)?, &read(&args.idle)?);
+    let patterns = patterns(&read(&args.samples)?, &read(&args.idle)?, &read(&args.misplaced)?);
     let file = cargo::root().join(FILE);
     std::fs::write(&file, script(&patterns))
         .with_context(|| format!("could not write {}", file.display()))?;
@@ -58,7 +63,7 @@ fn read(file: &Path) -> anyhow::Result<String> {
 
 /// Returns the patterns in the order of the file. The functions with the most samples are in the
 /// middle, beside those that an idle server runs, too.
-fn patterns(samples: &str, idle: &str) -> Vec<String> {
+fn patterns(samples: &str, idle: &str, misplaced: &str) -> Vec<String> {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for name in names(samples) {
         *counts.entry(pattern(name)).or_default() += 1;
@@ -68,7 +73,9 @@ fn patterns(samples: &str, idle: &str) -> Vec<String> {
     let (both, mut requests): (Vec<_>, Vec<_>) =
         counts.into_iter().partition(|(pattern, _)| idle.contains(pattern));
     requests.sort_by_key(|(_, count)| *count);
-    requests.into_iter().chain(both).map(|(pattern, _)| pattern).collect()
+    let both: BTreeSet<String> = both.into_iter().map(|(pattern, _)| pattern).collect();
+    let idle: BTreeSet<String> = names(misplaced).map(pattern).filter(|one| !both.contains(one)).collect();
+    requests.into_iter().map(|(pattern, _)| pattern).chain(both).chain(idle).collect()
 }
 
 /// Returns the names that a linker script can select. Profilers print `[unknown]` for others.
@@ -145,8 +152,8 @@ mod tests {
         let samples = ["both\n", "[unknown]\n", "  warm\n", "hot.cold\nhot.cold\n"].concat();
         let crates = "_RCs1_1a\n_RCs2_1a\n".repeat(LEAST_SAMPLES / 2);
         let samples = format!("{}{crates}rare\n", samples.repeat(LEAST_SAMPLES));
-        let order = patterns(&samples, "idle\nboth\n");
-        assert_eq!(order, ["_RCs*_1a", "warm", "hot.cold", "both"]);
+        let order = patterns(&samples, "idle\nboth\nmisplaced\n", "misplaced\nboth\n");
+        assert_eq!(order, ["_RCs*_1a", "warm", "hot.cold", "both", "misplaced"]);
         let script = script(&order);
         assert!(script.contains("\n    *(.text._RCs*_1a)\n    *(.text.warm)\n"), "{script}");
     }

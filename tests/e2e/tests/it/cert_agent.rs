@@ -92,9 +92,11 @@ async fn scenario(installed: &Installed) -> anyhow::Result<()> {
         Ok(())
     })
     .await?;
+    // The line about the new status of the strategy has the text, too.
     let said = || {
         let escaped = wanted.replace('"', "\\\"");
-        installed.pods().logs(CONCIERGE).lines().filter(|line| line.contains(&escaped)).count()
+        let is_error = |line: &&str| line.contains("\"Unhandled Error\"") && line.contains(&escaped);
+        installed.pods().logs(CONCIERGE).lines().filter(is_error).count()
     };
     wait::until(TIME_LIMIT, "each pod to name the verb", async || (said() >= 2).then_some(())).await?;
     let denied = refused_execs(installed)?;

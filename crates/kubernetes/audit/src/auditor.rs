@@ -228,10 +228,15 @@ impl Worker {
             }
         });
         let mut is_stopping = false;
+        let mut flush = queue.next_flush();
         while !is_stopping {
-            let due = queue.wait(&stop).await;
+            let due = queue.wait(flush, &stop).await;
             is_stopping = stop.is_cancelled();
-            let mut batches = queue.due(if is_stopping { Due::All } else { due });
+            let due = if is_stopping { Due::All } else { due };
+            if due == Due::All {
+                flush = queue.next_flush();
+            }
+            let mut batches = queue.due(due);
             while batches > 0
                 && let Some(batch) = queue.take()
             {

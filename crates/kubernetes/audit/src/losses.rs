@@ -8,7 +8,7 @@ use pinniped_error::chain;
 use pinniped_kube_metrics::audit;
 use pinniped_metrics::{CounterTable, Metrics};
 
-/// The shortest time between two log lines about lost events of a backend.
+/// The shortest time between two log lines about events of a backend that are lost for one reason.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// A destination of events. The order is that of [`audit::BACKENDS`].
@@ -55,7 +55,8 @@ impl AuditMetrics {
 pub(crate) struct Counts {
     backend: Backend,
     metrics: AuditMetrics,
-    unlogged: Mutex<Unlogged>,
+    /// For each reason.
+    unlogged: Mutex<[Unlogged; audit::LOSSES.len()]>,
 }
 
 #[derive(Debug, Default)]
@@ -73,11 +74,11 @@ impl Counts {
         self.metrics.events.add([self.backend as usize], events as u64);
     }
 
-    /// Counts lost events, and logs them with those since the last line. The log has one line per
-    /// [`LOG_INTERVAL`] at most.
+    /// Counts lost events, and logs them with those since the last line. The log has one line for
+    /// each reason per [`LOG_INTERVAL`] at most, so that a full buffer does not hide its cause.
     pub(crate) fn lost(&self, events: usize, loss: Loss, error: Option<&(dyn Error + 'static)>) {
         self.metrics.lost.add([self.backend as usize, loss as usize], events as u64);
-        let Some(events) = self.due(events) else { return };
+        let Some(events) = self.due(events, loss) else { return };
         let backend = audit::BACKENDS[self.backend as usize].0;
         let reason = audit::LOSSES[loss as usize].0;
         let error = error.map(|error| chain(error).to_string());
@@ -85,13 +86,37 @@ impl Counts {
     }
 
     /// Returns the number of events to log now.
-    fn due(&self, events: usize) -> Option<usize> {
-        let mut unlogged = self.unlogged.lock().unwrap_or_else(PoisonError::into_inner);
+    fn due(&self, events: usize, loss: Loss) -> Option<usize> {
+        let mut reasons = self.unlogged.lock().unwrap_or_else(PoisonError::into_inner);
+        let unlogged = &mut reasons[loss as usize];
         unlogged.events += events;
         if unlogged.last_line.is_some_and(|last| last.elapsed() < LOG_INTERVAL) {
             return None;
         }
         unlogged.last_line = Some(Instant::now());
         Some(std::mem::take(&mut unlogged.events))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use pinniped_test_support::log_events::LogEvents;
+    use tracing::Level;
+
+    use super::*;
+
+    #[test]
+    fn each_reason_has_a_line_so_that_a_full_buffer_does_not_hide_its_cause() {
+        let lines = LogEvents::record(&["pinniped_kube_audit"], Level::ERROR);
+        let counts = Counts::new(Backend::Webhook, AuditMetrics::new());
+        for _ in 0..3 {
+            counts.lost(1, Loss::BufferFull, None);
+            counts.lost(400, Loss::Failed, Some(&io::Error::other("connection refused")));
+        }
+        let logged = lines.all();
+        let texts: Vec<_> = logged.iter().map(|line| (line.field("reason"), line.field("error"))).collect();
+        assert_eq!(texts, [("buffer_full", ""), ("failed", "connection refused")]);
     }
 }

@@ -2,13 +2,14 @@
 //! event that does not fit is lost, so that a backend that fails never delays a request.
 //!
 //! Events are encoded in groups, by the request that completes a group or a batch, or by the worker
-//! that takes a batch. Until then, they count with the maximum length of their encoded form.
+//! that takes all events. Until then, they count with the maximum length of their encoded form.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::event::{Event, Format};
@@ -62,8 +63,8 @@ pub(crate) struct Full;
 /// Whether requests wait for their events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waits {
-    /// Requests do not wait. A batch is ready when it is complete, or at the end of its waiting
-    /// time.
+    /// Requests do not wait. A batch is ready when it is complete; at the end of the waiting time,
+    /// all are taken.
     Never,
     /// Requests wait. A batch is ready when it has an event.
     UntilDelivered,
@@ -158,7 +159,8 @@ impl Queue {
         Ok(delivered)
     }
 
-    /// Returns the number of batches that are ready: all, but an incomplete one at the end.
+    /// Returns the number of batches that are ready: all, except an incomplete last one if requests
+    /// do not wait.
     fn ready_batches(&self, waiting: &Waiting) -> usize {
         let is_open = |batch: &Batch| !self.is_awaited() && batch.encoded.ends.len() < self.params.max_size;
         let batches = &waiting.batches;
@@ -196,13 +198,20 @@ impl Queue {
         *group_bytes = 0;
     }
 
-    /// Waits until a batch is ready, or for `max_wait`, or until `stop` is cancelled, and returns
+    /// Returns the time at which all events are due that are pushed from now on.
+    pub(crate) fn next_flush(&self) -> Instant {
+        Instant::now() + self.params.max_wait
+    }
+
+    /// Waits until a batch is ready, or until `flush`, or until `stop` is cancelled, and returns
     /// the batches to take.
-    pub(crate) async fn wait(&self, stop: &CancellationToken) -> Due {
+    pub(crate) async fn wait(&self, flush: Instant, stop: &CancellationToken) -> Due {
         tokio::select! {
-            () = self.ready.notified() => Due::Ready,
-            () = tokio::time::sleep(self.params.max_wait) => Due::All,
+            // The time comes first, so that batches which are always ready do not delay it.
+            biased;
             () = stop.cancelled() => Due::All,
+            () = tokio::time::sleep_until(flush) => Due::All,
+            () = self.ready.notified() => Due::Ready,
         }
     }
 
@@ -375,14 +384,14 @@ mod tests {
         for max_size in [1, MAX_GROUP_EVENTS - 1, MAX_GROUP_EVENTS, MAX_GROUP_EVENTS + 1] {
             let queue = queue(1000, max_size);
             assert!((0..max_size).all(|_| fits(&queue, "x")));
-            queue.wait(&stop).await;
+            queue.wait(queue.next_flush(), &stop).await;
             assert_eq!(start.elapsed(), Duration::ZERO);
         }
         let queue = queue(1000, 1000);
         let large =
             || Event { request_object: Some(vec![b'1'; MAX_LOG_BATCH_BYTES - 1].into()), ..event("x") };
         assert!((0..2).all(|_| queue.push(large()).is_ok()));
-        queue.wait(&stop).await;
+        queue.wait(queue.next_flush(), &stop).await;
         assert_eq!(start.elapsed(), Duration::ZERO);
     }
 
@@ -391,10 +400,10 @@ mod tests {
         let (queue, stop) = (queue(10, 2), CancellationToken::new());
         let start = tokio::time::Instant::now();
         assert!(fits(&queue, "a"));
-        assert_eq!(queue.wait(&stop).await, Due::All);
+        assert_eq!(queue.wait(queue.next_flush(), &stop).await, Due::All);
         assert_eq!(start.elapsed(), Duration::from_secs(30));
         stop.cancel();
-        assert_eq!(queue.wait(&stop).await, Due::All);
+        assert_eq!(queue.wait(queue.next_flush(), &stop).await, Due::All);
         assert_eq!(start.elapsed(), Duration::from_secs(30));
     }
 
@@ -427,11 +436,23 @@ mod tests {
         assert!(["a", "b", "c"].into_iter().all(|id| fits(&queue, id)));
         let mut taken = Vec::new();
         for _ in 0..2 {
-            let due = queue.wait(&stop).await;
+            let due = queue.wait(queue.next_flush(), &stop).await;
             let batches = (0..queue.due(due)).map(|_| queue.take().unwrap());
             taken.extend(batches.map(|batch| (start.elapsed().as_secs(), ids(&batch.encoded).concat())));
         }
         assert_eq!(taken, [(0, "ab".to_owned()), (30, "c".to_owned())]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_long_delivery_does_not_extend_the_waiting_time() {
+        let (queue, stop) = (queue(10, 2), CancellationToken::new());
+        let flush = queue.next_flush();
+        assert!(["a", "b", "c"].into_iter().all(|id| fits(&queue, id)));
+        // A batch is ready, too, but the event after it has waited long enough.
+        tokio::time::sleep(Duration::from_secs(40)).await;
+        let start = tokio::time::Instant::now();
+        assert_eq!((queue.wait(flush, &stop).await, start.elapsed()), (Due::All, Duration::ZERO));
+        assert_eq!(queue.due(Due::All), 2);
     }
 
     #[tokio::test(start_paused = true)]
@@ -441,7 +462,7 @@ mod tests {
             (Queue::new(params, Backend::Webhook, Waits::UntilDelivered), CancellationToken::new());
         let start = tokio::time::Instant::now();
         let [one, two, three] = [(); 3].map(|()| queue.push(event("x")).unwrap().unwrap());
-        queue.wait(&stop).await;
+        queue.wait(queue.next_flush(), &stop).await;
         assert_eq!(start.elapsed(), Duration::ZERO);
         let first = take(&queue).unwrap();
         assert!(!one.is_cancelled() && !two.is_cancelled());

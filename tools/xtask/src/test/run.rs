@@ -173,8 +173,10 @@ fn wait(
         } else {
             continue;
         };
-        let kill = |signal| {
-            rustix::process::kill_process(pid, signal).context("could not terminate a test executable")
+        let kill = |signal| match rustix::process::kill_process(pid, signal) {
+            // It has exited in the meantime.
+            Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
+            Err(error) => Err(error).context("could not terminate a test executable"),
         };
         kill(rustix::process::Signal::TERM)?;
         let status = match status.recv_timeout(TERMINATION_LIMIT) {

@@ -57,7 +57,7 @@ pub const METHODS: &[LabelValue] = &[
 /// Values of the label `remaining`: the time until a certificate expires. Each certificate has one
 /// of them. The order is that of [`REMAINING_LIMITS`].
 pub const REMAINING: &[LabelValue] = &[
-    ("none", "The certificate has expired"),
+    ("expired", "The certificate has expired"),
     ("day", "A day at most"),
     ("three_days", "More than a day, and three days at most"),
     ("longer", "More than three days"),

@@ -52,9 +52,9 @@ mod tests {
             let text = metrics.text().unwrap();
             text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect::<Vec<_>>()
         };
-        let counts = |none: u64, day: u64, three_days: u64, longer: u64| {
-            let values =
-                [("none", none), ("day", day), ("three_days", three_days), ("longer", longer)].into_iter();
+        let counts = |expired: u64, day: u64, three_days: u64, longer: u64| {
+            let values = [("expired", expired), ("day", day), ("three_days", three_days), ("longer", longer)]
+                .into_iter();
             values
                 .map(|(value, count)| {
                     format!("pinniped_gateway_certificates{{remaining=\"{value}\"}} {count}")

@@ -172,7 +172,7 @@ impl ForwardHandler {
             (Plan::Refuse(refusal), _) => refusal,
         };
         static REFUSALS: Repetitions = Repetitions::each_minute();
-        // Clients choose parts of some texts, which must not use up the places of other reasons.
+        // By the reason: clients choose parts of some texts, which would hide other reasons.
         if let Some(Line { repetitions }) = REFUSALS.record(refusal.reason(), Instant::now()) {
             tracing::warn!(
                 url = %uri,

@@ -12,6 +12,7 @@ use pinniped_concierge_domain::strategy::certificate_signing_requests::subject::
 use pinniped_concierge_domain::strategy::certificate_signing_requests::{
     Conclusion, Memory, Observed, Plan, entry, is_in_use,
 };
+use pinniped_logging::repetitions::{Line, Repetitions};
 use pinniped_pki::ClientSubject;
 use tokio::time::Instant;
 
@@ -41,8 +42,8 @@ pub struct CertificateSigningRequestController {
     entry: AdditionalEntry,
     memory: Memory,
     orphans: Schedule,
-    /// The last error of a deletion of orphans, which is logged once.
-    logged: Option<String>,
+    /// Errors of deletions of orphans.
+    failures: Repetitions,
 }
 
 impl CertificateSigningRequestController {
@@ -60,7 +61,7 @@ impl CertificateSigningRequestController {
             address,
             memory: Memory::default(),
             orphans: Schedule::default(),
-            logged: None,
+            failures: Repetitions::each_ten_minutes(),
         }
     }
 
@@ -101,15 +102,20 @@ impl CertificateSigningRequestController {
             let swept = sweep(&self.context.writer(), &self.params.signing).await;
             let found = match swept {
                 Ok(found) => {
-                    self.logged = None;
+                    self.failures.clear();
                     Some(found)
                 }
                 Err(WriteError::NotLeader(error)) => return Err(error.into()),
                 Err(error) => {
                     let error = error.to_string();
-                    if self.logged.as_ref() != Some(&error) {
-                        tracing::warn!(%error, "could not delete CertificateSigningRequests of ended logins");
-                        self.logged = Some(error);
+                    if let Some(Line { repetitions }) =
+                        self.failures.record(&error, Instant::now().into_std())
+                    {
+                        tracing::warn!(
+                            repetitions,
+                            error,
+                            "could not delete CertificateSigningRequests of ended logins"
+                        );
                     }
                     None
                 }

@@ -42,7 +42,7 @@ pub(super) fn check_clean<B>(request: &Request<B>) -> Result<(), Refusal> {
     }
     if leftover(request.headers()).is_some() {
         static UNKNOWN: Repetitions = Repetitions::each_minute();
-        // Not by the name, which the client chooses.
+        // All names count as one error, because clients choose them.
         if let Some(Line { repetitions }) = UNKNOWN.record("", Instant::now()) {
             let (url, method) = (request.uri(), request.method());
             tracing::error!(%url, %method, repetitions, "unknown impersonation header seen");

@@ -76,12 +76,12 @@ impl KeyRefresh {
             Ok(()) => KEYS_REFRESH_INTERVAL,
             Err(error) => {
                 let error = error.to_string();
-                let text = format!("{name}: {error}");
                 if !failed_before {
                     // A failure after a success is another problem.
-                    self.failures.forget(&text);
+                    self.failures.forget(name);
                 }
-                if let Some(Line { repetitions }) = self.failures.record(&text, Instant::now()) {
+                // Not by the error, which may contain a part of the response.
+                if let Some(Line { repetitions }) = self.failures.record(name, Instant::now()) {
                     tracing::warn!(
                         authenticator = name,
                         repetitions,

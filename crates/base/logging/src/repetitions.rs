@@ -16,7 +16,8 @@ const MAX_TEXTS: usize = 16;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// The lines with one message. The lock is taken only to record an error.
+/// A limit on the lines with one message. The lock is taken only when there are errors to record or
+/// to forget.
 ///
 /// ```
 /// use std::time::Instant;
@@ -116,7 +117,8 @@ impl Repetitions {
         Some(Line { repetitions: None })
     }
 
-    /// Forgets an error, because the problem is solved: the next equal one is logged at once.
+    /// Forgets an error, because the problem is solved: the next equal one is logged at once,
+    /// unless it counts among the others.
     pub fn forget(&self, text: &str) {
         let hash = hash_of(text);
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,5 +1,5 @@
-//! Values that a log line contains as JSON instead of text, and the targets of events whose level
-//! is not that of `tracing`.
+//! Values that a log line contains as JSON instead of text, and the targets of events that
+//! the log level treats differently.
 //!
 //! A field of a log event is a number, a flag or a text. Lists and references are passed as text
 //! that begins with a mark, which the log output removes. The mark differs in each process, so that
@@ -15,8 +15,9 @@ use serde::Serialize;
 /// have dozens of trace points, which cost time and memory even when they are disabled.
 pub const TRACE: &str = "trace";
 
-/// The target of events that are logged at every log level, like those of upstream's
-/// `plog.Always`: a program has started, or the leader, a strategy or an authenticator has changed.
+/// The target of events that are logged at every log level: a program has started, or the leader, a
+/// strategy or an authenticator has changed. Upstream logs only the start in this way, with
+/// `plog.Always`.
 /// They are rare, and an administrator needs them when no log level was configured in advance.
 pub const ALWAYS: &str = "always";
 

@@ -117,7 +117,8 @@ impl Inner {
     }
 }
 
-/// The current values of the metrics of a gateway, except for those of requests and certificates.
+/// The current values of the metrics of a gateway, except for [`RequestMetrics`] and the expiry of
+/// certificates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GatewayStats {
     /// Connections to port 443. Passed-through connections count as open, too.

@@ -288,7 +288,7 @@ impl Destination {
     }
 
     /// Returns the guard of the response of a server.
-    fn hold(&mut self, server: Arc<Server>) -> Hold {
+    fn guard(&mut self, server: Arc<Server>) -> Hold {
         self.in_flight.end_with_response();
         Hold { _server: server, inner: Arc::clone(self.in_flight.inner()) }
     }
@@ -331,7 +331,7 @@ impl Exchange {
         let mut failure = Failure::NoEndpoint;
         while let Some(server) = self.to.next() {
             failure = match self.send_request(&server).await {
-                Ok(response) => return Ok(relay(response, self.pace(), self.to.hold(server))),
+                Ok(response) => return Ok(relay(response, self.pace(), self.to.guard(server))),
                 Err(failure) => failure,
             };
             if !failure.is_unconnected() {
@@ -383,7 +383,7 @@ impl Upgrade {
         let response = async {
             let server = to.next().ok_or(Failure::NoEndpoint)?;
             let requests = to.backend.requests(&server)?;
-            let hold = to.hold(Arc::clone(&server));
+            let hold = to.guard(Arc::clone(&server));
             let upgrade = pinniped_reverse_proxy::upgrade(
                 requests,
                 request,

@@ -1,7 +1,7 @@
 //! Metrics of requests: their number, their duration, and those in flight.
 //!
-//! Every request updates them, so their labels are positions in fixed lists, and an update takes no
-//! lock and no memory.
+//! Every request updates them, so their labels are positions in fixed lists. An update takes no
+//! lock, and allocates memory only at the first request of a method.
 
 use std::sync::Arc;
 
@@ -59,6 +59,7 @@ impl RequestMetrics {
         self.duration.observe([received.method], received.at.elapsed());
     }
 
+    /// Records that a request is no longer in flight.
     pub(super) fn ended(&self) {
         self.ended.add([], 1);
     }
@@ -112,7 +113,7 @@ impl InFlight {
         self.inner.requests.responded(self.received, Some(status));
     }
 
-    /// Leaves it to the response to end the request.
+    /// The guard of the response ends the request from now on.
     pub(super) fn end_with_response(&mut self) {
         self.ends_with_response = true;
     }

@@ -46,6 +46,7 @@ fn a_scenario_fails_when_its_rule_does_not_fire() {
         ("PinnipedAuthenticatorFails", " > 2"),
         ("PinnipedLoginsNotIssued", " > 2"),
         ("PinnipedGatewayBackendsFail", " > 10"),
+        ("PinnipedGatewayCertificateExpiresSoon", " > 0"),
         ("PinnipedAccessReviewsSlow", " > 1"),
         ("PinnipedRequestsOverLimit", " > 0.1"),
         ("PinnipedConnectionsNearLimit", " > 0.9"),
@@ -55,7 +56,7 @@ fn a_scenario_fails_when_its_rule_does_not_fire() {
         let start = rules.find(&format!("alert: {alert}\n")).unwrap();
         let at = start + rules[start..].find(number).unwrap();
         let (before, after) = rules.split_at(at);
-        let never = number.replace('<', "< -1e9 *").replace('>', "> 1e9 *").replace("==", "== 9 +");
+        let never = number.replace('<', "< -1e9 *").replace('>', "> 1e9 +").replace("==", "== 9 +");
         std::fs::write(file("rules.yaml"), format!("{before}{never}{}", &after[number.len()..])).unwrap();
         let failed =
             run(&promtool, &["test", "rules", file("scenarios.yaml").to_str().unwrap()]).unwrap_err();

@@ -6,6 +6,7 @@
 mod backend;
 mod bad_input;
 mod changes;
+mod core_dumps;
 mod environment;
 mod metrics;
 mod passthrough;

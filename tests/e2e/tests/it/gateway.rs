@@ -8,6 +8,7 @@ mod bad_input;
 mod changes;
 mod core_dumps;
 mod environment;
+mod memory_limit;
 mod metrics;
 mod passthrough;
 mod replicas;

@@ -146,7 +146,9 @@ async fn kubectl(environment: &OnNode<'_>, args: &[&str]) -> anyhow::Result<Stri
     Ok(Step::inside(environment, environment.kubectl().command(args)).run(None).await?.success()?.stdout)
 }
 
-async fn gateway_pods_are_restricted_and_did_not_restart(environment: &OnNode<'_>) -> anyhow::Result<()> {
+pub(crate) async fn gateway_pods_are_restricted_and_did_not_restart(
+    environment: &OnNode<'_>,
+) -> anyhow::Result<()> {
     let pods = kubectl(environment, &["get", "pods", "--namespace", GATEWAY, "--output=json"]).await?;
     let pods: Value = serde_json::from_str(&pods)?;
     let pods = pods["items"].as_array().unwrap();
@@ -161,7 +163,7 @@ async fn gateway_pods_are_restricted_and_did_not_restart(environment: &OnNode<'_
 }
 
 /// Returns the pods' logs for a failure message.
-async fn pod_logs(environment: &OnNode<'_>) -> String {
+pub(crate) async fn pod_logs(environment: &OnNode<'_>) -> String {
     let mut output = String::new();
     let gateway = format!("app={GATEWAY}");
     for args in [

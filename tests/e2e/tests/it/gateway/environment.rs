@@ -26,7 +26,7 @@ pub(super) const APP: &str = "pinniped-gateway";
 const FILES: [&str; 3] =
     ["install-tls-certificate-delegation.yaml", "install-gateway-crds.yaml", "install-pinniped-gateway.yaml"];
 
-const TLS_PORT: u16 = 8443;
+pub(super) const TLS_PORT: u16 = 8443;
 const PLAIN_PORT: u16 = 8080;
 const ADMIN_PORT: u16 = 8000;
 

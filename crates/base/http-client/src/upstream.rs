@@ -113,6 +113,9 @@ pub struct UpstreamLimits {
     pub stream_window: u32,
     /// Maximum number of request bytes of one stream that wait for the server.
     pub send_buffer: usize,
+    /// Maximum number of bytes of a response over HTTP/1.1 that are read at once. A response holds
+    /// at least as many while its client does not read.
+    pub read_bytes: usize,
     /// Maximum size of all headers of one response, in bytes.
     pub header_bytes: u32,
 }
@@ -135,6 +138,7 @@ impl Default for UpstreamLimits {
             streams_per_connection: 250,
             stream_window: 64 << 10,
             send_buffer: 64 << 10,
+            read_bytes: 256 << 10,
             header_bytes: 1 << 20,
         }
     }

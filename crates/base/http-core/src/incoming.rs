@@ -1,5 +1,7 @@
 //! The body of a request, as the client sends it.
 
+use std::any::Any;
+use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,7 +20,7 @@ use crate::delivery;
 #[derive(Debug)]
 pub enum Incoming {
     /// The body of an HTTP/1.1 request.
-    Http1(hyper::body::Incoming),
+    Http1(Http1Body),
     /// The body of an HTTP/2 request.
     Http2(StreamBody),
 }
@@ -32,23 +34,64 @@ impl Body for Incoming {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match &mut *self {
-            Self::Http1(body) => Pin::new(body).poll_frame(cx).map_err(BoxError::from),
+            Self::Http1(body) => body.poll_frame(cx),
             Self::Http2(body) => body.poll_frame(cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Self::Http1(body) => body.is_end_stream(),
+            Self::Http1(body) => body.inner.is_end_stream(),
             Self::Http2(body) => body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Http1(body) => body.size_hint(),
+            Self::Http1(body) => body.inner.size_hint(),
             Self::Http2(body) => body.size_hint(),
         }
+    }
+}
+
+/// Replaces each piece of a body by equal bytes, for example to count the memory in use.
+pub type MapData = Box<dyn FnMut(Bytes) -> Bytes + Send + Sync>;
+
+/// The body of an HTTP/1.1 message.
+pub struct Http1Body {
+    inner: hyper::body::Incoming,
+    map: Option<MapData>,
+}
+
+impl Http1Body {
+    /// Creates a body. `map` returns the function for its data, if it has any.
+    pub fn new(inner: hyper::body::Incoming, map: impl FnOnce() -> MapData) -> Self {
+        let map = (!inner.is_end_stream()).then(map);
+        Self { inner, map }
+    }
+
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let frame = ready!(Pin::new(&mut self.inner).poll_frame(cx));
+        Poll::Ready(frame.map(|frame| Ok(frame?.map_data(|data| mapped(&mut self.map, data)))))
+    }
+}
+
+fn mapped(map: &mut Option<MapData>, data: Bytes) -> Bytes {
+    match map {
+        Some(map) => map(data),
+        None => data,
+    }
+}
+
+impl From<hyper::body::Incoming> for Http1Body {
+    fn from(inner: hyper::body::Incoming) -> Self {
+        Self { inner, map: None }
+    }
+}
+
+impl fmt::Debug for Http1Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
     }
 }
 
@@ -68,7 +111,6 @@ impl ReceivedBytes {
 }
 
 /// The body of an HTTP/2 stream, of a request or of a response.
-#[derive(Debug)]
 pub struct StreamBody {
     stream: h2::RecvStream,
     data_ended: bool,
@@ -78,13 +120,22 @@ pub struct StreamBody {
     expected: bool,
     /// Counts the bytes of a request.
     received: Option<ReceivedBytes>,
+    map: Option<MapData>,
+    /// Dropped when the body is first read.
+    unread: Option<Box<dyn Any + Send + Sync>>,
+}
+
+impl fmt::Debug for StreamBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.stream.fmt(f)
+    }
 }
 
 impl StreamBody {
     /// Creates the body of a message with these headers.
     pub fn new(headers: &HeaderMap, stream: h2::RecvStream) -> Self {
         let length = if stream.is_end_stream() { Some(0) } else { content_length(headers) };
-        Self { stream, data_ended: false, length, expected: false, received: None }
+        Self { stream, data_ended: false, length, expected: false, received: None, map: None, unread: None }
     }
 
     /// Creates the body of a request. Polling it in the task that delivers the response sends `100
@@ -98,9 +149,21 @@ impl StreamBody {
         body
     }
 
+    /// Sets the function for the data of a body that is not empty, and a value that is dropped when
+    /// the body is first read.
+    #[must_use]
+    pub fn with_map(mut self, map: impl FnOnce() -> (MapData, Box<dyn Any + Send + Sync>)) -> Self {
+        if !self.is_end_stream() {
+            let (map, unread) = map();
+            (self.map, self.unread) = (Some(map), Some(unread));
+        }
+        self
+    }
+
     /// Returns the next frame; `None` after the end. A stream that was reset ends with an error for
     /// any reason code, so that a partial body is never treated as complete.
     pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        self.unread = None;
         if std::mem::take(&mut self.expected) {
             let mut proceed = Response::new(());
             *proceed.status_mut() = StatusCode::CONTINUE;
@@ -116,7 +179,7 @@ impl StreamBody {
                     // peer down. It fails only for a stream that has ended, which needs no window.
                     let _unimportant = self.stream.flow_control().release_capacity(data.len());
                     self.length = self.length.and_then(|rest| rest.checked_sub(data.len() as u64));
-                    return Poll::Ready(Some(Ok(Frame::data(data))));
+                    return Poll::Ready(Some(Ok(Frame::data(mapped(&mut self.map, data)))));
                 }
                 Some(Err(error)) => return Poll::Ready(Some(Err(error.into()))),
                 None => self.data_ended = true,

@@ -11,7 +11,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -21,6 +21,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
 use crate::capacity::{ConnectionPermit, Refusal};
+use crate::in_transit::{self, Held};
 use crate::limits::ResetLimits;
 
 /// The timeouts of a connection.
@@ -206,6 +207,11 @@ impl Running {
         }
     }
 
+    /// Holds bytes that are in transit to the client.
+    pub(crate) fn hold(&self, bytes: usize) -> Held {
+        Held::new(&self.activity.permit, bytes)
+    }
+
     /// Records that the client cancelled the request.
     pub(crate) fn reset(&self) {
         let now = u64::try_from(self.activity.began.elapsed().as_micros()).unwrap_or(u64::MAX);
@@ -253,7 +259,9 @@ impl HttpBody for CountedBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        Pin::new(&mut self.inner).poll_frame(cx)
+        let frame = ready!(Pin::new(&mut self.inner).poll_frame(cx));
+        let permit = &self.running.activity.permit;
+        Poll::Ready(frame.map(|frame| Ok(frame?.map_data(|text| in_transit::hold(permit, text)))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -302,6 +310,10 @@ impl<T> RecordedSocket<T> {
     }
 }
 
+/// Bytes of an HTTP/1.1 body that are read at once. The buffer for them grows with the size of the
+/// reads, and belongs to the connection while no upstream takes the body.
+const BODY_PIECE: usize = 16 << 10;
+
 impl<T: Unpin> RecordedSocket<T> {
     fn socket(&mut self) -> Pin<&mut T> {
         Pin::new(self.inner.as_mut().expect("taken only in drop"))
@@ -323,7 +335,16 @@ impl<T: AsyncRead + Unpin> AsyncRead for RecordedSocket<T> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
-        let result = self.socket().poll_read(cx, buf);
+        let is_body = self.has_heads && self.activity.running.load(Ordering::Acquire) > 0;
+        let result = if is_body && buf.remaining() > BODY_PIECE && self.back_to.strong_count() > 0 {
+            let mut piece = ReadBuf::new(buf.initialize_unfilled_to(BODY_PIECE));
+            let result = self.socket().poll_read(cx, &mut piece);
+            let count = piece.filled().len();
+            buf.advance(count);
+            result
+        } else {
+            self.socket().poll_read(cx, buf)
+        };
         let count = buf.filled().len() - before;
         // Bytes after an upgrade are not request headers.
         if self.has_heads && count > 0 && self.back_to.strong_count() > 0 {

@@ -5,7 +5,7 @@
 //! program. Therefore each connection has a [permit](ConnectionPermit), and there are only as many
 //! permits as connections fit into the memory limit. The fixed cost of a connection covers the
 //! first [`FREE_BYTES`] that the client sends ahead of the service; further bytes are charged to
-//! one budget of the program.
+//! one budget of the program. Bytes of bodies in transit may use a part of the rest.
 //!
 //! A connection is *provisional* until its service [confirms](ConnectionPermit::confirm) it,
 //! usually when it has authenticated a request of the connection. Provisional connections can use
@@ -16,11 +16,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use pinniped_http_core::client_network;
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
+use crate::in_transit::{Age, InTransit, Overload};
 use crate::platform;
 
 /// Memory of a connection in bytes: TLS, HTTP, its task, and [`FREE_BYTES`]. Measured: 33 to 43 KiB
@@ -36,8 +38,8 @@ pub const FREE_BYTES: usize = 16 << 10;
 /// Bytes that one provisional connection may hold at most: about 400 concurrent requests.
 const PROVISIONAL_BYTES: usize = 4 << 20;
 
-/// Memory in bytes that is reserved for everything except connections: the program, its caches,
-/// responses in transit.
+/// Memory in bytes that is reserved for everything except data of clients: the program and its
+/// caches.
 const MIN_RESERVE: u64 = 64 << 20;
 
 /// Number of connections that may still be closing while their successors are already open.
@@ -46,8 +48,21 @@ const CLOSING: usize = 64;
 /// Number of connections that are allowed regardless of the limits.
 const MIN_CONNECTIONS: u64 = 16;
 
+/// The part of the free memory that bytes in transit may use: one of this number of parts. Their
+/// counts are estimates, and the allocator returns the memory of ended connections after some time.
+const IN_TRANSIT_PART: i64 = 4;
+
+/// Number of bytes that may be in transit at least: a program with almost no memory must still send
+/// a response.
+const MIN_IN_TRANSIT: i64 = 4 << 20;
+
+/// When too many bytes are in transit, one of this number of parts of the limit is freed at once.
+const SPARE_PART: i64 = 16;
+
 /// The budget in bytes of a program without a memory limit.
 const UNLIMITED_BUDGET: u64 = 256 << 20;
+/// The memory in bytes that connections of such a program leave for bytes in transit.
+const UNLIMITED_MEMORY: u64 = 1 << 30;
 
 /// The inputs from which the capacity of a program is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,8 +143,17 @@ struct Inner {
     memory: u64,
     budget: i64,
     used: AtomicI64,
+    /// The memory of connections and the budget in bytes.
+    usable: i64,
+    /// The memory of the open connections in bytes, as in [`State::memory`].
+    reserved: AtomicI64,
+    /// Bytes of bodies in transit, see [`InTransit`].
+    in_transit: AtomicI64,
+    /// The number of the next piece of a body.
+    next_piece: AtomicU64,
     state: Mutex<State>,
     displaced: AtomicU64,
+    ended: AtomicU64,
     refused: [AtomicU64; 3],
 }
 
@@ -145,6 +169,8 @@ struct State {
     by_address: HashMap<IpAddr, usize>,
     /// The provisional connections by age; without a handle until the connection's task exists.
     provisional: BTreeMap<u64, Option<AbortHandle>>,
+    permits: HashMap<u64, Weak<ConnectionPermit>>,
+    overload: Overload,
 }
 
 /// The figures of a [`Capacity`].
@@ -158,6 +184,8 @@ pub struct CapacityStats {
     pub connections_provisional: u64,
     /// Number of provisional connections that were closed for new ones.
     pub connections_displaced: u64,
+    /// Number of connections that were ended because too many bytes were in transit.
+    pub connections_ended: u64,
     /// Number of connections that were refused because all others were confirmed.
     pub refused_connections: u64,
     /// Number of connections that were refused because of their address.
@@ -171,8 +199,11 @@ pub struct CapacityStats {
     pub memory_used: u64,
     /// The budget in bytes.
     pub budget_limit: u64,
-    /// The part of the budget that is in use, in bytes.
+    /// The part of the budget that is in use, in bytes, without [`Self::in_transit`].
     pub budget_used: u64,
+    /// Bytes of bodies in transit: of requests that no upstream has taken yet, and of responses
+    /// that clients have not read yet. The first bytes of each connection do not count.
+    pub in_transit: u64,
 }
 
 impl Default for Capacity {
@@ -196,10 +227,15 @@ impl Capacity {
         let new = Self(Arc::new(Inner {
             by_files,
             memory,
-            budget: i64::try_from(budget).unwrap_or(i64::MAX),
+            budget: signed_u64(budget),
             used: AtomicI64::new(0),
+            usable: signed_u64(memory.min(UNLIMITED_MEMORY).saturating_add(budget)),
+            reserved: AtomicI64::new(0),
+            in_transit: AtomicI64::new(0),
+            next_piece: AtomicU64::new(0),
             state: Mutex::default(),
             displaced: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
             refused: Default::default(),
         }));
         new.set_connections(params.connections, params.connections_per_address);
@@ -236,20 +272,25 @@ impl Capacity {
         }
         state.open += 1;
         state.memory += CONNECTION_BYTES;
+        self.0.reserved.store(signed_u64(state.memory), Ordering::Release);
         // Counted without a limit, too, because the limit can change.
         *state.by_address.entry(network).or_default() += 1;
         let number = state.next;
         state.next += 1;
         state.provisional.insert(number, None);
-        drop(state);
-        Ok(Arc::new(ConnectionPermit {
+        let permit = Arc::new(ConnectionPermit {
             capacity: Arc::clone(&self.0),
             number,
             network,
             confirmed: AtomicBool::new(false),
             memory: AtomicU64::new(CONNECTION_BYTES),
             held: AtomicUsize::new(0),
-        }))
+            in_transit: InTransit::default(),
+        });
+        state.permits.insert(number, Arc::downgrade(&permit));
+        drop(state);
+        self.0.make_room();
+        Ok(permit)
     }
 
     /// Returns the current figures.
@@ -264,6 +305,7 @@ impl Capacity {
             connections_open: open,
             connections_provisional: provisional,
             connections_displaced: self.0.displaced.load(Ordering::Relaxed),
+            connections_ended: self.0.ended.load(Ordering::Relaxed),
             refused_connections: refused(Refusal::Connections),
             refused_address: refused(Refusal::Address),
             refused_budget: refused(Refusal::Budget),
@@ -271,6 +313,7 @@ impl Capacity {
             memory_used,
             budget_limit: u64::try_from(self.0.budget).unwrap_or_default(),
             budget_used: u64::try_from(self.0.used.load(Ordering::Relaxed)).unwrap_or_default(),
+            in_transit: u64::try_from(self.0.in_transit.load(Ordering::Relaxed)).unwrap_or_default(),
         }
     }
 }
@@ -286,6 +329,64 @@ impl Inner {
         let closing_bytes = closing as u64 * CONNECTION_BYTES;
         state.open < state.connections.saturating_add(closing)
             && state.memory.saturating_add(CONNECTION_BYTES) <= self.memory.saturating_add(closing_bytes)
+    }
+
+    /// Returns the bytes in transit that all connections may hold: a part of what other data of
+    /// clients and the reserve of the connections leave free, and never less than the same part of
+    /// the budget.
+    fn in_transit_limit(&self) -> i64 {
+        let used = self.used.load(Ordering::Acquire) + self.reserved.load(Ordering::Acquire);
+        ((self.usable - used) / IN_TRANSIT_PART).max(self.in_transit_share())
+    }
+
+    fn in_transit_share(&self) -> i64 {
+        (self.budget / IN_TRANSIT_PART).max(MIN_IN_TRANSIT)
+    }
+
+    /// Ends connections if too many bytes are in transit, see [`crate::in_transit`].
+    fn make_room(&self) {
+        let in_transit = || self.in_transit.load(Ordering::Acquire);
+        // Most calls end here.
+        if in_transit() <= self.in_transit_share() / 2 {
+            return;
+        }
+        let limit = self.in_transit_limit();
+        if in_transit() <= limit / 2 {
+            return;
+        }
+        let (keep, stalled_before, permits) = {
+            let mut state = self.state();
+            let next_piece = self.next_piece.load(Ordering::Acquire);
+            let stalled_before = state.overload.stalled_before(Instant::now(), next_piece);
+            let (keep, stalled_before) = match stalled_before {
+                _ if in_transit() > limit => (limit, None),
+                Some(number) => (limit / 2, Some(number)),
+                None => return,
+            };
+            // Dropping a permit takes the lock, so the permits outlive it.
+            (keep, stalled_before, state.permits.values().filter_map(Weak::upgrade).collect::<Vec<_>>())
+        };
+        for permit in &permits {
+            self.in_transit.fetch_sub(signed(permit.in_transit.forget_upgraded()), Ordering::AcqRel);
+        }
+        let is_old = |age: &Age| stalled_before.is_none_or(|number| age.is_stalled(number));
+        let holder = |permit: &Arc<ConnectionPermit>| {
+            let age = permit.in_transit.age().filter(is_old)?;
+            Some((permit.is_confirmed(), age, Arc::clone(permit)))
+        };
+        let mut holders: Vec<_> = permits.iter().filter_map(holder).collect();
+        holders.sort_unstable_by_key(|(is_confirmed, age, _)| (*is_confirmed, age.order()));
+        let keep = keep - limit / SPARE_PART;
+        for (_, age, permit) in holders {
+            if in_transit() <= keep {
+                return;
+            }
+            if let Some(freed) = permit.in_transit.end(age) {
+                self.in_transit.fetch_sub(signed(freed), Ordering::AcqRel);
+                self.ended.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        self.state().overload.none_is_stalled();
     }
 
     fn refuse(&self, why: Refusal) -> Refusal {
@@ -304,6 +405,7 @@ pub struct ConnectionPermit {
     memory: AtomicU64,
     /// Bytes that are charged to this connection, including the free ones.
     held: AtomicUsize,
+    in_transit: InTransit,
 }
 
 impl ConnectionPermit {
@@ -320,7 +422,9 @@ impl ConnectionPermit {
     pub fn relay(&self) {
         self.confirm();
         let before = self.memory.swap(RELAYED_BYTES, Ordering::AcqRel);
-        self.capacity.state().memory -= before - RELAYED_BYTES;
+        let mut state = self.capacity.state();
+        state.memory -= before - RELAYED_BYTES;
+        self.capacity.reserved.store(signed_u64(state.memory), Ordering::Release);
     }
 
     /// Returns whether the connection was [confirmed](Self::confirm).
@@ -330,6 +434,8 @@ impl ConnectionPermit {
 
     /// Records the task of the connection, which a new connection may abort.
     pub(crate) fn runs_as(&self, task: AbortHandle) {
+        // Each connection has one task.
+        let _unimportant = self.in_transit.task.set(task.clone());
         // The entry is missing when the connection has ended or was confirmed in the meantime.
         if let Some(known) = self.capacity.state().provisional.get_mut(&self.number) {
             *known = Some(task);
@@ -354,10 +460,61 @@ impl ConnectionPermit {
             used <= budget / 2 && before.saturating_add(bytes) <= PROVISIONAL_BYTES
         };
         if fits {
+            self.capacity.make_room();
             return Ok(());
         }
         self.release(bytes);
         Err(self.capacity.refuse(Refusal::Budget))
+    }
+
+    /// Charges bytes that only improve the speed, if the budget is half free.
+    pub(crate) fn charge_optional(&self, bytes: usize) -> Result<(), Refusal> {
+        if self.capacity.used.load(Ordering::Acquire) + signed(bytes) > self.capacity.budget / 2 {
+            return Err(Refusal::Budget);
+        }
+        self.charge(bytes)
+    }
+
+    /// Adds a piece of a body in transit. Returns its number for [`Self::leave`].
+    pub(crate) fn enter(&self, bytes: usize) -> u64 {
+        let number = self.capacity.next_piece.fetch_add(1, Ordering::Relaxed);
+        self.count_in_transit(self.in_transit.enter(number, bytes));
+        number
+    }
+
+    /// Records that the client has read bytes, or that bytes of the client were taken.
+    pub(crate) fn progressed(&self) {
+        self.in_transit.progressed(self.capacity.next_piece.load(Ordering::Relaxed));
+    }
+
+    #[cfg(test)]
+    pub(crate) fn age_in_transit(&self) -> Option<Age> {
+        self.in_transit.age()
+    }
+
+    /// Removes a piece of a body in transit.
+    pub(crate) fn leave(&self, number: u64, bytes: usize) {
+        self.count_in_transit(self.in_transit.leave(number, bytes));
+    }
+
+    /// Adds or removes a request whose body is not complete.
+    pub(crate) fn upload(&self, begins: bool) {
+        self.count_in_transit(self.in_transit.upload(begins));
+    }
+
+    /// Adds or removes an HTTP/2 body that nothing has begun to read.
+    pub(crate) fn unread(&self, begins: bool) {
+        self.count_in_transit(self.in_transit.unread(begins));
+    }
+
+    fn count_in_transit(&self, (before, after): (usize, usize)) {
+        let total = &self.capacity.in_transit;
+        if after > before {
+            total.fetch_add(signed(after - before), Ordering::AcqRel);
+            self.capacity.make_room();
+        } else if before > after {
+            total.fetch_sub(signed(before - after), Ordering::AcqRel);
+        }
     }
 
     /// Releases charged bytes.
@@ -380,7 +537,9 @@ impl Drop for ConnectionPermit {
         let mut state = self.capacity.state();
         state.open -= 1;
         state.memory -= *self.memory.get_mut();
+        self.capacity.reserved.store(signed_u64(state.memory), Ordering::Release);
         state.provisional.remove(&self.number);
+        state.permits.remove(&self.number);
         if let Some(open) = state.by_address.get_mut(&self.network) {
             *open -= 1;
             if *open == 0 {
@@ -396,6 +555,10 @@ fn over(held: usize) -> usize {
 }
 
 fn signed(bytes: usize) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
+fn signed_u64(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 

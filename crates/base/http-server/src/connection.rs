@@ -33,6 +33,7 @@ use crate::activity::{Activity, NextStep, RecordedSocket, SocketReturn, Timeouts
 use crate::capacity::{ConnectionPermit, Refusal};
 use crate::coalescing::CoalescingSocket;
 use crate::http2::Http2;
+use crate::in_transit::RecordedWrites;
 use crate::limits::Limits;
 use crate::service::{self, AnyService, PerConnection, Service};
 
@@ -268,6 +269,7 @@ where
     let service = PerConnection { inner: service, connection, activity: Arc::clone(&activity) };
     let timeouts =
         Timeouts { header: (!is_h2).then_some(limits.header_read_timeout), idle: limits.idle_timeout };
+    let socket = RecordedWrites::new(socket, Arc::clone(&permit));
     if is_h2 {
         let returned = SocketReturn::new();
         let socket = CoalescingSocket::new(socket);

@@ -18,6 +18,7 @@ use pinniped_http_core::{Incoming, ReceivedBytes, StreamBody, delivery};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::connection::{ConnectionError, Graceful};
+use crate::in_transit::{Unread, Upload};
 use crate::limits::Limits;
 use crate::read_limit::{LimitedReads, ReadAllowance};
 use crate::service::PerConnection;
@@ -93,7 +94,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Http2<T> {
         let permit = &self.service.activity.permit;
         let window = self.limits.h2_connection_window;
         let bytes = window as usize;
-        if window <= FIRST_WINDOW || !permit.is_confirmed() || permit.charge(bytes).is_err() {
+        if window <= FIRST_WINDOW || !permit.is_confirmed() || permit.charge_optional(bytes).is_err() {
             return;
         }
         // Fails while the client has not acknowledged the previous settings. The next upload tries
@@ -149,8 +150,12 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Future for Http2<T> {
                 Some(Ok((request, respond))) => {
                     let (parts, stream) = request.into_parts();
                     let activity = &this.service.activity;
-                    let body =
-                        Incoming::Http2(StreamBody::of_request(&parts.headers, stream, &this.received));
+                    let body = StreamBody::of_request(&parts.headers, stream, &this.received);
+                    let body = Incoming::Http2(body.with_map(|| {
+                        let unread = Unread::new(&activity.permit);
+                        let upload = Upload::new(&activity.permit);
+                        (Box::new(move |text| upload.hold(text)), Box::new(unread))
+                    }));
                     let response = match this.service.respond(Request::from_parts(parts, body)) {
                         Ok(response) => response,
                         Err(why) if activity.permit.is_confirmed() => this.service.refuse(why),

@@ -73,6 +73,7 @@ mod coalescing;
 pub mod connection;
 mod date;
 mod http2;
+mod in_transit;
 pub mod layers;
 pub mod limits;
 pub mod listener;

@@ -398,7 +398,7 @@ impl Server {
                 tracing::debug!(%error, cause, "connection ended");
             }
             Err(error) if error.is_cancelled() => {
-                tracing::debug!("a provisional connection was closed for a new one");
+                tracing::debug!("a connection was closed to free memory for others");
             }
             Err(error) => tracing::error!(%error, "a connection's task failed"),
         }

@@ -156,6 +156,7 @@ impl Backend {
             handshake_timeout: CONNECT_TIMEOUT * 2,
             idle_timeout: self.id.idle_connection.unwrap_or(NO_LIMIT),
             streams_per_connection: 100,
+            read_bytes: 64 << 10,
             header_bytes: 64 << 10,
             ..UpstreamLimits::default()
         };

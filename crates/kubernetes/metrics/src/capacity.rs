@@ -46,6 +46,18 @@ pub static BUFFER_LIMIT: Definition = Definition::gauge(
 pub static BUFFER_USED: Definition =
     Definition::gauge("pinniped_capacity_buffer_used_bytes", "Memory for data of clients that is in use");
 
+/// Bytes of bodies in transit.
+pub static IN_TRANSIT: Definition = Definition::gauge(
+    "pinniped_capacity_in_transit_bytes",
+    "Memory of bodies in transit: of requests that no upstream has taken, of responses that no client has read",
+);
+
+/// Connections that were ended for others.
+pub static CONNECTIONS_ENDED: Definition = Definition::counter(
+    "pinniped_capacity_connections_ended",
+    "Connections that were closed because too many bytes of bodies were in transit",
+);
+
 /// Displaced connections.
 pub static CONNECTIONS_DISPLACED: Definition = Definition::counter(
     "pinniped_capacity_connections_displaced",
@@ -66,6 +78,8 @@ pub const ALL: &[&Definition] = &[
     &MEMORY_USED,
     &BUFFER_LIMIT,
     &BUFFER_USED,
+    &IN_TRANSIT,
+    &CONNECTIONS_ENDED,
     &CONNECTIONS_DISPLACED,
     &REFUSED,
 ];

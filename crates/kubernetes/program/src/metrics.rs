@@ -68,6 +68,8 @@ pub fn register(metrics: &Metrics, listeners: &Listeners, capacity: &Capacity) {
             (&capacity::MEMORY_USED, stats.memory_used),
             (&capacity::BUFFER_LIMIT, stats.budget_limit),
             (&capacity::BUFFER_USED, stats.budget_used),
+            (&capacity::IN_TRANSIT, stats.in_transit),
+            (&capacity::CONNECTIONS_ENDED, stats.connections_ended),
         ] {
             samples.push(family, [], value);
         }

@@ -211,7 +211,7 @@ impl Connector {
             Some(tls) => Socket::Tls(Box::new(self.secure(&tls.http1, stream).await?)),
             None => Socket::Plain(stream),
         };
-        Ok(KeepAlive::new(socket, self.limits.header_bytes as usize))
+        Ok(KeepAlive::new(socket, &self.limits))
     }
 
     /// Dials an HTTP/1.1 connection for short reads. It has no pings, so TCP closes the connection

@@ -35,6 +35,7 @@ mod upload;
 pub(super) use body::KeepAliveBody;
 pub use parse::{ParsedResponse, parse_response};
 
+use super::UpstreamLimits;
 use super::connector::Tasks;
 use super::dial_policy::CountedConnection;
 use super::pool::PoolHandle;
@@ -47,8 +48,8 @@ use upload::Uploading;
 
 /// Maximum number of interim responses before the final one.
 const MAX_INTERIM: usize = 32;
-/// Initial size of a read, and the maximum when a server sends fast enough.
-const READ_SIZES: (usize, usize) = (8 << 10, 256 << 10);
+/// Initial size of a read in bytes.
+const FIRST_READ: usize = 8 << 10;
 
 /// The error of a failed exchange over HTTP/1.1.
 #[derive(Debug, thiserror::Error)]
@@ -137,16 +138,19 @@ struct Input {
     ready: Bytes,
     room: BytesMut,
     read: usize,
+    /// The maximum of `read`.
+    most: usize,
 }
 
 impl Connection {
-    pub(super) fn new(socket: Socket, header_bytes: usize) -> Box<Self> {
-        let input = Input { ready: Bytes::new(), room: BytesMut::new(), read: READ_SIZES.0 };
+    pub(super) fn new(socket: Socket, limits: &UpstreamLimits) -> Box<Self> {
+        let (ready, room) = (Bytes::new(), BytesMut::new());
+        let input = Input { ready, room, read: FIRST_READ, most: limits.read_bytes.max(FIRST_READ) };
         Box::new(Self {
             socket: SocketState::Both(socket),
             input,
             output: Vec::new(),
-            header_bytes,
+            header_bytes: limits.header_bytes as usize,
             known: Fields::default(),
             counted: None,
         })
@@ -222,7 +226,7 @@ impl Connection {
             }
         }
         self.output.clear();
-        if self.output.capacity() > READ_SIZES.0 {
+        if self.output.capacity() > FIRST_READ {
             self.output = Vec::new();
         }
         Pin::new(socket).poll_flush(cx)
@@ -359,9 +363,9 @@ impl Input {
         self.ready = self.room.split().freeze();
         let read = read?;
         if read == room {
-            self.read = (self.read * 2).min(READ_SIZES.1);
+            self.read = (self.read * 2).min(self.most);
         } else if read < self.read / 4 {
-            self.read = (self.read / 2).max(READ_SIZES.0);
+            self.read = (self.read / 2).max(FIRST_READ);
         }
         Poll::Ready(Ok(read))
     }

@@ -16,6 +16,7 @@ use pinniped_http_core::delivery::{ResponseTimer, take_interim};
 
 use crate::activity::CountedBody;
 use crate::date;
+use crate::in_transit::{Held, WAITING_BYTES};
 use crate::service::PendingResponse;
 
 pin_project! {
@@ -127,7 +128,7 @@ impl State {
         if ended {
             return Poll::Ready(Ok(()));
         }
-        let mut sending = Sending { body, stream, pending: None };
+        let mut sending = Sending { body, stream, pending: None, waiting: None };
         let polled = sending.poll(cx);
         if polled.is_pending() {
             // Drop the future of the response too: it may be large, and the body may take hours.
@@ -164,6 +165,8 @@ struct Sending {
     stream: SendStream<Bytes>,
     /// Data that waits for flow-control capacity.
     pending: Option<Bytes>,
+    /// The memory of data that waits behind it.
+    waiting: Option<Held>,
 }
 
 impl Sending {
@@ -181,7 +184,12 @@ impl Sending {
         loop {
             if let Some(data) = &self.pending {
                 if !data.is_empty() {
-                    ready!(self.poll_room(cx))?;
+                    let room = self.poll_room(cx);
+                    if room.is_pending() && self.waiting.is_none() {
+                        self.waiting = Some(self.body.running().hold(WAITING_BYTES));
+                    }
+                    ready!(room)?;
+                    self.waiting = None;
                 }
                 let data = self.pending.take().unwrap_or_default();
                 let last = self.body.is_end_stream();

@@ -419,6 +419,10 @@ async fn dropping_a_response_closes_its_connection() {
     assert!(far.is_closed().await);
 }
 
+fn small_heads() -> UpstreamLimits {
+    UpstreamLimits { header_bytes: 1 << 10, ..UpstreamLimits::default() }
+}
+
 #[test]
 fn debug_prints_no_credential() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -428,7 +432,7 @@ fn debug_prints_no_credential() {
     stream.set_nonblocking(true).unwrap();
     let stream = Stream::Left(TcpStream::from_std(stream).unwrap());
     let socket = super::Socket::Plain(pinniped_http_core::PlainWrite(stream));
-    let mut connection = super::Connection::new(socket, 1 << 10);
+    let mut connection = super::Connection::new(socket, &small_heads());
     connection.output.extend_from_slice(b"authorization: Bearer secret");
     connection.input.ready = Bytes::from_static(b"set-cookie: secret");
     assert!(!format!("{connection:?}").contains("secret"));
@@ -439,7 +443,7 @@ fn debug_prints_no_credential() {
 async fn a_connection_for_reads_closes_when_data_is_not_acknowledged() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let tcp = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-    let connection = Connection::new(Socket::Plain(PlainWrite(Stream::Left(tcp))), 1 << 10);
+    let connection = Connection::new(Socket::Plain(PlainWrite(Stream::Left(tcp))), &small_heads());
     connection.set_user_timeout(Duration::from_secs(45)).unwrap();
     let SocketState::Both(Socket::Plain(stream)) = &connection.socket else { unreachable!("as made above") };
     let socket = socket2::SockRef::from(tcp_of(&stream.0));

@@ -21,6 +21,7 @@ fn main() {
         return;
     }
     let is_lld = links_with_lld(&target);
+    let is_static = var("CARGO_CFG_TARGET_FEATURE").split(',').any(|feature| feature == "crt-static");
     let first = match var("CARGO_PKG_NAME").as_str() {
         "pinniped-cli" => Some("login-functions.ld"),
         // GNU ld would compare each of its hundreds of patterns with each function.
@@ -38,13 +39,17 @@ fn main() {
     if target == var("HOST") && glibc().is_some_and(|version| version >= (2, 36)) {
         println!("cargo::rustc-link-arg-bins=-Wl,-z,pack-relative-relocs");
     }
+    // The text with the version of the C library, for bills of materials: `cargo xtask image`.
+    if is_static {
+        println!("cargo::rustc-link-arg-bins=-Wl,--undefined=gnu_get_libc_version");
+    }
     // Merges functions with the same code. Only lld supports the flag; GNU ld refuses it.
     if is_lld {
         println!("cargo::rustc-link-arg-bins=-Wl,--icf=all");
         // The unwinder becomes a part of the program, so that a start need not load the library
-        // libgcc_s. rustc names this library earlier, and only definitions of a whole archive take
-        // precedence over those of an earlier library.
-        if target == var("HOST") && is_static_unwinder_installed() {
+        // libgcc_s. Static programs have it already. rustc names this library earlier, and only
+        // definitions of a whole archive take precedence over those of an earlier library.
+        if target == var("HOST") && !is_static && is_static_unwinder_installed() {
             println!("cargo::rustc-link-arg-bins=-Wl,--whole-archive,-l:libgcc_eh.a,--no-whole-archive");
         }
     }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::archive::{self, Config, Packed};
+use crate::c_library::CLibrary;
 use crate::error::Error;
 use crate::layer::Layer;
 use crate::libraries::{Libraries, Library};
@@ -146,6 +147,8 @@ pub struct Part {
     pub layers: Vec<String>,
     /// The shared libraries in the image, including the loader.
     pub libraries: Vec<Library>,
+    /// The C library in the first of its static programs.
+    pub c_library: Option<CLibrary>,
     /// The bundle of certificate authorities, and their number.
     pub roots: Option<(PathBuf, usize)>,
     /// Programs with symbols, because this machine has no `strip`.
@@ -204,12 +207,16 @@ fn pack(image: &Image, compressed: bool) -> Result<(Part, Packed), Error> {
     let mut programs = Layer::new();
     let mut libraries = Libraries::default();
     let mut processor = None;
+    let mut c_library = None;
     let mut unstripped = Vec::new();
     for file in &image.files {
         let mut bytes = read(&file.host)?;
         if let Some(elf) = elf::read(&bytes).map_err(|source| elf_error(&file.host, source))? {
             processor = Some(one_processor(processor, &elf, &file.host)?);
             libraries.add_program(&file.host, &elf)?;
+            if elf.interpreter.is_none() && c_library.is_none() {
+                c_library = Some(CLibrary::of(&bytes));
+            }
             if elf.has_symbols {
                 match strip::strip(&file.host)? {
                     Some(stripped) => bytes = stripped,
@@ -254,6 +261,7 @@ fn pack(image: &Image, compressed: bool) -> Result<(Part, Packed), Error> {
         stored: packed.stored,
         layers: packed.diff_ids.clone(),
         libraries,
+        c_library,
         roots,
         unstripped,
     };
@@ -267,6 +275,8 @@ pub struct Program {
     pub bytes: Vec<u8>,
     /// Whether it is an ELF file that needs a loader, and thus shared libraries.
     pub dynamic: bool,
+    /// The C library in it, if it is an ELF file that needs no loader.
+    pub c_library: Option<CLibrary>,
 }
 
 /// Reads a program for any system.
@@ -276,9 +286,13 @@ pub struct Program {
 /// because it is for another processor and still has symbols.
 pub fn program(path: &Path) -> Result<Program, Error> {
     let bytes = read(path)?;
-    let elf = elf::read(&bytes).map_err(|source| elf_error(path, source))?.unwrap_or_default();
+    let Some(elf) = elf::read(&bytes).map_err(|source| elf_error(path, source))? else {
+        return Ok(Program { bytes, dynamic: false, c_library: None });
+    };
+    let dynamic = elf.interpreter.is_some();
+    let c_library = (!dynamic).then(|| CLibrary::of(&bytes));
     let stripped = if elf.has_symbols { strip::strip(path)? } else { None };
-    Ok(Program { bytes: stripped.unwrap_or(bytes), dynamic: elf.interpreter.is_some() })
+    Ok(Program { bytes: stripped.unwrap_or(bytes), dynamic, c_library })
 }
 
 const PEM_BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";

@@ -29,6 +29,7 @@
 #![forbid(unsafe_code)]
 
 mod archive;
+mod c_library;
 mod elf;
 mod error;
 mod image;
@@ -38,6 +39,7 @@ mod origin;
 mod product;
 mod strip;
 
+pub use c_library::CLibrary;
 pub use error::Error;
 pub use image::{Built, BuiltIndex, File, Image, Link, Part, Program, Roots, build, build_index, program};
 pub use libraries::Library;

@@ -1,6 +1,6 @@
 //! `cargo xtask bench`: builds all programs with optimizations and runs the benchmark program.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use crate::{cargo, control_plane};
@@ -133,11 +133,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn concierge(args: &ConciergeArgs) -> anyhow::Result<ExitCode> {
     let offline = args.comparison.common.offline;
     let tools = control_plane::find_or_build(offline)?;
-    let measured = args.concierge.is_none().then_some(cargo::SERVER);
-    let bins = build(offline, measured.into_iter().chain(["pinniped-cli", "pinniped-bench"]))?;
+    let concierge = server(offline, args.concierge.as_deref())?;
+    let bins = build(offline, ["pinniped-cli", "pinniped-bench"])?;
     let mut command = cargo::in_world(&bins.join("pinniped-bench"));
-    let concierge = args.concierge.clone().unwrap_or_else(|| bins.join(cargo::SERVER));
-    command.arg("run").arg("--concierge").arg(std::path::absolute(concierge)?);
+    command.arg("run").arg("--concierge").arg(concierge);
     command.arg("--pinniped").arg(bins.join("pinniped"));
     command.env("PINNIPED_CONTROL_PLANE", tools).env("PINNIPED_BIN_DIR", &bins);
     args.comparison.pass_on(&mut command);
@@ -149,11 +148,10 @@ fn concierge(args: &ConciergeArgs) -> anyhow::Result<ExitCode> {
 
 fn login(args: &LoginArgs) -> anyhow::Result<ExitCode> {
     let tools = control_plane::find_or_build(args.common.offline)?;
-    let measured = args.concierge.is_none().then_some(cargo::SERVER);
-    let bins = build(args.common.offline, measured.into_iter().chain(["pinniped-bench"]))?;
+    let concierge = server(args.common.offline, args.concierge.as_deref())?;
+    let bins = build(args.common.offline, ["pinniped-bench"])?;
     let mut command = cargo::in_world(&bins.join("pinniped-bench"));
-    let concierge = args.concierge.clone().unwrap_or_else(|| bins.join(cargo::SERVER));
-    command.arg("login").arg("--concierge").arg(std::path::absolute(concierge)?);
+    command.arg("login").arg("--concierge").arg(concierge);
     command.env("PINNIPED_CONTROL_PLANE", tools).env("PINNIPED_BIN_DIR", &bins);
     args.common.pass_on(&mut command);
     Err(cargo::become_program(&mut command))
@@ -172,11 +170,10 @@ fn plugin(args: &PluginArgs) -> anyhow::Result<ExitCode> {
 fn gateway(args: &GatewayArgs) -> anyhow::Result<ExitCode> {
     let offline = args.comparison.common.offline;
     let tools = control_plane::find_or_build(offline)?;
-    let measured = args.gateway.is_none().then_some(cargo::SERVER);
-    let bins = build(offline, measured.into_iter().chain(["pinniped-bench"]))?;
+    let gateway = server(offline, args.gateway.as_deref())?;
+    let bins = build(offline, ["pinniped-bench"])?;
     let mut command = cargo::in_world(&bins.join("pinniped-bench"));
-    let gateway = args.gateway.clone().unwrap_or_else(|| bins.join(cargo::SERVER));
-    command.arg("gateway").arg("--gateway").arg(std::path::absolute(gateway)?);
+    command.arg("gateway").arg("--gateway").arg(gateway);
     command.env("PINNIPED_CONTROL_PLANE", tools).env("PINNIPED_BIN_DIR", &bins);
     args.comparison.pass_on(&mut command);
     Err(cargo::become_program(&mut command))
@@ -187,9 +184,27 @@ fn gateway(args: &GatewayArgs) -> anyhow::Result<ExitCode> {
 /// Returns the folder of the programs.
 fn build<'a>(offline: bool, packages: impl IntoIterator<Item = &'a str>) -> anyhow::Result<PathBuf> {
     for package in packages {
-        let mut build = cargo::cargo(offline);
-        build.args(["build", "--release", "--bins", "--package", package]);
+        let mut build = of_package(offline, package);
+        build.arg("--release");
         cargo::succeed(&mut build, &format!("building {package}"))?;
     }
     Ok(cargo::target_dir()?.join("release"))
+}
+
+/// Returns the program of the servers to measure: the given one, or a new build of the one that an
+/// image of a release has.
+fn server(offline: bool, given: Option<&Path>) -> anyhow::Result<PathBuf> {
+    if let Some(given) = given {
+        return Ok(std::path::absolute(given)?);
+    }
+    let mut build = of_package(offline, cargo::SERVER);
+    let bins = cargo::release_of_image(&mut build)?;
+    cargo::succeed(&mut build, &format!("building {}", cargo::SERVER))?;
+    Ok(bins.join(cargo::SERVER))
+}
+
+fn of_package(offline: bool, package: &str) -> Command {
+    let mut build = cargo::cargo(offline);
+    build.args(["build", "--bins", "--package", package]);
+    build
 }

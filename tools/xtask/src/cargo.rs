@@ -2,7 +2,7 @@
 
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Output, Stdio};
 
 use anyhow::Context as _;
 
@@ -90,6 +90,27 @@ pub(crate) fn static_target() -> Option<&'static str> {
         output(rustc.current_dir(root()).args(["--print=target-libdir", "--target", target])).ok()?;
     let compiler = Command::new("musl-gcc").arg("--version").output();
     (Path::new(folder.trim()).is_dir() && compiler.is_ok()).then_some(target)
+}
+
+/// Makes a command build release programs of the image. They contain the C library, glibc, if this
+/// machine has it as an archive; then the system maps fewer pages of them. Returns the folder of
+/// the programs.
+pub(crate) fn release_of_image(build: &mut Command) -> anyhow::Result<PathBuf> {
+    build.arg("--release");
+    let mut folder = target_dir()?;
+    if is_static_glibc_installed() {
+        build.args(["--config", "build/static.toml", "--target", HOST_TARGET]);
+        folder.push(HOST_TARGET);
+    }
+    folder.push("release");
+    Ok(folder)
+}
+
+fn is_static_glibc_installed() -> bool {
+    let output = Command::new("cc").arg("-print-file-name=libc.a").output();
+    // Without the file, the output is the name only.
+    let is_installed = |output: Output| String::from_utf8_lossy(&output.stdout).contains('/');
+    HOST_TARGET.ends_with("-linux-gnu") && output.is_ok_and(is_installed)
 }
 
 /// Replaces this process by another program, so that Ctrl-C and the exit status are the program's.

@@ -248,6 +248,7 @@ fn of_program(
         packages: &[PACKAGE],
         target: &program.target,
         libraries: &[],
+        c_library: read.c_library.as_ref(),
     };
     let document = sbom::document(&subject, offline)?;
     dist.write(&format!("{stem}.cdx.json"), &supply_chain::text(&document))?;

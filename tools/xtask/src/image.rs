@@ -1,15 +1,15 @@
 //! `cargo xtask image`: builds the product's container image without a container daemon.
 //!
-//! For this machine, it builds the programs, with a static C library where the toolchain has one.
-//! With `--binaries`, it makes one index of images from programs that are built for several
-//! processors, as a release needs it. Beside the archive it writes the software bill of materials
-//! of each image, and the provenance.
+//! For this machine, it builds the programs. They contain the C library if this machine has it as
+//! an archive. With `--binaries`, it makes one index of images from programs that are built for
+//! several processors, as a release needs it. Beside the archive it writes the software bill of
+//! materials of each image, and the provenance.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::Context as _;
-use pinniped_image::{Built, BuiltIndex, Image, Library, Part, Roots};
+use pinniped_image::{Built, BuiltIndex, CLibrary, Image, Library, Part, Roots};
 
 use crate::control_plane::crane;
 use crate::supply_chain::{self, provenance, sbom};
@@ -89,12 +89,12 @@ fn architecture(processor: &str) -> Option<&'static str> {
     }
 }
 
-/// Returns the target of an image's programs. The loader that they name shows the C library;
-/// programs without a loader are static, as those of a release.
+/// Returns the target of an image's programs. The loader that they name shows the C library, unless
+/// they contain it, as those of a release do.
 fn target(image: &Part) -> Option<String> {
     let is_musl = |library: &Library| library.name.starts_with("ld-musl-");
-    let is_static = image.libraries.is_empty();
-    let c_library = if is_static || image.libraries.iter().any(is_musl) { "musl" } else { "gnu" };
+    let is_musl = image.c_library == Some(CLibrary::Musl) || image.libraries.iter().any(is_musl);
+    let c_library = if is_musl { "musl" } else { "gnu" };
     Some(format!("{}-unknown-linux-{c_library}", architecture(image.processor)?))
 }
 
@@ -107,20 +107,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     for package in cargo::IMAGE_PACKAGES {
         build.args(["--package", package]);
     }
-    let mut bins = cargo::target_dir()?;
-    let mut target = cargo::HOST_TARGET;
-    if args.debug {
-        bins.push("debug");
-    } else {
-        build.arg("--release");
-        if let Some(found) = cargo::static_target() {
-            target = found;
-            build.args(["--target", target]);
-            bins.push(target);
-        }
-        bins.push("release");
-    }
-    eprintln!("building the programs of the image for {target} ...");
+    let bins =
+        if args.debug { cargo::target_dir()?.join("debug") } else { cargo::release_of_image(&mut build)? };
+    eprintln!("building the programs of the image ...");
     cargo::succeed(&mut build, "building the programs of the image")?;
     let built = from_programs(&bins, args.out.as_deref(), args.ca_roots.as_deref())?;
     print(&built);
@@ -184,6 +173,7 @@ fn documents(built: &BuiltIndex, out: &Path, args: &Args) -> anyhow::Result<()> 
             packages: &cargo::IMAGE_PACKAGES,
             target: &target(image).context("the processor is unknown")?,
             libraries: &image.libraries,
+            c_library: image.c_library.as_ref(),
         };
         write(format!("{NAME}-{}.cdx.json", image.processor), &sbom::document(&subject, args.offline)?)?;
     }
@@ -305,6 +295,7 @@ mod tests {
             stored,
             layers: Vec::new(),
             libraries: Vec::new(),
+            c_library: None,
             roots: None,
             unstripped: Vec::new(),
         }
@@ -321,20 +312,22 @@ mod tests {
     }
 
     #[test]
-    fn the_loader_shows_the_target() {
+    fn the_loader_or_the_c_library_shows_the_target() {
         let library = |name: &str| Library {
             name: name.to_owned(),
             path: PathBuf::new(),
             inside: String::new(),
             origin: pinniped_image::Origin::Path(PathBuf::new()),
         };
-        let of = |names: &[&str]| {
+        let of = |c_library: Option<CLibrary>, names: &[&str]| {
             let libraries = names.iter().map(|name| library(name)).collect();
-            target(&Part { libraries, ..part(0, 0) }).unwrap()
+            target(&Part { libraries, c_library, ..part(0, 0) }).unwrap()
         };
-        assert_eq!(of(&[]), "aarch64-unknown-linux-musl");
-        assert_eq!(of(&["libgcc_s.so.1", "ld-musl-aarch64.so.1"]), "aarch64-unknown-linux-musl");
-        assert_eq!(of(&["libc.so.6", "ld-linux-aarch64.so.1"]), "aarch64-unknown-linux-gnu");
+        let glibc = CLibrary::Glibc { version: "2.36".to_owned() };
+        assert_eq!(of(Some(CLibrary::Musl), &[]), "aarch64-unknown-linux-musl");
+        assert_eq!(of(Some(glibc), &[]), "aarch64-unknown-linux-gnu");
+        assert_eq!(of(None, &["libgcc_s.so.1", "ld-musl-aarch64.so.1"]), "aarch64-unknown-linux-musl");
+        assert_eq!(of(None, &["libc.so.6", "ld-linux-aarch64.so.1"]), "aarch64-unknown-linux-gnu");
     }
 
     #[test]

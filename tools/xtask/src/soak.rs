@@ -46,11 +46,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     for package in cargo::IMAGE_PACKAGES.iter().chain(&["pinniped-cli", "pinniped-soak"]) {
         build.args(["--package", package]);
     }
-    if !args.dev {
-        build.arg("--release");
-    }
+    let bins =
+        if args.dev { cargo::target_dir()?.join("debug") } else { cargo::release_of_image(&mut build)? };
     cargo::succeed(&mut build, "building the programs")?;
-    let bins = cargo::target_dir()?.join(if args.dev { "debug" } else { "release" });
     let mut command = cargo::in_world(&bins.join("pinniped-soak"));
     if let Some(count) = args.rotations {
         command.arg("rotations").arg("--count").arg(count.to_string());

@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context as _;
-use pinniped_image::{Library, Origin};
+use pinniped_image::{CLibrary, Library, Origin};
 use serde_json::{Value, json};
 
 use crate::cargo;
@@ -29,6 +29,8 @@ pub(crate) struct Subject<'a> {
     pub(crate) target: &'a str,
     /// Shared libraries of the system that it contains.
     pub(crate) libraries: &'a [Library],
+    /// The C library in its programs, if they are static.
+    pub(crate) c_library: Option<&'a CLibrary>,
 }
 
 /// Returns the document about a subject.
@@ -55,8 +57,8 @@ fn channel(toolchain: &str) -> Option<&str> {
     toolchain.lines().find_map(|line| line.strip_prefix("channel = \"")?.strip_suffix('"'))
 }
 
-/// Returns the libraries that the toolchain adds to programs for a target.
-fn of_toolchain(target: &str, version: &str) -> Vec<Value> {
+/// Returns the libraries that the toolchain and the C compiler add to programs.
+fn of_toolchain(c_library: Option<&CLibrary>, version: &str) -> Vec<Value> {
     let mut libraries = vec![json!({
         "type": "library",
         "bom-ref": "rust-std",
@@ -65,14 +67,32 @@ fn of_toolchain(target: &str, version: &str) -> Vec<Value> {
         "description": "The standard library of Rust, as it comes with the toolchain",
         "licenses": [{"expression": "MIT OR Apache-2.0"}],
     })];
-    if target.ends_with("-musl") {
-        libraries.push(json!({
+    match c_library {
+        None => {}
+        Some(CLibrary::Musl) => libraries.push(json!({
             "type": "library",
             "bom-ref": "musl",
             "name": "musl",
             "description": format!("The C library, as it comes with the toolchain of Rust {version}"),
             "licenses": [{"expression": "MIT"}],
-        }));
+        })),
+        Some(CLibrary::Glibc { version }) => libraries.extend([
+            json!({
+                "type": "library",
+                "bom-ref": "glibc",
+                "name": "glibc",
+                "version": version,
+                "description": "The C library, as it comes with the system that built the programs",
+                "licenses": [{"expression": "LGPL-2.1-or-later"}],
+            }),
+            json!({
+                "type": "library",
+                "bom-ref": "libgcc",
+                "name": "libgcc",
+                "description": "The runtime library of GCC, as it comes with that system",
+                "licenses": [{"expression": "GPL-3.0-or-later WITH GCC-exception-3.1"}],
+            }),
+        ]),
     }
     libraries
 }
@@ -121,7 +141,7 @@ fn of_crates(
         value["evidence"] = json!({"occurrences": [{"location": library.inside}]});
         components.push(value);
     }
-    let libraries = of_toolchain(subject.target, toolchain);
+    let libraries = of_toolchain(subject.c_library, toolchain);
     of_subject.extend(libraries.iter().filter_map(|library| library["bom-ref"].as_str()));
     components.extend(libraries.iter().cloned());
     let mut dependencies: Vec<Value> =
@@ -278,6 +298,7 @@ mod tests {
             packages: &[],
             target: "x86_64-unknown-linux-gnu",
             libraries: std::slice::from_ref(&library),
+            c_library: None,
         };
         let lock = "\n[[package]]\nname = \"b\"\nversion = \"2.0.0\"\nsource = \"r\"\nchecksum = \"00ff\"\n\n\
                     [[package]]\nname = \"a\"\nversion = \"1.0.0\"\n";
@@ -298,12 +319,14 @@ mod tests {
     }
 
     #[test]
-    fn only_static_programs_have_the_c_library_of_the_toolchain() {
-        let names = |target: &str| -> Vec<Value> {
-            of_toolchain(target, "1.2.3").iter().map(|library| library["name"].clone()).collect()
+    fn only_static_programs_contain_a_c_library() {
+        let names = |c_library: Option<CLibrary>| -> Vec<Value> {
+            let libraries = of_toolchain(c_library.as_ref(), "1.2.3");
+            libraries.iter().map(|library| library["name"].clone()).collect()
         };
-        assert_eq!(names("x86_64-unknown-linux-gnu"), ["std"]);
-        assert_eq!(names("x86_64-unknown-linux-musl"), ["std", "musl"]);
+        assert_eq!(names(None), ["std"]);
+        assert_eq!(names(Some(CLibrary::Musl)), ["std", "musl"]);
+        assert_eq!(names(Some(CLibrary::Glibc { version: "2.36".to_owned() })), ["std", "glibc", "libgcc"]);
         assert_eq!(channel("[toolchain]\nchannel = \"1.2.3\"\n"), Some("1.2.3"));
     }
 }

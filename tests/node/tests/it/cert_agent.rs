@@ -8,10 +8,10 @@ use pinniped_e2e::environment::{Environment as _, OnNode, Step};
 use pinniped_e2e::narrator::Narrator;
 use pinniped_e2e::walkthrough::{CONCIERGE, Walk};
 use pinniped_node::{Node, PAUSE, fixture};
-use pinniped_test_support::{tools, wait};
+use pinniped_test_support::wait;
 use serde_json::{Value, json};
 
-use crate::walkthrough::INSTALL;
+use crate::walkthrough::{INSTALL, import_product};
 
 /// Time limit of any step on a busy machine.
 const TIME_LIMIT: Duration = Duration::from_secs(90);
@@ -33,9 +33,7 @@ async fn an_agent_recovers_from_every_failure() {
     let folder = tempfile::tempdir().unwrap();
     let environment = OnNode::new(node, folder.path());
     let walk = Walk::new(&environment, Narrator::Silent, Instant::now()).unwrap();
-    let image = folder.path().join("image.tar");
-    pinniped_image::product(&tools::image_bin_dir().unwrap(), &image).unwrap();
-    node.import_image(&image).await.unwrap();
+    import_product(node, folder.path()).await.unwrap();
     walk.install().await.unwrap();
     let cluster = Cluster { node, environment: &environment };
     let done = scenario(&cluster).await;

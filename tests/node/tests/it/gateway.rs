@@ -14,7 +14,7 @@ use pinniped_test_support::kubectl::CommandOutput;
 use pinniped_test_support::tools;
 use serde_json::{Value, json};
 
-use crate::walkthrough::{INSTALL, nothing_restarted};
+use crate::walkthrough::{INSTALL, import_product, nothing_restarted};
 
 const ENDPOINT: &str = "https://impersonation-proxy-mtls.local";
 
@@ -36,9 +36,7 @@ async fn the_release_post_has_the_same_output_with_our_gateway_and_with_contour(
     let folder = tempfile::tempdir().unwrap();
     let environment = OnNode::new(node, folder.path());
     let walk = Walk::new(&environment, Narrator::Silent, Instant::now()).unwrap();
-    let image = folder.path().join("image.tar");
-    pinniped_image::product(&tools::image_bin_dir().unwrap(), &image).unwrap();
-    node.import_image(&image).await.unwrap();
+    import_product(node, folder.path()).await.unwrap();
 
     let story = async {
         let gateway = walk.install_ingress(&Ingress::Gateway).await?;

@@ -1,6 +1,6 @@
-//! Unauthenticated clients cannot terminate a pod of the Concierge or of the gateway: kubelet and
-//! kernel enforce the memory limits of the manifests. The end-to-end tests contain the same tests
-//! without a node.
+//! Unauthenticated clients cannot make the kernel kill a pod of the Concierge or of the gateway.
+//! The kubelet and the kernel enforce the memory limits of the manifests. The end-to-end tests
+//! contain the same tests without a node.
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
@@ -16,12 +16,12 @@ use pinniped_e2e::walkthrough::{CONCIERGE, GATEWAY, Ingress, Serving, Walk};
 use pinniped_node::{NODE_IP, Node, fixture};
 use pinniped_test_support::attacks::Attack;
 use pinniped_test_support::certs::{Authority, Pair};
-use pinniped_test_support::{tools, wait};
+use pinniped_test_support::wait;
 use serde_json::{Value, json};
 
 use crate::admin::{Admin, PODS};
 use crate::gateway::{gateway_pods_are_restricted_and_did_not_restart, pod_logs};
-use crate::walkthrough::{INSTALL, nothing_restarted};
+use crate::walkthrough::{INSTALL, import_product, nothing_restarted};
 
 /// The host that the attacked gateway serves.
 const HOST: &str = "attacked.example.com";
@@ -37,9 +37,7 @@ async fn no_unauthenticated_client_terminates_a_pod_with_the_shipped_memory_limi
     let folder = tempfile::tempdir().unwrap();
     let environment = OnNode::new(node, folder.path());
     let walk = Walk::new(&environment, Narrator::Silent, Instant::now()).unwrap();
-    let image = folder.path().join("image.tar");
-    pinniped_image::product(&tools::image_bin_dir().unwrap(), &image).unwrap();
-    node.import_image(&image).await.unwrap();
+    import_product(node, folder.path()).await.unwrap();
     let admin = Admin(&environment);
     let done = scenario(node, &walk, admin).await;
     let done = match done {
@@ -101,9 +99,7 @@ async fn no_client_terminates_a_gateway_with_the_shipped_memory_limit() {
     let folder = tempfile::tempdir().unwrap();
     let environment = OnNode::new(node, folder.path());
     let walk = Walk::new(&environment, Narrator::Silent, Instant::now()).unwrap();
-    let image = folder.path().join("image.tar");
-    pinniped_image::product(&tools::image_bin_dir().unwrap(), &image).unwrap();
-    node.import_image(&image).await.unwrap();
+    import_product(node, folder.path()).await.unwrap();
     let done = match attacked_gateway(node, &walk, Admin(&environment)).await {
         Ok(()) => gateway_pods_are_restricted_and_did_not_restart(&environment).await,
         Err(error) => Err(error),

@@ -12,7 +12,7 @@ use pinniped_e2e::environment::{Environment as _, OnNode, Step};
 use pinniped_e2e::narrator::Narrator;
 use pinniped_e2e::walkthrough::{CONCIERGE, CREDENTIAL_ISSUER, Serving, Walk};
 use pinniped_node::fixture;
-use pinniped_test_support::{rounds, tools, wait, wire};
+use pinniped_test_support::{rounds, wait, wire};
 use serde_json::json;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::UnixStream;
@@ -20,7 +20,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::admin::{Admin, PODS};
 use crate::background::Open;
-use crate::walkthrough::{INSTALL, nothing_restarted};
+use crate::walkthrough::{INSTALL, import_product, nothing_restarted};
 
 /// Time limit of any step on a busy machine.
 const TIME_LIMIT: Duration = Duration::from_secs(120);
@@ -49,9 +49,7 @@ async fn open_kubectls_survive_a_rolling_update_and_only_their_watches_end_witho
     let folder = tempfile::tempdir().unwrap();
     let environment = OnNode::new(node, folder.path());
     let walk = Walk::new(&environment, Narrator::Silent, Instant::now()).unwrap();
-    let image = folder.path().join("image.tar");
-    pinniped_image::product(&tools::image_bin_dir().unwrap(), &image).unwrap();
-    node.import_image(&image).await.unwrap();
+    import_product(node, folder.path()).await.unwrap();
     let admin = Admin(&environment);
     let user = User { environment: &environment, walk: &walk };
     let done = scenario(admin, &user).await;

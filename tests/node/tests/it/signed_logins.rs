@@ -7,10 +7,10 @@ use pinniped_e2e::environment::OnNode;
 use pinniped_e2e::narrator::Narrator;
 use pinniped_e2e::walkthrough::{CONCIERGE, Walk, strategy};
 use pinniped_node::{Node, fixture};
-use pinniped_test_support::{tools, wait};
+use pinniped_test_support::wait;
 use serde_json::{Value, json};
 
-use crate::walkthrough::{INSTALL, credential_is_signed_by_the_cluster, kubectl, pod_logs};
+use crate::walkthrough::{INSTALL, credential_is_signed_by_the_cluster, import_product, kubectl, pod_logs};
 
 /// Time limit for the strategy in mode `auto`, which waits a minute for the strategies of upstream.
 const TAKEOVER: Duration = Duration::from_secs(180);
@@ -25,9 +25,7 @@ async fn without_access_to_the_key_the_clusters_signer_signs() {
     let folder = tempfile::tempdir().unwrap();
     let environment = OnNode::new(node, folder.path());
     let walk = Walk::new(&environment, Narrator::Silent, Instant::now()).unwrap();
-    let image = folder.path().join("image.tar");
-    pinniped_image::product(&tools::image_bin_dir().unwrap(), &image).unwrap();
-    node.import_image(&image).await.unwrap();
+    import_product(node, folder.path()).await.unwrap();
     let done = scenario(node, &environment, &walk).await;
     let logs = if done.is_err() { pod_logs(&environment).await } else { String::new() };
     let removed = walk.remove().await;

@@ -13,7 +13,7 @@ use pinniped_test_support::tools;
 
 use crate::admin::Admin;
 use crate::reader::Reader;
-use crate::walkthrough::INSTALL;
+use crate::walkthrough::{INSTALL, import_product};
 
 const TUTORIAL: &str = "docs/tutorials/kind.md";
 const UPGRADE: &str = "docs/howto/upgrade-and-uninstall.md";
@@ -41,9 +41,7 @@ async fn a_reader_of_the_tutorial_logs_in_upgrades_and_uninstalls() {
 
 async fn scenario(node: &Node, environment: &OnNode<'_>, walk: &Walk<'_>) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
-    let image = folder.path().join("image.tar");
-    pinniped_image::product(&tools::image_bin_dir()?, &image)?;
-    node.import_image(&image).await?;
+    import_product(node, folder.path()).await?;
 
     let tutorial = shell_blocks(TUTORIAL)?;
     let (last, before) = tutorial.split_last().context("the tutorial has no commands")?;

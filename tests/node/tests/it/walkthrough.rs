@@ -19,6 +19,13 @@ use tokio::sync::Mutex;
 /// time.
 pub(crate) static INSTALL: Mutex<()> = Mutex::const_new(());
 
+/// Builds the product's image in a folder, and imports it into the node.
+pub(crate) async fn import_product(node: &Node, folder: &Path) -> anyhow::Result<()> {
+    let image = folder.join("image.tar");
+    pinniped_image::product(&tools::image_bin_dir()?, &image)?;
+    node.import_image(&image).await
+}
+
 const ENDPOINT: &str = "https://impersonation-proxy-mtls.local";
 
 /// One test, because each step depends on the previous one, as in the tutorial and the post.
@@ -33,9 +40,7 @@ async fn a_person_logs_in_with_the_clusters_key_and_then_through_the_proxy() {
     let folder = tempfile::tempdir().unwrap();
     let environment = OnNode::new(node, folder.path());
     let walk = Walk::new(&environment, Narrator::Silent, Instant::now()).unwrap();
-    let image = folder.path().join("image.tar");
-    pinniped_image::product(&tools::image_bin_dir().unwrap(), &image).unwrap();
-    node.import_image(&image).await.unwrap();
+    import_product(node, folder.path()).await.unwrap();
     if let Err(error) = scenario(node, &environment, &walk).await {
         panic!("{}\n{error:#}", pod_logs(&environment).await);
     }

@@ -14,16 +14,16 @@ use tokio_rustls::client::TlsStream;
 
 use crate::wire;
 
-/// Number of concurrent handshakes per turn. The attack targets memory, not the processor.
+/// Number of concurrent handshakes. The attack targets memory, not the processor.
 const HANDSHAKES: usize = 8;
 /// Pause of a client after its connection is closed or after it has sent all its data.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Time for which a client leaves responses unread before it connects again. A server may close the
+/// Time for which a client keeps a connection open before it connects again. A server may close the
 /// connection earlier.
 const UNREAD: Duration = Duration::from_secs(20);
 /// Number of concurrent requests of an HTTP/2 client that leaves them open.
 const STREAMS: u32 = 100;
-/// One of this number of clients that do not read responses uses HTTP/2, the others HTTP/1.1.
+/// Of the clients that do not read responses, one in this number uses HTTP/2, the others HTTP/1.1.
 const UNREAD_HTTP2: usize = 20;
 /// Send buffer in bytes of clients that send without end. Otherwise, the kernel of the machine
 /// enlarges it to several megabytes.
@@ -40,7 +40,8 @@ pub enum Attack {
     /// Sends most of a request head and then one byte at a time: in HTTP/1.1, and in HTTP/2 as a
     /// header block that never ends.
     TricklingHeads,
-    /// Sends as much of a body as flow control allows while the server reviews the client's token.
+    /// Sends as much of a body as flow control allows while the server reviews the client's token,
+    /// or while the backend does not read it.
     UnreadBodies,
     /// Sends heads of a few kilobytes that decode to hundreds of kilobytes, and reads no response.
     HeaderBombs,
@@ -48,7 +49,7 @@ pub enum Attack {
     /// not read it.
     EndlessBodies,
     /// Requests [`LARGE`] responses and reads nothing: in HTTP/1.1 one response for each
-    /// connection, in HTTP/2 many, with windows for all of them.
+    /// connection, in HTTP/2 many, with windows that are large enough for them.
     UnreadResponses,
     /// Sends many requests over each connection of HTTP/2. The backend must not answer them.
     WaitingRequests,

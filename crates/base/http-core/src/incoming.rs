@@ -18,11 +18,59 @@ use crate::delivery;
 /// The body of a request. The client may send ahead as many bytes as the limits of the server
 /// allow, and more while the body is read.
 #[derive(Debug)]
-pub enum Incoming {
-    /// The body of an HTTP/1.1 request.
-    Http1(Http1Body),
-    /// The body of an HTTP/2 request.
+pub struct Incoming {
+    body: Received,
+    watch: Option<Watch>,
+}
+
+/// A body in its protocol.
+#[derive(Debug)]
+enum Received {
+    Http1(hyper::body::Incoming),
     Http2(StreamBody),
+}
+
+/// Replaces each piece of a body with equal bytes, for example to count the memory in use.
+pub type MapData = Box<dyn FnMut(Bytes) -> Bytes + Send + Sync>;
+
+/// A value that is dropped when a body is first read.
+pub type Unread = Box<dyn Any + Send + Sync>;
+
+/// An observer of a body.
+struct Watch {
+    map: MapData,
+    unread: Option<Unread>,
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Watch")
+    }
+}
+
+impl Incoming {
+    /// Returns this body with a function for its data, and a value that is dropped when it is first
+    /// read. An empty body needs neither.
+    #[must_use]
+    pub fn watched(mut self, watch: impl FnOnce() -> (MapData, Option<Unread>)) -> Self {
+        if !self.is_end_stream() {
+            let (map, unread) = watch();
+            self.watch = Some(Watch { map, unread });
+        }
+        self
+    }
+}
+
+impl From<hyper::body::Incoming> for Incoming {
+    fn from(body: hyper::body::Incoming) -> Self {
+        Self { body: Received::Http1(body), watch: None }
+    }
+}
+
+impl From<StreamBody> for Incoming {
+    fn from(body: StreamBody) -> Self {
+        Self { body: Received::Http2(body), watch: None }
+    }
 }
 
 impl Body for Incoming {
@@ -33,65 +81,32 @@ impl Body for Incoming {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        match &mut *self {
-            Self::Http1(body) => body.poll_frame(cx),
-            Self::Http2(body) => body.poll_frame(cx),
+        let Self { body, watch } = &mut *self;
+        if let Some(watch) = watch {
+            watch.unread = None;
         }
+        let frame = ready!(match body {
+            Received::Http1(body) => Pin::new(body).poll_frame(cx).map_err(BoxError::from),
+            Received::Http2(body) => body.poll_frame(cx),
+        });
+        Poll::Ready(match watch {
+            Some(watch) => frame.map(|frame| Ok(frame?.map_data(&mut watch.map))),
+            None => frame,
+        })
     }
 
     fn is_end_stream(&self) -> bool {
-        match self {
-            Self::Http1(body) => body.inner.is_end_stream(),
-            Self::Http2(body) => body.is_end_stream(),
+        match &self.body {
+            Received::Http1(body) => body.is_end_stream(),
+            Received::Http2(body) => body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Http1(body) => body.inner.size_hint(),
-            Self::Http2(body) => body.size_hint(),
+        match &self.body {
+            Received::Http1(body) => body.size_hint(),
+            Received::Http2(body) => body.size_hint(),
         }
-    }
-}
-
-/// Replaces each piece of a body by equal bytes, for example to count the memory in use.
-pub type MapData = Box<dyn FnMut(Bytes) -> Bytes + Send + Sync>;
-
-/// The body of an HTTP/1.1 message.
-pub struct Http1Body {
-    inner: hyper::body::Incoming,
-    map: Option<MapData>,
-}
-
-impl Http1Body {
-    /// Creates a body. `map` returns the function for its data, if it has any.
-    pub fn new(inner: hyper::body::Incoming, map: impl FnOnce() -> MapData) -> Self {
-        let map = (!inner.is_end_stream()).then(map);
-        Self { inner, map }
-    }
-
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let frame = ready!(Pin::new(&mut self.inner).poll_frame(cx));
-        Poll::Ready(frame.map(|frame| Ok(frame?.map_data(|data| mapped(&mut self.map, data)))))
-    }
-}
-
-fn mapped(map: &mut Option<MapData>, data: Bytes) -> Bytes {
-    match map {
-        Some(map) => map(data),
-        None => data,
-    }
-}
-
-impl From<hyper::body::Incoming> for Http1Body {
-    fn from(inner: hyper::body::Incoming) -> Self {
-        Self { inner, map: None }
-    }
-}
-
-impl fmt::Debug for Http1Body {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.inner.fmt(f)
     }
 }
 
@@ -111,6 +126,7 @@ impl ReceivedBytes {
 }
 
 /// The body of an HTTP/2 stream, of a request or of a response.
+#[derive(Debug)]
 pub struct StreamBody {
     stream: h2::RecvStream,
     data_ended: bool,
@@ -120,22 +136,13 @@ pub struct StreamBody {
     expected: bool,
     /// Counts the bytes of a request.
     received: Option<ReceivedBytes>,
-    map: Option<MapData>,
-    /// Dropped when the body is first read.
-    unread: Option<Box<dyn Any + Send + Sync>>,
-}
-
-impl fmt::Debug for StreamBody {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.stream.fmt(f)
-    }
 }
 
 impl StreamBody {
     /// Creates the body of a message with these headers.
     pub fn new(headers: &HeaderMap, stream: h2::RecvStream) -> Self {
         let length = if stream.is_end_stream() { Some(0) } else { content_length(headers) };
-        Self { stream, data_ended: false, length, expected: false, received: None, map: None, unread: None }
+        Self { stream, data_ended: false, length, expected: false, received: None }
     }
 
     /// Creates the body of a request. Polling it in the task that delivers the response sends `100
@@ -149,21 +156,9 @@ impl StreamBody {
         body
     }
 
-    /// Sets the function for the data of a body that is not empty, and a value that is dropped when
-    /// the body is first read.
-    #[must_use]
-    pub fn with_map(mut self, map: impl FnOnce() -> (MapData, Box<dyn Any + Send + Sync>)) -> Self {
-        if !self.is_end_stream() {
-            let (map, unread) = map();
-            (self.map, self.unread) = (Some(map), Some(unread));
-        }
-        self
-    }
-
     /// Returns the next frame; `None` after the end. A stream that was reset ends with an error for
     /// any reason code, so that a partial body is never treated as complete.
     pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        self.unread = None;
         if std::mem::take(&mut self.expected) {
             let mut proceed = Response::new(());
             *proceed.status_mut() = StatusCode::CONTINUE;
@@ -179,7 +174,7 @@ impl StreamBody {
                     // peer down. It fails only for a stream that has ended, which needs no window.
                     let _unimportant = self.stream.flow_control().release_capacity(data.len());
                     self.length = self.length.and_then(|rest| rest.checked_sub(data.len() as u64));
-                    return Poll::Ready(Some(Ok(Frame::data(mapped(&mut self.map, data)))));
+                    return Poll::Ready(Some(Ok(Frame::data(data))));
                 }
                 Some(Err(error)) => return Poll::Ready(Some(Err(error.into()))),
                 None => self.data_ended = true,

@@ -22,7 +22,7 @@ use pinniped_http_core::client_network;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use crate::in_transit::{Age, InTransit, Overload};
+use crate::in_transit::{Holding, InTransit, Overload, Pieces};
 use crate::platform;
 
 /// Memory of a connection in bytes: TLS, HTTP, its task, and [`FREE_BYTES`]. Measured: 33 to 43 KiB
@@ -49,7 +49,8 @@ const CLOSING: usize = 64;
 const MIN_CONNECTIONS: u64 = 16;
 
 /// The part of the free memory that bytes in transit may use: one of this number of parts. Their
-/// counts are estimates, and the allocator returns the memory of ended connections after some time.
+/// counts are estimates, and the allocator returns the memory of closed connections after some
+/// time.
 const IN_TRANSIT_PART: i64 = 4;
 
 /// Number of bytes that may be in transit at least: a program with almost no memory must still send
@@ -153,7 +154,7 @@ struct Inner {
     next_piece: AtomicU64,
     state: Mutex<State>,
     displaced: AtomicU64,
-    ended: AtomicU64,
+    evicted: AtomicU64,
     refused: [AtomicU64; 3],
 }
 
@@ -184,8 +185,8 @@ pub struct CapacityStats {
     pub connections_provisional: u64,
     /// Number of provisional connections that were closed for new ones.
     pub connections_displaced: u64,
-    /// Number of connections that were ended because too many bytes were in transit.
-    pub connections_ended: u64,
+    /// Number of connections that were closed because too many bytes were in transit.
+    pub connections_evicted: u64,
     /// Number of connections that were refused because all others were confirmed.
     pub refused_connections: u64,
     /// Number of connections that were refused because of their address.
@@ -201,6 +202,8 @@ pub struct CapacityStats {
     pub budget_limit: u64,
     /// The part of the budget that is in use, in bytes, without [`Self::in_transit`].
     pub budget_used: u64,
+    /// The bytes of bodies in transit that all connections may hold now.
+    pub in_transit_limit: u64,
     /// Bytes of bodies in transit: of requests that no upstream has taken yet, and of responses
     /// that clients have not read yet. The first bytes of each connection do not count.
     pub in_transit: u64,
@@ -235,7 +238,7 @@ impl Capacity {
             next_piece: AtomicU64::new(0),
             state: Mutex::default(),
             displaced: AtomicU64::new(0),
-            ended: AtomicU64::new(0),
+            evicted: AtomicU64::new(0),
             refused: Default::default(),
         }));
         new.set_connections(params.connections, params.connections_per_address);
@@ -305,7 +308,7 @@ impl Capacity {
             connections_open: open,
             connections_provisional: provisional,
             connections_displaced: self.0.displaced.load(Ordering::Relaxed),
-            connections_ended: self.0.ended.load(Ordering::Relaxed),
+            connections_evicted: self.0.evicted.load(Ordering::Relaxed),
             refused_connections: refused(Refusal::Connections),
             refused_address: refused(Refusal::Address),
             refused_budget: refused(Refusal::Budget),
@@ -313,6 +316,7 @@ impl Capacity {
             memory_used,
             budget_limit: u64::try_from(self.0.budget).unwrap_or_default(),
             budget_used: u64::try_from(self.0.used.load(Ordering::Relaxed)).unwrap_or_default(),
+            in_transit_limit: u64::try_from(self.0.in_transit_limit()).unwrap_or_default(),
             in_transit: u64::try_from(self.0.in_transit.load(Ordering::Relaxed)).unwrap_or_default(),
         }
     }
@@ -343,7 +347,7 @@ impl Inner {
         (self.budget / IN_TRANSIT_PART).max(MIN_IN_TRANSIT)
     }
 
-    /// Ends connections if too many bytes are in transit, see [`crate::in_transit`].
+    /// Closes connections if too many bytes are in transit, see [`crate::in_transit`].
     fn make_room(&self) {
         let in_transit = || self.in_transit.load(Ordering::Acquire);
         // Most calls end here.
@@ -366,24 +370,22 @@ impl Inner {
             // Dropping a permit takes the lock, so the permits outlive it.
             (keep, stalled_before, state.permits.values().filter_map(Weak::upgrade).collect::<Vec<_>>())
         };
+        let is_old = |holding: &Holding| stalled_before.is_none_or(|number| holding.is_stalled(number));
+        let mut holders = Vec::new();
         for permit in &permits {
-            self.in_transit.fetch_sub(signed(permit.in_transit.forget_upgraded()), Ordering::AcqRel);
+            if let Some(holding) = permit.in_transit.holding().filter(is_old) {
+                holders.push((permit.is_confirmed(), holding, permit));
+            }
         }
-        let is_old = |age: &Age| stalled_before.is_none_or(|number| age.is_stalled(number));
-        let holder = |permit: &Arc<ConnectionPermit>| {
-            let age = permit.in_transit.age().filter(is_old)?;
-            Some((permit.is_confirmed(), age, Arc::clone(permit)))
-        };
-        let mut holders: Vec<_> = permits.iter().filter_map(holder).collect();
-        holders.sort_unstable_by_key(|(is_confirmed, age, _)| (*is_confirmed, age.order()));
+        holders.sort_unstable_by_key(|(is_confirmed, holding, _)| (*is_confirmed, holding.order()));
         let keep = keep - limit / SPARE_PART;
-        for (_, age, permit) in holders {
+        for (_, holding, permit) in holders {
             if in_transit() <= keep {
                 return;
             }
-            if let Some(freed) = permit.in_transit.end(age) {
+            if let Some(freed) = permit.in_transit.abort(holding) {
                 self.in_transit.fetch_sub(signed(freed), Ordering::AcqRel);
-                self.ended.fetch_add(1, Ordering::Relaxed);
+                self.evicted.fetch_add(1, Ordering::Relaxed);
             }
         }
         self.state().overload.none_is_stalled();
@@ -434,8 +436,7 @@ impl ConnectionPermit {
 
     /// Records the task of the connection, which a new connection may abort.
     pub(crate) fn runs_as(&self, task: AbortHandle) {
-        // Each connection has one task.
-        let _unimportant = self.in_transit.task.set(task.clone());
+        self.in_transit.runs_as(task.clone());
         // The entry is missing when the connection has ended or was confirmed in the meantime.
         if let Some(known) = self.capacity.state().provisional.get_mut(&self.number) {
             *known = Some(task);
@@ -475,11 +476,21 @@ impl ConnectionPermit {
         self.charge(bytes)
     }
 
-    /// Adds a piece of a body in transit. Returns its number for [`Self::leave`].
-    pub(crate) fn enter(&self, bytes: usize) -> u64 {
-        let number = self.capacity.next_piece.fetch_add(1, Ordering::Relaxed);
-        self.count_in_transit(self.in_transit.enter(number, bytes));
-        number
+    /// Returns the number for a new piece of a body in transit.
+    pub(crate) fn next_piece(&self) -> u64 {
+        self.capacity.next_piece.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Changes the pieces of bodies that the connection holds.
+    pub(crate) fn change_in_transit(&self, change: impl FnOnce(&mut Pieces)) {
+        let (before, after) = self.in_transit.change(change);
+        let total = &self.capacity.in_transit;
+        if after > before {
+            total.fetch_add(signed(after - before), Ordering::AcqRel);
+            self.capacity.make_room();
+        } else if before > after {
+            total.fetch_sub(signed(before - after), Ordering::AcqRel);
+        }
     }
 
     /// Records that the client has read bytes, or that bytes of the client were taken.
@@ -488,33 +499,13 @@ impl ConnectionPermit {
     }
 
     #[cfg(test)]
-    pub(crate) fn age_in_transit(&self) -> Option<Age> {
-        self.in_transit.age()
+    pub(crate) fn holding(&self) -> Option<Holding> {
+        self.in_transit.holding()
     }
 
-    /// Removes a piece of a body in transit.
-    pub(crate) fn leave(&self, number: u64, bytes: usize) {
-        self.count_in_transit(self.in_transit.leave(number, bytes));
-    }
-
-    /// Adds or removes a request whose body is not complete.
-    pub(crate) fn upload(&self, begins: bool) {
-        self.count_in_transit(self.in_transit.upload(begins));
-    }
-
-    /// Adds or removes an HTTP/2 body that nothing has begun to read.
-    pub(crate) fn unread(&self, begins: bool) {
-        self.count_in_transit(self.in_transit.unread(begins));
-    }
-
-    fn count_in_transit(&self, (before, after): (usize, usize)) {
-        let total = &self.capacity.in_transit;
-        if after > before {
-            total.fetch_add(signed(after - before), Ordering::AcqRel);
-            self.capacity.make_room();
-        } else if before > after {
-            total.fetch_sub(signed(before - after), Ordering::AcqRel);
-        }
+    /// Records that the task of the connection has ended.
+    pub(crate) fn ended(&self) {
+        self.capacity.in_transit.fetch_sub(signed(self.in_transit.ended()), Ordering::AcqRel);
     }
 
     /// Releases charged bytes.

@@ -18,7 +18,7 @@ use pinniped_http_core::{Incoming, ReceivedBytes, StreamBody, delivery};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::connection::{ConnectionError, Graceful};
-use crate::in_transit::{Unread, Upload};
+use crate::in_transit::{UnreadBody, Upload};
 use crate::limits::Limits;
 use crate::read_limit::{LimitedReads, ReadAllowance};
 use crate::service::PerConnection;
@@ -151,11 +151,9 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Future for Http2<T> {
                     let (parts, stream) = request.into_parts();
                     let activity = &this.service.activity;
                     let body = StreamBody::of_request(&parts.headers, stream, &this.received);
-                    let body = Incoming::Http2(body.with_map(|| {
-                        let unread = Unread::new(&activity.permit);
-                        let upload = Upload::new(&activity.permit);
-                        (Box::new(move |text| upload.hold(text)), Box::new(unread))
-                    }));
+                    let permit = &activity.permit;
+                    let body = Incoming::from(body)
+                        .watched(|| (Upload::map(permit), Some(Box::new(UnreadBody::new(permit)))));
                     let response = match this.service.respond(Request::from_parts(parts, body)) {
                         Ok(response) => response,
                         Err(why) if activity.permit.is_confirmed() => this.service.refuse(why),

@@ -3,21 +3,22 @@
 //!
 //! Flow control bounds these bytes for one stream or one connection, but not for all connections of
 //! a program. Their limit is a quarter of the memory that connections and the budget of the
-//! [`Capacity`](crate::Capacity) leave free. Above half of the limit, connections are ended that
-//! have held bytes for longer than [`STALLED`] without progress; at the limit, those that hold
-//! about the most bytes, and of these the ones with the oldest. Connections of unknown clients are
-//! first.
+//! [`Capacity`](crate::Capacity) leave free, with a minimum. Above half of the limit, connections
+//! are closed that have held bytes for longer than [`STALLED`] without progress. At the limit,
+//! those that hold about the most bytes are closed, and of these the ones with the oldest bytes;
+//! provisional connections are closed first, those with only incomplete requests last.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use pinniped_http_core::MapData;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -31,7 +32,7 @@ const FREE: usize = 8 << 10;
 /// Measured: 90 KiB for such a connection, 43 for an idle one.
 const ACTIVE_BYTES: usize = 64 << 10;
 
-/// Memory of a piece of a body in bytes, in addition to its text: the state of its stream, and the
+/// Memory of a piece of a body in bytes, in addition to its data: the state of its stream, and the
 /// frame.
 const PIECE_BYTES: usize = 1 << 10;
 
@@ -54,10 +55,8 @@ const KEPT_NUMBERS: usize = 64;
 /// Maximum number of bytes that TLS keeps while the client does not read.
 const TLS_BUFFER: usize = 64 << 10;
 
-/// Bytes that a connection has held for this time are not about to be read.
-///
-/// A socket becomes writable only when a third of its send buffer is free, which can take a slow
-/// reader some seconds.
+/// Time without progress after which a connection is stalled. A slow reader can need some seconds,
+/// because a socket becomes writable only when a third of its send buffer is free.
 const STALLED: Duration = Duration::from_secs(10);
 
 /// The times at which there was too little memory, to tell the age of a piece from its number.
@@ -95,12 +94,10 @@ pub(crate) struct InTransit {
     pieces: Mutex<Pieces>,
     /// The number of the next piece when the connection last made progress.
     progress: AtomicU64,
-    /// The task that serves the connection.
-    pub(crate) task: OnceLock<AbortHandle>,
 }
 
 #[derive(Debug, Default)]
-struct Pieces {
+pub(crate) struct Pieces {
     /// The numbers of the pieces in their order. The numbers are those of the program.
     numbers: VecDeque<u64>,
     bytes: usize,
@@ -108,11 +105,31 @@ struct Pieces {
     uploads: usize,
     /// Number of HTTP/2 bodies that nothing has begun to read.
     unread: usize,
-    /// The connection has been ended, and its bytes do not count any more.
+    /// The task that serves the connection, from its start to its end.
+    task: Option<AbortHandle>,
+    /// The task has ended or is about to end, and the bytes do not count any more.
     ended: bool,
 }
 
 impl Pieces {
+    fn enter(&mut self, number: u64, bytes: usize) {
+        // At the end, unless two threads add pieces at the same time.
+        let index = self.numbers.partition_point(|other| *other < number);
+        self.numbers.insert(index, number);
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+
+    fn leave(&mut self, number: u64, bytes: usize) {
+        // Nearly always the first one.
+        if let Ok(index) = self.numbers.binary_search(&number) {
+            self.numbers.remove(index);
+        }
+        if self.numbers.is_empty() && self.numbers.capacity() > KEPT_NUMBERS {
+            self.numbers = VecDeque::new();
+        }
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
+
     /// Returns the number of bytes that count.
     fn counted(&self) -> usize {
         let pieces = match self.bytes.saturating_sub(FREE) {
@@ -123,41 +140,31 @@ impl Pieces {
         let unread = if self.unread > 0 { UNREAD_WINDOW } else { 0 };
         pieces.saturating_add(uploading + unread).saturating_add(self.uploads.saturating_mul(UPLOAD_BYTES))
     }
-
-    /// Changes the pieces. Returns the numbers of bytes that count, before and after.
-    fn change(&mut self, change: impl FnOnce(&mut Self)) -> (usize, usize) {
-        if self.ended {
-            return (0, 0);
-        }
-        let before = self.counted();
-        change(self);
-        (before, self.counted())
-    }
 }
 
-/// The age of what a connection holds.
+/// The bytes that a connection holds, and their age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Age {
-    /// The number of the oldest piece; `None` if there are only open requests.
-    piece: Option<u64>,
+pub(crate) struct Holding {
+    /// The number of bytes that count.
+    bytes: usize,
+    /// The number of the oldest piece; `None` if there are only incomplete requests.
+    oldest: Option<u64>,
     /// The number of the next piece when the connection last made progress.
     progress: u64,
-    /// The number of bytes that count.
-    counted: usize,
 }
 
-impl Age {
+impl Holding {
     /// Returns whether there are pieces, the oldest is older than this number, and there has been
     /// no progress since.
     pub(crate) fn is_stalled(&self, before: u64) -> bool {
-        self.piece.is_some_and(|oldest| oldest.max(self.progress) < before)
+        self.oldest.is_some_and(|oldest| oldest.max(self.progress) < before)
     }
 
-    /// Returns the order in which connections are ended: those that hold about the most bytes
-    /// first, and of these the oldest.
+    /// Returns the order in which connections are closed: those that hold about the most bytes
+    /// first, of these the ones with the oldest bytes, and those without pieces last.
     pub(crate) fn order(&self) -> (bool, Reverse<u32>, u64) {
-        let oldest = self.piece.unwrap_or(self.progress);
-        (self.piece.is_none(), Reverse(self.counted.max(1).ilog2()), oldest)
+        let oldest = self.oldest.unwrap_or(self.progress);
+        (self.oldest.is_none(), Reverse(self.bytes.max(1).ilog2()), oldest)
     }
 }
 
@@ -167,46 +174,15 @@ impl InTransit {
         self.pieces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a piece. Returns the numbers of bytes that count, before and after.
-    pub(crate) fn enter(&self, number: u64, bytes: usize) -> (usize, usize) {
-        self.pieces().change(|pieces| {
-            // At the end, unless two threads add pieces at the same time.
-            let index = pieces.numbers.partition_point(|other| *other < number);
-            pieces.numbers.insert(index, number);
-            pieces.bytes = pieces.bytes.saturating_add(bytes);
-        })
-    }
-
-    /// Removes a piece. Returns the numbers of bytes that count, before and after.
-    pub(crate) fn leave(&self, number: u64, bytes: usize) -> (usize, usize) {
-        self.pieces().change(|pieces| {
-            // Nearly always the first one.
-            if let Ok(index) = pieces.numbers.binary_search(&number) {
-                pieces.numbers.remove(index);
-            }
-            if pieces.numbers.is_empty() && pieces.numbers.capacity() > KEPT_NUMBERS {
-                pieces.numbers = VecDeque::new();
-            }
-            pieces.bytes = pieces.bytes.saturating_sub(bytes);
-        })
-    }
-
-    /// Adds or removes a body that nothing has begun to read. Returns the numbers of bytes that
-    /// count, before and after.
-    pub(crate) fn unread(&self, begins: bool) -> (usize, usize) {
-        self.pieces().change(|pieces| {
-            let unread = &mut pieces.unread;
-            *unread = if begins { *unread + 1 } else { unread.saturating_sub(1) };
-        })
-    }
-
-    /// Adds or removes a request whose body is not complete. Returns the numbers of bytes that
-    /// count, before and after.
-    pub(crate) fn upload(&self, begins: bool) -> (usize, usize) {
-        self.pieces().change(|pieces| {
-            let uploads = &mut pieces.uploads;
-            *uploads = if begins { *uploads + 1 } else { uploads.saturating_sub(1) };
-        })
+    /// Changes the pieces. Returns the numbers of bytes that count, before and after.
+    pub(crate) fn change(&self, change: impl FnOnce(&mut Pieces)) -> (usize, usize) {
+        let mut pieces = self.pieces();
+        if pieces.ended {
+            return (0, 0);
+        }
+        let before = pieces.counted();
+        change(&mut pieces);
+        (before, pieces.counted())
     }
 
     /// Records that the client has read bytes, or that bytes of the client were taken.
@@ -214,40 +190,47 @@ impl InTransit {
         self.progress.store(next_piece, Ordering::Relaxed);
     }
 
-    /// Returns the age of what the connection holds, if that counts and the connection can be
-    /// ended.
-    pub(crate) fn age(&self) -> Option<Age> {
-        self.task.get().filter(|task| !task.is_finished())?;
-        let pieces = self.pieces();
-        let progress = self.progress.load(Ordering::Relaxed);
-        let (piece, counted) = (pieces.numbers.front().copied(), pieces.counted());
-        (counted > 0).then_some(Age { piece, progress, counted })
-    }
-
-    /// Stops counting if the connection's task has finished: an upgraded connection has a task and
-    /// buffers of its own. Returns the bytes that do not count any more.
-    pub(crate) fn forget_upgraded(&self) -> usize {
+    /// Records the task that serves the connection.
+    pub(crate) fn runs_as(&self, task: AbortHandle) {
         let mut pieces = self.pieces();
-        if pieces.ended || !self.task.get().is_some_and(AbortHandle::is_finished) {
-            return 0;
+        // The task may have ended already.
+        if !pieces.ended {
+            pieces.task = Some(task);
         }
-        let freed = pieces.counted();
-        *pieces = Pieces { ended: true, ..Pieces::default() };
-        freed
     }
 
-    /// Ends the connection, unless its oldest piece has changed. Returns the bytes that do not
-    /// count any more.
-    pub(crate) fn end(&self, age: Age) -> Option<usize> {
+    /// Returns the bytes that the connection holds, if any count and the connection can be ended.
+    pub(crate) fn holding(&self) -> Option<Holding> {
+        let pieces = self.pieces();
+        let bytes = pieces.counted();
+        let progress = self.progress.load(Ordering::Relaxed);
+        let holding = Holding { bytes, oldest: pieces.numbers.front().copied(), progress };
+        (bytes > 0 && pieces.task.is_some()).then_some(holding)
+    }
+
+    /// Aborts the task of the connection, unless its oldest piece has changed. Returns the bytes
+    /// that do not count any more.
+    pub(crate) fn abort(&self, holding: Holding) -> Option<usize> {
         let mut pieces = self.pieces();
-        let task = self.task.get()?;
-        if pieces.ended || pieces.numbers.front() != age.piece.as_ref() {
+        if pieces.numbers.front() != holding.oldest.as_ref() {
             return None;
         }
-        task.abort();
-        let freed = pieces.counted();
-        *pieces = Pieces { ended: true, ..Pieces::default() };
-        Some(freed)
+        pieces.task.as_ref()?.abort();
+        Some(pieces.end())
+    }
+
+    /// Records that the task of the connection has ended. Pieces that are left belong to an
+    /// upgraded connection, which has a task and buffers of its own. Returns the bytes that do not
+    /// count any more.
+    pub(crate) fn ended(&self) -> usize {
+        self.pieces().end()
+    }
+}
+
+impl Pieces {
+    /// Stops counting. Returns the number of bytes that counted.
+    fn end(&mut self) -> usize {
+        std::mem::replace(self, Self { ended: true, ..Self::default() }).counted()
     }
 }
 
@@ -261,14 +244,15 @@ pub(crate) struct Held {
 
 impl Held {
     pub(crate) fn new(permit: &Arc<ConnectionPermit>, bytes: usize) -> Self {
-        let number = permit.enter(bytes);
+        let number = permit.next_piece();
+        permit.change_in_transit(|pieces| pieces.enter(number, bytes));
         Self { permit: Arc::clone(permit), number, bytes }
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.permit.leave(self.number, self.bytes);
+        self.permit.change_in_transit(|pieces| pieces.leave(self.number, self.bytes));
     }
 }
 
@@ -298,13 +282,19 @@ pub(crate) fn hold(permit: &Arc<ConnectionPermit>, text: Bytes) -> Bytes {
 pub(crate) struct Upload(Arc<ConnectionPermit>);
 
 impl Upload {
-    pub(crate) fn new(permit: &Arc<ConnectionPermit>) -> Self {
-        permit.upload(true);
+    fn new(permit: &Arc<ConnectionPermit>) -> Self {
+        permit.change_in_transit(|pieces| pieces.uploads += 1);
         Self(Arc::clone(permit))
     }
 
+    /// Begins a request. Returns the function for the data of its body.
+    pub(crate) fn map(permit: &Arc<ConnectionPermit>) -> MapData {
+        let upload = Self::new(permit);
+        Box::new(move |text| upload.hold(text))
+    }
+
     /// Returns the same bytes, which were taken just now; see [`hold`].
-    pub(crate) fn hold(&self, text: Bytes) -> Bytes {
+    fn hold(&self, text: Bytes) -> Bytes {
         self.0.progressed();
         hold(&self.0, text)
     }
@@ -312,24 +302,24 @@ impl Upload {
 
 impl Drop for Upload {
     fn drop(&mut self) {
-        self.0.upload(false);
+        self.0.change_in_transit(|pieces| pieces.uploads = pieces.uploads.saturating_sub(1));
     }
 }
 
 /// An HTTP/2 body that nothing has begun to read, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Unread(Arc<ConnectionPermit>);
+pub(crate) struct UnreadBody(Arc<ConnectionPermit>);
 
-impl Unread {
+impl UnreadBody {
     pub(crate) fn new(permit: &Arc<ConnectionPermit>) -> Self {
-        permit.unread(true);
+        permit.change_in_transit(|pieces| pieces.unread += 1);
         Self(Arc::clone(permit))
     }
 }
 
-impl Drop for Unread {
+impl Drop for UnreadBody {
     fn drop(&mut self) {
-        self.0.unread(false);
+        self.0.change_in_transit(|pieces| pieces.unread = pieces.unread.saturating_sub(1));
     }
 }
 
@@ -487,7 +477,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn stalled_connections_are_ended_when_half_of_the_limit_is_used() {
+    async fn stalled_connections_are_closed_when_half_of_the_limit_is_used() {
         let capacity = capacity();
         let mut stalled = connection(&capacity);
         let mut reads = connection(&capacity);
@@ -503,7 +493,7 @@ mod tests {
         let larger = held(&reads.0, 3);
         assert!(is_ended(&mut stalled.1).await);
         assert!(!is_ended(&mut reads.1).await, "its client reads, although a piece is as old");
-        assert_eq!(capacity.stats().connections_ended, 1);
+        assert_eq!(capacity.stats().connections_evicted, 1);
         let held = capacity.stats().in_transit;
         drop(unread);
         assert_eq!(capacity.stats().in_transit, held, "the bytes of an ended connection are gone");
@@ -512,7 +502,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn at_the_limit_the_connection_that_holds_the_most_is_ended_or_the_oldest_of_these() {
+    async fn at_the_limit_the_connection_that_holds_the_most_is_closed_or_the_oldest_of_these() {
         let capacity = capacity();
         let mut small = connection(&capacity);
         let mut old = connection(&capacity);
@@ -534,10 +524,11 @@ mod tests {
         let mut honest = connection(&capacity);
         let upgraded = connection(&capacity);
         let _kept = held(&upgraded.0, 30);
-        upgraded.1.abort();
-        assert!(upgraded.1.await.is_err());
+        upgraded.0.ended();
         let _response = held(&honest.0, 1);
         assert!(!is_ended(&mut honest.1).await);
+        assert!(capacity.stats().in_transit < MIB as u64);
+        let _more = held(&upgraded.0, 30);
         assert!(capacity.stats().in_transit < MIB as u64);
     }
 
@@ -545,14 +536,14 @@ mod tests {
     async fn unread_bodies_of_a_connection_count_once() {
         let capacity = capacity();
         let (permit, _task) = connection(&capacity);
-        let unread = [0; 3].map(|_| Unread::new(&permit));
+        let unread = [0; 3].map(|_| UnreadBody::new(&permit));
         assert_eq!(capacity.stats().in_transit, UNREAD_WINDOW as u64);
         drop(unread);
         assert_eq!(capacity.stats().in_transit, 0);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn connections_of_unknown_clients_are_ended_first() {
+    async fn provisional_connections_are_closed_first() {
         let capacity = capacity();
         let mut known = connection(&capacity);
         let unknown = capacity.connect(CLIENT).unwrap();
@@ -637,13 +628,13 @@ mod tests {
         let mut socket = RecordedWrites::new(tokio::io::BufWriter::with_capacity(64 << 10, near), permit);
         socket.write_all(&[0; 20_000]).await.unwrap();
         assert!(socket.flush().now_or_never().is_none());
-        let before = socket.permit.age_in_transit().unwrap();
+        let before = socket.permit.holding().unwrap();
         assert_eq!(capacity.stats().in_transit, (20_000 - FREE + ACTIVE_BYTES) as u64);
         far.read_exact(&mut [0; 500]).await.unwrap();
         socket.write_all(b"x").await.unwrap();
         assert!(socket.flush().now_or_never().is_none());
-        let after = socket.permit.age_in_transit().unwrap();
-        assert!(after.piece > before.piece && after.progress > before.progress, "{before:?}, {after:?}");
+        let after = socket.permit.holding().unwrap();
+        assert!(after.oldest > before.oldest && after.progress > before.progress, "{before:?}, {after:?}");
         let flush = async { socket.flush().await.unwrap() };
         let mut rest = vec![0; 19_501];
         tokio::join!(flush, async { far.read_exact(&mut rest).await.unwrap() });

@@ -14,6 +14,7 @@ use tokio::task::{AbortHandle, JoinError, JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
+use crate::capacity::ConnectionPermit;
 use crate::connection::{self, ConnectionError, Peer};
 use crate::limits::Limits;
 use crate::listener::{AcceptFailure, Listener, classify};
@@ -278,6 +279,15 @@ struct Server {
 
 type Connections = JoinSet<Result<(), ConnectionError>>;
 
+/// Records the end of a connection's task when it is dropped.
+struct TaskGuard(Arc<ConnectionPermit>);
+
+impl Drop for TaskGuard {
+    fn drop(&mut self) {
+        self.0.ended();
+    }
+}
+
 impl Server {
     async fn run<H: Handler>(self, listener: Listener, handler: H, report: FailureReport) {
         let mut connections = Connections::new();
@@ -367,14 +377,18 @@ impl Server {
         connections: &mut Connections,
     ) -> AbortHandle {
         let shared = Arc::clone(&self.shared);
+        let task = TaskGuard(Arc::clone(&peer.permit));
         let (Some(workers), Some(open)) = (&self.workers, &self.counters.open_by_worker) else {
             crate::listener::tune(&stream, shared.limits.tcp_keepalive);
-            return connections.spawn(handler.run(shared, stream, peer));
+            return connections.spawn(async move {
+                let _task = task;
+                handler.run(shared, stream, peer).await
+            });
         };
         let permit = workers.assign(open);
         let worker = permit.runtime().clone();
         let run = async move {
-            let _permit = permit;
+            let (_permit, _task) = (permit, task);
             // A tokio socket belongs to the runtime in which it was created.
             let stream = stream.into_std().and_then(TcpStream::from_std).map_err(ConnectionError::Address)?;
             crate::listener::tune(&stream, shared.limits.tcp_keepalive);
@@ -398,7 +412,7 @@ impl Server {
                 tracing::debug!(%error, cause, "connection ended");
             }
             Err(error) if error.is_cancelled() => {
-                tracing::debug!("a connection was closed to free memory for others");
+                tracing::debug!("a connection was closed to free capacity for others");
             }
             Err(error) => tracing::error!(%error, "a connection's task failed"),
         }

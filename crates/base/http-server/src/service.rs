@@ -13,7 +13,7 @@ use http::header::{CONTENT_LENGTH, RETRY_AFTER};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body as _;
 use pin_project_lite::pin_project;
-use pinniped_http_core::{Body, Http1Body, Incoming, body, delivery};
+use pinniped_http_core::{Body, Incoming, body, delivery};
 use tokio::time::Instant;
 
 use crate::activity::{Activity, CountedBody, Running};
@@ -126,12 +126,8 @@ impl hyper::service::Service<Request<hyper::body::Incoming>> for PerConnection {
     type Future = Map<PendingResponse, fn(Response<CountedBody>) -> Result<Self::Response, Infallible>>;
 
     fn call(&self, request: Request<hyper::body::Incoming>) -> Self::Future {
-        let request = request.map(|body| {
-            Incoming::Http1(Http1Body::new(body, || {
-                let upload = Upload::new(&self.connection.permit);
-                Box::new(move |text| upload.hold(text))
-            }))
-        });
+        let request =
+            request.map(|body| Incoming::from(body).watched(|| (Upload::map(&self.connection.permit), None)));
         let pending = self.respond(request).unwrap_or_else(|why| self.refuse(why));
         pending.map(Ok)
     }

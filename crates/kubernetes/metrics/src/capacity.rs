@@ -46,16 +46,22 @@ pub static BUFFER_LIMIT: Definition = Definition::gauge(
 pub static BUFFER_USED: Definition =
     Definition::gauge("pinniped_capacity_buffer_used_bytes", "Memory for data of clients that is in use");
 
+/// The limit for bodies in transit.
+pub static IN_TRANSIT_LIMIT: Definition = Definition::gauge(
+    "pinniped_capacity_in_transit_limit_bytes",
+    "Memory that bodies in transit may use, which changes with the open connections",
+);
+
 /// Bytes of bodies in transit.
 pub static IN_TRANSIT: Definition = Definition::gauge(
     "pinniped_capacity_in_transit_bytes",
-    "Memory of bodies in transit: of requests that no upstream has taken, of responses that no client has read",
+    "Estimated memory of request bodies that no upstream has taken and of response bodies that no client has read",
 );
 
-/// Connections that were ended for others.
-pub static CONNECTIONS_ENDED: Definition = Definition::counter(
-    "pinniped_capacity_connections_ended",
-    "Connections that were closed because too many bytes of bodies were in transit",
+/// Connections that were closed for others.
+pub static CONNECTIONS_EVICTED: Definition = Definition::counter(
+    "pinniped_capacity_connections_evicted",
+    "Connections that were closed to limit the memory of bodies in transit",
 );
 
 /// Displaced connections.
@@ -78,8 +84,9 @@ pub const ALL: &[&Definition] = &[
     &MEMORY_USED,
     &BUFFER_LIMIT,
     &BUFFER_USED,
+    &IN_TRANSIT_LIMIT,
     &IN_TRANSIT,
-    &CONNECTIONS_ENDED,
+    &CONNECTIONS_EVICTED,
     &CONNECTIONS_DISPLACED,
     &REFUSED,
 ];

@@ -68,8 +68,9 @@ pub fn register(metrics: &Metrics, listeners: &Listeners, capacity: &Capacity) {
             (&capacity::MEMORY_USED, stats.memory_used),
             (&capacity::BUFFER_LIMIT, stats.budget_limit),
             (&capacity::BUFFER_USED, stats.budget_used),
+            (&capacity::IN_TRANSIT_LIMIT, stats.in_transit_limit),
             (&capacity::IN_TRANSIT, stats.in_transit),
-            (&capacity::CONNECTIONS_ENDED, stats.connections_ended),
+            (&capacity::CONNECTIONS_EVICTED, stats.connections_evicted),
         ] {
             samples.push(family, [], value);
         }

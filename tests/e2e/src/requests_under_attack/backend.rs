@@ -23,8 +23,8 @@ const SOCKET_BUFFER: usize = 16 << 10;
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A server without TLS that answers the requests of a [`Client`](super::Client) at once, sends
-/// large responses to requests for [`LARGE`], and neither reads nor answers any other request. It
-/// stops when this value is dropped.
+/// large responses to requests for [`LARGE`], and reads only the head of any other request and does
+/// not answer it. It stops when this value is dropped.
 #[derive(Debug)]
 pub struct Backend {
     received: Arc<Received>,

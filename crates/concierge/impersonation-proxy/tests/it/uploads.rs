@@ -60,7 +60,7 @@ async fn fed() -> (mpsc::Sender<Bytes>, RequestBody, JoinSet<()>) {
         let _never = client.send_request(request).await;
     });
     let body = arrivals.recv().await.unwrap();
-    (sender, RequestBody::from(pinniped_http_server::Incoming::Http1(body.into())), tasks)
+    (sender, RequestBody::from(pinniped_http_server::Incoming::from(body)), tasks)
 }
 
 fn post<B>(body: B) -> Request<B> {

@@ -1,5 +1,5 @@
-//! Clients cannot make the kernel kill a gateway within the memory limit of the install, and
-//! another client is served meanwhile. The limit is the limit of a real cgroup.
+//! Clients cannot make a gateway exceed the memory limit of its manifest, and another client is
+//! served meanwhile. A real cgroup enforces the limit.
 
 use std::net::TcpListener;
 

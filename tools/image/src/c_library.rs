@@ -1,9 +1,9 @@
 //! The C library that a static program contains.
 
-/// The beginning of the text about itself in glibc, such as `GNU C Library (Debian GLIBC
+/// The beginning of the version banner of glibc, such as `GNU C Library (Debian GLIBC
 /// 2.36-9+deb12u13) stable release version 2.36.`
 const GLIBC: &[u8] = b"GNU C Library (";
-/// More bytes than that text has up to its version.
+/// More bytes than the banner has up to its version.
 const MAX_LENGTH: usize = 200;
 
 /// A C library in a program.
@@ -14,7 +14,8 @@ pub enum CLibrary {
         /// Its version, if possible that of the distribution's package, such as `2.36-9+deb12u13`.
         version: String,
     },
-    /// A library that has no text about itself: musl, as the toolchain of Rust contains it.
+    /// musl, as the toolchain of Rust contains it. It has no version banner, so a static program
+    /// without the banner of glibc counts as one with musl.
     Musl,
 }
 
@@ -29,7 +30,7 @@ impl CLibrary {
     }
 }
 
-/// Returns the version in glibc's text about itself, which begins in its parentheses: that of the
+/// Returns the version in the banner of glibc, which begins in its parentheses: that of the
 /// package if there is one, and otherwise that of the release.
 fn version(text: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(&text[..text.len().min(MAX_LENGTH)]).into_owned();
@@ -46,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_of_glibc_names_its_version() {
+    fn the_banner_of_glibc_has_its_version() {
         let of =
             |text: &str| CLibrary::of(&[b"\x7fELF\0", text.as_bytes(), b"\nCopyright (C) 2022"].concat());
         let glibc = |version: &str| CLibrary::Glibc { version: version.to_owned() };

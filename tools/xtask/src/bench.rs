@@ -191,8 +191,8 @@ fn build<'a>(offline: bool, packages: impl IntoIterator<Item = &'a str>) -> anyh
     Ok(cargo::target_dir()?.join("release"))
 }
 
-/// Returns the program of the servers to measure: the given one, or a new build of the one that an
-/// image of a release has.
+/// Returns the path of the server program to measure: the given one, or that of a new build as for
+/// an image of a release.
 fn server(offline: bool, given: Option<&Path>) -> anyhow::Result<PathBuf> {
     if let Some(given) = given {
         return Ok(std::path::absolute(given)?);

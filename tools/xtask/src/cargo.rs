@@ -92,9 +92,8 @@ pub(crate) fn static_target() -> Option<&'static str> {
     (Path::new(folder.trim()).is_dir() && compiler.is_ok()).then_some(target)
 }
 
-/// Makes a command build release programs of the image. They contain the C library, glibc, if this
-/// machine has it as an archive; then the system maps fewer pages of them. Returns the folder of
-/// the programs.
+/// Makes a command build release programs of the image, statically linked with glibc if `libc.a` is
+/// installed, which reduces their resident memory. Returns the folder of the programs.
 pub(crate) fn release_of_image(build: &mut Command) -> anyhow::Result<PathBuf> {
     build.arg("--release");
     let mut folder = target_dir()?;

@@ -1,7 +1,7 @@
 //! `cargo xtask image`: builds the product's container image without a container daemon.
 //!
-//! For this machine, it builds the programs. They contain the C library if this machine has it as
-//! an archive. With `--binaries`, it makes one index of images from programs that are built for
+//! For this machine, it builds the programs, statically linked with glibc if `libc.a` is installed.
+//! With `--binaries`, it makes one index of images from programs that are built for
 //! several processors, as a release needs it. Beside the archive it writes the software bill of
 //! materials of each image, and the provenance.
 

@@ -113,8 +113,8 @@ pub struct UpstreamLimits {
     pub stream_window: u32,
     /// Maximum number of request bytes of one stream that wait for the server.
     pub send_buffer: usize,
-    /// Maximum number of bytes of a response over HTTP/1.1 that are read at once. A response holds
-    /// at least as many while its client does not read.
+    /// Maximum size in bytes of one read from a response over HTTP/1.1. A response can hold as many
+    /// bytes while its client does not read.
     pub read_bytes: usize,
     /// Maximum size of all headers of one response, in bytes.
     pub header_bytes: u32,

@@ -51,14 +51,15 @@ impl Samples {
         self.add(family, labels, Value::Number(value));
     }
 
-    pub(crate) fn add<const D: usize>(
+    pub(crate) fn add<'a>(
         &mut self,
         family: &'static Definition,
-        labels: [&str; D],
+        labels: impl IntoIterator<Item = &'a str>,
         value: Value,
     ) {
-        debug_assert!(family.labels.len() == D, "{} has other labels", family.name);
-        let sample = Sample { labels: labels.map(str::to_owned).to_vec(), value };
+        let labels: Vec<String> = labels.into_iter().map(str::to_owned).collect();
+        debug_assert!(family.labels.len() == labels.len(), "{} has other labels", family.name);
+        let sample = Sample { labels, value };
         // Usually the value belongs to the same family as the one before.
         match self.0.iter_mut().rev().find(|known| std::ptr::eq(known.definition, family)) {
             Some(known) => known.samples.push(sample),

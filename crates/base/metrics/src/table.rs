@@ -1,10 +1,12 @@
-//! Families whose labels have fixed values: one number for each combination, in a table.
+//! Families whose labels have fixed values: one number for each combination, in a table. The values
+//! of the last label may be names of objects; then each name has a table.
 
-use std::sync::{Arc, OnceLock};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use crate::cells::Cells;
-use crate::definition::{Definition, Kind, LabelValue, Values};
+use crate::definition::{Definition, Kind, Label, LabelValue, Values};
 use crate::native;
 use crate::samples::{Histogram, Samples, Value};
 
@@ -12,10 +14,19 @@ use crate::samples::{Histogram, Samples, Value};
 /// value of a combination that was absent before, so small tables have all of them.
 const ALWAYS_COMPLETE: usize = 32;
 
-/// A family whose values are in a table.
-pub trait Table: Send + Sync + 'static {
-    /// Adds the current values.
-    fn read(&self, samples: &mut Samples);
+/// The maximum number of names in a [`ByName`], so that its memory is bounded.
+const MOST_NAMES: usize = 64;
+
+/// The label value for further names. No object has such a name.
+const OTHER_NAMES: &str = "_other";
+
+/// A family whose values are in a table. Clones share them.
+pub trait Table: Clone + Send + Sync + 'static {
+    /// Creates the table of a definition.
+    fn new(definition: &'static Definition) -> Self;
+
+    /// Adds the current values, with the value of the last label if it is not one of the table's.
+    fn read(&self, samples: &mut Samples, name: Option<&str>);
 }
 
 /// The dimensions of a table with `D` labels.
@@ -27,7 +38,8 @@ struct Shape<const D: usize> {
 }
 
 impl<const D: usize> Shape<D> {
-    /// A definition whose labels do not fit has an empty table.
+    /// The definition may have one more label, whose values are names. A definition whose labels do
+    /// not fit has an empty table.
     fn new(definition: &'static Definition) -> Self {
         let mut values: [&'static [LabelValue]; D] = [&[]; D];
         for (values, label) in values.iter_mut().zip(definition.labels) {
@@ -36,7 +48,9 @@ impl<const D: usize> Shape<D> {
             }
         }
         let size = values.iter().map(|values| values.len()).product();
-        debug_assert!(size > 0 && definition.labels.len() == D, "{} does not fit", definition.name);
+        let names = definition.labels.get(D..).unwrap_or_default();
+        let fits = matches!(names, [] | [Label { values: Values::Bounded { .. }, .. }]);
+        debug_assert!(size > 0 && fits, "{} does not fit", definition.name);
         Self { definition, values, size }
     }
 
@@ -84,12 +98,17 @@ impl<const D: usize> CounterTable<D> {
 }
 
 impl<const D: usize> Table for CounterTable<D> {
-    fn read(&self, samples: &mut Samples) {
+    fn new(definition: &'static Definition) -> Self {
+        Self::new(definition)
+    }
+
+    fn read(&self, samples: &mut Samples, name: Option<&str>) {
         let (shape, cells) = &*self.0;
         for position in 0..shape.size {
             let value = cells.sum(position);
             if value > 0 || shape.size <= ALWAYS_COMPLETE {
-                samples.add(shape.definition, shape.labels(position), Value::Number(value));
+                let labels = shape.labels(position).into_iter().chain(name);
+                samples.add(shape.definition, labels, Value::Number(value));
             }
         }
     }
@@ -170,15 +189,71 @@ impl<const D: usize> HistogramTable<D> {
 }
 
 impl<const D: usize> Table for HistogramTable<D> {
-    fn read(&self, samples: &mut Samples) {
+    fn new(definition: &'static Definition) -> Self {
+        Self::new(definition)
+    }
+
+    fn read(&self, samples: &mut Samples, name: Option<&str>) {
         let this = &*self.0;
         for (position, cells) in this.combinations.iter().enumerate() {
             let cells = cells.get();
             // A histogram without labels always has a value.
             if cells.is_some() || D == 0 {
-                let value = Value::Histogram(this.snapshot(cells));
-                samples.add(this.shape.definition, this.shape.labels(position), value);
+                let labels = this.shape.labels(position).into_iter().chain(name);
+                samples.add(this.shape.definition, labels, Value::Histogram(this.snapshot(cells)));
             }
+        }
+    }
+}
+
+/// Tables of a family whose last label has names of objects as values: one for each name. Clones
+/// share them.
+#[derive(Debug)]
+pub struct ByName<T>(Arc<NamedTables<T>>);
+
+#[derive(Debug)]
+struct NamedTables<T> {
+    definition: &'static Definition,
+    tables: Mutex<BTreeMap<Box<str>, T>>,
+}
+
+impl<T> Clone for ByName<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T: Table> ByName<T> {
+    /// Creates the tables of a definition.
+    pub fn new(definition: &'static Definition) -> Self {
+        Self(Arc::new(NamedTables { definition, tables: Mutex::default() }))
+    }
+
+    /// Returns the table of a name. Names after the first 64 share a table, which has the name
+    /// `_other`.
+    pub fn of(&self, name: &str) -> T {
+        let mut tables = self.tables();
+        let name = if tables.len() < MOST_NAMES || tables.contains_key(name) { name } else { OTHER_NAMES };
+        if let Some(table) = tables.get(name) {
+            return table.clone();
+        }
+        tables.entry(name.into()).or_insert_with(|| T::new(self.0.definition)).clone()
+    }
+
+    /// After a panic the map is still consistent, because it changes with a single insertion.
+    fn tables(&self) -> MutexGuard<'_, BTreeMap<Box<str>, T>> {
+        self.0.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T: Table> Table for ByName<T> {
+    fn new(definition: &'static Definition) -> Self {
+        Self::new(definition)
+    }
+
+    fn read(&self, samples: &mut Samples, _: Option<&str>) {
+        for (name, table) in &*self.tables() {
+            table.read(samples, Some(name));
         }
     }
 }
@@ -191,13 +266,14 @@ fn nanoseconds(duration: Duration) -> u64 {
 mod tests {
     use super::*;
     use crate::Metrics;
-    use crate::definition::Label;
 
     const COLORS: Label = Label::of("color", &[("red", ""), ("green", "")]);
     const SIZES: Label = Label::of("size", &[("s", ""), ("m", ""), ("l", "")]);
 
     static COUNTER: Definition = Definition::counter("things", "Help").by(&[COLORS, SIZES]);
     static BY_COLOR: Definition = Definition::histogram("age_seconds", "Help", &[1.0]).by(&[COLORS]);
+    static NAMED: Definition =
+        Definition::counter("named", "Help").by(&[COLORS, Label::bounded("name", "any", 1)]);
     static ONE: Definition = Definition::histogram("wait_seconds", "Help", &[0.1, 1.0]);
 
     #[test]
@@ -220,6 +296,38 @@ mod tests {
             assert_eq!(text.lines().filter(|found| *found == line).count(), 1, "{line}\n{text}");
         }
         assert_eq!(counters.get([1, 0]), 2);
+    }
+
+    #[test]
+    fn each_name_has_its_own_values_and_names_after_the_most_share_some() {
+        let (metrics, counters) = (Metrics::new(), ByName::<CounterTable<1>>::new(&NAMED));
+        metrics.add(&counters);
+        let lines = || {
+            let text = metrics.text().unwrap();
+            text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(lines(), [""; 0]);
+        counters.of("b").add([1], 1);
+        counters.of("b").add([1], 1);
+        counters.of("").add([0], 1);
+        assert_eq!(
+            lines(),
+            [
+                r#"named_total{color="red",name=""} 1"#,
+                r#"named_total{color="green",name=""} 0"#,
+                r#"named_total{color="red",name="b"} 0"#,
+                r#"named_total{color="green",name="b"} 2"#,
+            ]
+        );
+        for number in 0..2 * MOST_NAMES {
+            counters.of(&format!("n{number}")).add([0], 1);
+        }
+        let others = 2 * MOST_NAMES - (MOST_NAMES - 2);
+        assert_eq!(counters.of("any").get([0]), others as u64);
+        assert_eq!(counters.of("b").get([1]), 2);
+        let lines = lines();
+        assert_eq!(lines.len(), 2 * (MOST_NAMES + 1));
+        assert!(lines.contains(&format!(r#"named_total{{color="red",name="_other"}} {others}"#)));
     }
 
     #[test]

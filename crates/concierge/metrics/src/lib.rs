@@ -56,12 +56,19 @@ pub const LOGIN_RESULTS: &[LabelValue] = &[
 
 const AUTHENTICATOR: Label = Label::bounded("authenticator", "the name of the object", 1);
 
+const LOGIN_AUTHENTICATOR: Label = Label::bounded(
+    "authenticator",
+    "the name of the object; empty if its kind is unknown, and `_other` for objects after the first 64 with logins",
+    1,
+);
+
 /// Logins.
 pub static LOGINS: Definition = Definition::counter("pinniped_logins", "Logins (TokenCredentialRequests)")
     .by(&[
         Label::of("authenticator_kind", AUTHENTICATOR_KINDS),
         Label::of("strategy", STRATEGIES),
         Label::of("result", LOGIN_RESULTS),
+        LOGIN_AUTHENTICATOR,
     ]);
 
 /// The duration of logins.
@@ -70,7 +77,7 @@ pub static LOGIN_DURATION: Definition = Definition::histogram(
     "Duration of logins, including the time that the webhook or the issuer needs",
     REQUEST_SECONDS,
 )
-.by(&[Label::of("authenticator_kind", AUTHENTICATOR_KINDS)]);
+.by(&[Label::of("authenticator_kind", AUTHENTICATOR_KINDS), LOGIN_AUTHENTICATOR]);
 
 /// Values of the label `use`.
 pub const CERTIFICATE_USES: &[LabelValue] = &[
@@ -78,15 +85,32 @@ pub const CERTIFICATE_USES: &[LabelValue] = &[
     ("signing", "The certificate is that of a signer of client certificates"),
 ];
 
+/// Values of the label `certificate`.
+pub const CERTIFICATES: &[LabelValue] = &[
+    (
+        "concierge-serving-cert",
+        "The serving certificate of the aggregated API, in the Secret `pinniped-concierge-api-tls-serving-certificate`",
+    ),
+    (
+        "impersonation-proxy-serving-cert",
+        "The serving certificate of the impersonation proxy, in the Secret `pinniped-concierge-impersonation-proxy-tls-serving-certificate`, or in the one that the CredentialIssuer has in `spec.impersonationProxy.tls.secretName`",
+    ),
+    (
+        "concierge-kube-signing-cert",
+        "The signing certificate of the cluster, which the kube-cert-agent reads from a pod of kube-controller-manager; not in a Secret",
+    ),
+    (
+        "impersonation-proxy-signing-cert",
+        "The signing certificate of the impersonation proxy, in the Secret `pinniped-concierge-impersonation-proxy-signer-ca-certificate`",
+    ),
+];
+
 /// The end of certificates.
 pub static CERTIFICATE_EXPIRY: Definition = Definition::gauge(
     "pinniped_certificate_expiry_timestamp_seconds",
     "Time at which a certificate in use expires, as Unix time",
 )
-.by(&[
-    Label::bounded("certificate", "the certificate: one for each server and each signer of the Concierge", 4),
-    Label::of("use", CERTIFICATE_USES),
-]);
+.by(&[Label::of("certificate", CERTIFICATES), Label::of("use", CERTIFICATE_USES)]);
 
 /// The validity of an external serving certificate.
 pub static SERVING_CERTIFICATE_VALID: Definition = Definition::gauge(
@@ -115,7 +139,10 @@ pub static KEYS_FETCH_FAILED: Definition = Definition::gauge(
 pub const PROXY_RESULTS: &[LabelValue] = &[
     ("forwarded", "The API server responded"),
     ("upgraded", "The API server responded, and the connection was upgraded, as for `kubectl exec`"),
-    ("bad_request", "The request is malformed, or its head is too large"),
+    (
+        "bad_request",
+        "The request is malformed, or its head, with the headers that the proxy adds, is too large for the API server; a head over the limit of the proxy itself gets 431 and does not count",
+    ),
     ("unauthenticated", "The client is not authenticated"),
     ("forbidden", "The user does not have the permission, or may not impersonate another user"),
     ("review_failed", "The API server did not respond to a review"),

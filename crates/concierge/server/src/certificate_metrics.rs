@@ -24,9 +24,21 @@ mod tests {
     use std::time::Duration;
 
     use jiff::Timestamp;
+    use pinniped_concierge_api::names::{
+        STORE_API_SERVING, STORE_IMPERSONATION_SERVING, STORE_IMPERSONATION_SIGNER, STORE_KUBE_SIGNER,
+    };
+    use pinniped_concierge_metrics::CERTIFICATES;
     use pinniped_pki::{CertificateAuthority, Validity};
 
     use super::*;
+
+    #[test]
+    fn the_values_of_the_label_are_the_names_of_the_stores() {
+        let values: Vec<&str> = CERTIFICATES.iter().map(|(value, _)| *value).collect();
+        let stores =
+            [STORE_API_SERVING, STORE_IMPERSONATION_SERVING, STORE_KUBE_SIGNER, STORE_IMPERSONATION_SIGNER];
+        assert_eq!(values, stores);
+    }
 
     #[test]
     fn the_expiry_of_each_certificate_is_exported_once_there_is_one() {

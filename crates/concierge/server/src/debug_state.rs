@@ -256,7 +256,7 @@ fn time(time: Timestamp) -> Timestamp {
 #[cfg(test)]
 mod tests {
     use pinniped_concierge_metrics::{LOGIN_DURATION, SERVING_CERTIFICATE_VALID};
-    use pinniped_metrics::HistogramTable;
+    use pinniped_metrics::{ByName, HistogramTable};
     use pinniped_pki::{CertificateAuthority, Validity};
 
     use super::*;
@@ -267,8 +267,8 @@ mod tests {
         metrics.collect(|samples| {
             samples.push(&SERVING_CERTIFICATE_VALID, [], 1);
         });
-        let durations = HistogramTable::<1>::new(&LOGIN_DURATION);
-        durations.observe([0], std::time::Duration::ZERO);
+        let durations = ByName::<HistogramTable<1>>::new(&LOGIN_DURATION);
+        durations.of("a").observe([0], std::time::Duration::ZERO);
         metrics.add(&durations);
         let mut state = DebugState::default();
         state.add("section", || json!({ "text": "a" }));

@@ -135,7 +135,7 @@ async fn metrics_need_a_permission_and_a_real_scrape_passes_the_checks_of_promet
     for sample in [
         "pinniped_requests_total{server=\"impersonation_proxy\",verb=\"get\",group=\"none\",code_class=\"2xx\"}",
         "pinniped_requests_total{server=\"aggregated_api\",verb=\"get\",group=\"none\",code_class=\"4xx\"}",
-        "pinniped_logins_total{authenticator_kind=\"webhook\",strategy=\"none\",result=\"rejected\"}",
+        "pinniped_logins_total{authenticator_kind=\"webhook\",strategy=\"none\",result=\"rejected\",authenticator=\"",
         "pinniped_connections_open{listener=\"impersonation_proxy\",worker=\"0\"}",
         "pinniped_certificate_expiry_timestamp_seconds{certificate=\"concierge-serving-cert\",use=\"serving\"}",
     ] {

@@ -28,8 +28,8 @@ pub(super) const ROWS: &[Row] = &[
                 title: "Logins by result",
                 unit: "reqps",
                 queries: &[(
-                    "sum by (authenticator_kind, result) (rate(pinniped_logins_total[5m]))",
-                    "{{authenticator_kind}} {{result}}",
+                    "sum by (authenticator_kind, authenticator, result) (rate(pinniped_logins_total[5m]))",
+                    "{{authenticator_kind}} {{authenticator}} {{result}}",
                 )],
             },
             Panel {
@@ -45,14 +45,14 @@ pub(super) const ROWS: &[Row] = &[
                 unit: "s",
                 queries: &[
                     (
-                        "histogram_quantile(0.5, sum by (le, authenticator_kind) \
+                        "histogram_quantile(0.5, sum by (le, authenticator_kind, authenticator) \
                          (rate(pinniped_login_duration_seconds_bucket[5m])))",
-                        "{{authenticator_kind}} 50 %",
+                        "{{authenticator_kind}} {{authenticator}} 50 %",
                     ),
                     (
-                        "histogram_quantile(0.99, sum by (le, authenticator_kind) \
+                        "histogram_quantile(0.99, sum by (le, authenticator_kind, authenticator) \
                          (rate(pinniped_login_duration_seconds_bucket[5m])))",
-                        "{{authenticator_kind}} 99 %",
+                        "{{authenticator_kind}} {{authenticator}} 99 %",
                     ),
                 ],
             },
@@ -249,6 +249,28 @@ pub(super) const ROWS: &[Row] = &[
                     ),
                 ],
             },
+            Panel {
+                title: "Bodies in transit by pod",
+                unit: "bytes",
+                queries: &[
+                    ("pinniped_capacity_in_transit_bytes", "{{instance}}"),
+                    ("pinniped_capacity_in_transit_limit_bytes", "{{instance}} limit"),
+                ],
+            },
+            Panel {
+                title: "Connections displaced or evicted",
+                unit: "short",
+                queries: &[
+                    (
+                        "sum by (job) (rate(pinniped_capacity_connections_displaced_total[5m]))",
+                        "{{job}} displaced",
+                    ),
+                    (
+                        "sum by (job) (rate(pinniped_capacity_connections_evicted_total[5m]))",
+                        "{{job}} evicted",
+                    ),
+                ],
+            },
         ],
     },
     Row {
@@ -288,6 +310,36 @@ pub(super) const ROWS: &[Row] = &[
                 title: "Versions",
                 unit: "short",
                 queries: &[("count by (job, version) (pinniped_build_info)", "{{job}} {{version}}")],
+            },
+        ],
+    },
+    Row {
+        title: "Audit, recordings, traces",
+        panels: &[
+            Panel {
+                title: "Lost audit events in 5 minutes",
+                unit: "short",
+                queries: &[(
+                    "sum by (backend, reason) (increase(pinniped_audit_events_lost_total[5m])) \
+                     or on() vector(0)",
+                    "lost {{backend}} {{reason}}",
+                )],
+            },
+            Panel {
+                title: "Recordings of sessions in 5 minutes, by result",
+                unit: "short",
+                queries: &[(
+                    "sum by (result) (increase(pinniped_session_recordings_total[5m])) or on() vector(0)",
+                    "recordings {{result}}",
+                )],
+            },
+            Panel {
+                title: "Spans of traces in 5 minutes, by result",
+                unit: "short",
+                queries: &[(
+                    "sum by (job, result) (increase(pinniped_trace_spans_total[5m])) or on() vector(0)",
+                    "{{job}} spans {{result}}",
+                )],
             },
         ],
     },
@@ -384,6 +436,9 @@ const WIDTH: usize = 24;
 const PANEL_WIDTH: usize = 8;
 const PANEL_HEIGHT: usize = 8;
 
+/// The end of an expression that is 0 while its metric is absent.
+const ELSE_ZERO: &str = " or on() vector(0)";
+
 pub(super) fn text() -> anyhow::Result<String> {
     let mut panels = Vec::new();
     let mut y = 0;
@@ -429,7 +484,7 @@ fn graph(panel: &Panel, id: usize, position: &Value) -> Value {
         "targets": targets})
 }
 
-/// Describes when a panel has values, if it does not always have some.
+/// Describes when a panel has values of its metrics, if it does not always have some.
 fn description(panel: &Panel) -> Option<String> {
     let is_used = |definition: &&Definition| {
         let mut names = panel.queries.iter().flat_map(|(expression, _)| super::used(expression));
@@ -439,5 +494,8 @@ fn description(panel: &Panel) -> Option<String> {
     let conditions: BTreeSet<&str> =
         super::all().filter(is_used).filter_map(|definition| definition.present).collect();
     let conditions: Vec<&str> = conditions.into_iter().collect();
-    (!conditions.is_empty()).then(|| format!("Has values while {}.", conditions.join(", and while ")))
+    let is_else_zero = panel.queries.iter().all(|(expression, _)| expression.ends_with(ELSE_ZERO));
+    let (verb, word) = if is_else_zero { ("Is 0", "unless") } else { ("Has values", "while") };
+    let conditions = conditions.join(&format!(", and {word} "));
+    (!conditions.is_empty()).then(|| format!("{verb} {word} {conditions}."))
 }

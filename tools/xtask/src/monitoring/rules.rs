@@ -35,15 +35,17 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         alert: "PinnipedAuthenticatorFails",
         severity: "warning",
-        expression: "sum by (authenticator_kind) (rate(pinniped_logins_total{result=\"authenticator_failed\"}[5m])) \
-                     / sum by (authenticator_kind) \
+        expression: "sum by (authenticator_kind, authenticator) \
+                     (rate(pinniped_logins_total{result=\"authenticator_failed\"}[5m])) \
+                     / sum by (authenticator_kind, authenticator) \
                      (rate(pinniped_logins_total{result=~\"issued|issuer_failed|authenticator_failed\"}[5m])) > 0.1 \
-                     and sum by (authenticator_kind) \
+                     and sum by (authenticator_kind, authenticator) \
                      (increase(pinniped_logins_total{result=\"authenticator_failed\"}[5m])) > 2",
         lasts: "5m",
-        summary: "More than a tenth of the logins, and more than two in 5 minutes, fail because of an error of the webhook or the issuer; rejected logins do not count.",
-        description: "A webhook or an issuer does not respond, or returns an error; the audit log has the error \
-                      of each login.",
+        summary: "More than a tenth of the logins at an authenticator, and more than two in 5 minutes, fail because of an error of its webhook or issuer; rejected logins do not count.",
+        description: "The webhook or the issuer of the authenticator {{ $labels.authenticator }} \
+                      ({{ $labels.authenticator_kind }}) does not respond, or returns an error; the audit log \
+                      has the error of each login.",
     },
     Rule {
         alert: "PinnipedLoginsNotIssued",
@@ -87,8 +89,30 @@ pub(super) const RULES: &[Rule] = &[
         severity: "warning",
         expression: "sum by (server, limit) (rate(pinniped_requests_over_limit_total[5m])) > 0.1",
         lasts: "5m",
-        summary: "Requests are refused with 429.",
-        description: "A client sends too many requests at once, or the API server is too slow.",
+        summary: "Requests are refused with 429, because too many are in flight.",
+        description: "A client sends too many requests at once, or the API server is too slow. The label \
+                      limit names the limit.",
+    },
+    Rule {
+        alert: "PinnipedLoginsOverLimit",
+        severity: "warning",
+        expression: "sum by (authenticator_kind, authenticator) \
+                     (rate(pinniped_logins_total{result=\"overloaded\"}[5m])) > 0.1",
+        lasts: "5m",
+        summary: "Logins at an authenticator are refused, because too many are in progress.",
+        description: "A client sends too many logins at once, or the webhook or the issuer of the \
+                      authenticator {{ $labels.authenticator }} ({{ $labels.authenticator_kind }}), or the \
+                      cluster's signer, is too slow.",
+    },
+    Rule {
+        alert: "PinnipedReviewsOverLimit",
+        severity: "warning",
+        expression: "sum(rate(pinniped_access_reviews_total{result=\"overloaded\"}[5m])) \
+                     + sum(rate(pinniped_token_reviews_total{result=\"overloaded\"}[5m])) > 0.1",
+        lasts: "5m",
+        summary: "Requests are refused with 429, because too many reviews are in progress.",
+        description: "A client sends too many requests at once, or the API server, or its authorization \
+                      webhook, is too slow.",
     },
     Rule {
         alert: "PinnipedConnectionsNearLimit",
@@ -106,6 +130,19 @@ pub(super) const RULES: &[Rule] = &[
         lasts: "3m",
         summary: "No replica is the leader.",
         description: "Statuses are not written, and certificates are not renewed.",
+    },
+    // `absent` would also fire where the program was never installed, and would not see that one of
+    // several installations is gone.
+    Rule {
+        alert: "PinnipedMetricsAbsent",
+        severity: "critical",
+        expression: "max by (job, namespace) (present_over_time(pinniped_build_info[1d])) \
+                     unless max by (job, namespace) (pinniped_build_info)",
+        lasts: "5m",
+        summary: "Prometheus reads the metrics of no pod of the Concierge, or of the gateway.",
+        description: "All pods are gone, or Prometheus cannot read them. Check the Deployment, and then the \
+                      error of the targets in Prometheus. The alert ends a day after the last metrics, also \
+                      when the program is uninstalled.",
     },
     Rule {
         alert: "PinnipedReconcilesFail",
@@ -131,6 +168,36 @@ pub(super) const RULES: &[Rule] = &[
         lasts: "5m",
         summary: "The external serving certificate of the impersonation proxy does not work for clients.",
         description: "The condition ServingCertificateValid of the CredentialIssuer has the findings.",
+    },
+    Rule {
+        alert: "PinnipedAuditEventsLost",
+        severity: "critical",
+        expression: "sum by (backend, reason) (increase(pinniped_audit_events_lost_total[10m])) > 0",
+        lasts: "0m",
+        summary: "Audit events of proxied requests are lost.",
+        description: "Check the destination that the label backend names: the disk of the audit log, or the \
+                      webhook. The log of the Concierge has the error. The requests are served nevertheless, \
+                      and their events cannot be restored.",
+    },
+    Rule {
+        alert: "PinnipedSessionRecordingsFail",
+        severity: "warning",
+        expression: "sum by (result) \
+                     (increase(pinniped_session_recordings_total{result=~\"lost|failed|not_started\"}[10m])) > 0",
+        lasts: "0m",
+        summary: "Sessions are not recorded, or text of their recordings is lost.",
+        description: "Check the disk of the recordings and its free space; the log has the reason of each \
+                      session. With the mode required, such a session is refused, or ends.",
+    },
+    Rule {
+        alert: "PinnipedTraceSpansLost",
+        severity: "warning",
+        expression: "sum by (job, namespace, result) \
+                     (increase(pinniped_trace_spans_total{result=~\"dropped|failed\"}[5m])) > 0",
+        lasts: "10m",
+        summary: "Spans of traces have been lost for 10 minutes.",
+        description: "The collector does not respond, is too slow, or does not accept the spans; the log has \
+                      the reason. Requests are not delayed.",
     },
     Rule {
         alert: "PinnipedGatewayTableNotBuilt",

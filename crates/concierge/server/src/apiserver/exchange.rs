@@ -105,7 +105,7 @@ impl Exchange {
     ) -> Result<TokenCredentialRequestStatus, Box<Status>> {
         let key = self.key(&request.authenticator);
         let found = key.and_then(|key| self.registry.get(&key).map(|authenticator| (key, authenticator)));
-        let mut login = self.metrics.begin(found.as_ref().map(|(key, _)| key.kind.as_str()));
+        let mut login = self.metrics.begin(found.as_ref().map(|(key, _)| key));
         let exchanged = self.run_with(found.as_ref(), request, client, audit_id, now).await;
         login.result = match &exchanged {
             Ok((_, result, strategy)) => (*result, *strategy),

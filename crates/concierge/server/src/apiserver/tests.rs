@@ -981,8 +981,10 @@ async fn a_request_whose_client_goes_away_is_counted_once_as_abandoned() {
     }
     let request =
         "pinniped_requests_total{server=\"aggregated_api\",verb=\"create\",group=\"other\",code_class=";
-    let login_line =
-        r#"pinniped_logins_total{authenticator_kind="webhook",strategy="none",result="abandoned"} 1"#;
+    let login_line = concat!(
+        r#"pinniped_logins_total{authenticator_kind="webhook",strategy="none",result="abandoned","#,
+        r#"authenticator="slow"} 1"#
+    );
     assert!(!world.has_metric(&format!("{request}\"abandoned\"}} 1")) && !world.has_metric(login_line));
     drop(login);
     assert!(world.has_metric(&format!("{request}\"abandoned\"}} 1")) && world.has_metric(login_line));

@@ -5,20 +5,20 @@ use std::time::Instant;
 use pinniped_concierge_api::names::{
     ISSUER_CERTIFICATE_SIGNING_REQUEST, STORE_IMPERSONATION_SIGNER, STORE_KUBE_SIGNER,
 };
-use pinniped_concierge_authentication::registry::AuthenticateError;
+use pinniped_concierge_authentication::registry::{AuthenticateError, AuthenticatorKey};
 use pinniped_concierge_metrics::{AUTHENTICATOR_KINDS, LOGIN_DURATION, LOGINS};
-use pinniped_metrics::{CounterTable, HistogramTable, Metrics};
+use pinniped_metrics::{ByName, CounterTable, HistogramTable, Metrics};
 
 /// The metrics of all logins of a process. Clones share them.
 #[derive(Clone, Debug)]
 pub struct LoginMetrics {
-    logins: CounterTable<3>,
-    duration: HistogramTable<1>,
+    logins: ByName<CounterTable<3>>,
+    duration: ByName<HistogramTable<1>>,
 }
 
 impl Default for LoginMetrics {
     fn default() -> Self {
-        Self { logins: CounterTable::new(&LOGINS), duration: HistogramTable::new(&LOGIN_DURATION) }
+        Self { logins: ByName::new(&LOGINS), duration: ByName::new(&LOGIN_DURATION) }
     }
 }
 
@@ -76,31 +76,40 @@ impl LoginMetrics {
         metrics.add(&self.duration);
     }
 
-    /// Begins a login with an authenticator of this kind; `None` if it does not exist. The login is
-    /// recorded when it is dropped.
-    pub(super) fn begin(&self, kind: Option<&str>) -> Login<'_> {
-        let kind = match kind {
+    /// Begins a login with this authenticator; `None` if it does not exist. The login is recorded
+    /// when it is dropped.
+    pub(super) fn begin(&self, authenticator: Option<&AuthenticatorKey>) -> Login {
+        let kind = match authenticator.map(|key| key.kind.as_str()) {
             Some("WebhookAuthenticator") => 0,
             Some("JWTAuthenticator") => 1,
             _ => AUTHENTICATOR_KINDS.len() - 1,
         };
-        Login { metrics: self, kind, began: Instant::now(), result: (LoginResult::Abandoned, Strategy::None) }
+        // A client can request any name, so only those of authenticators that exist are values.
+        let name = authenticator.map_or("", |key| key.name.as_str());
+        Login {
+            logins: self.logins.of(name),
+            duration: self.duration.of(name),
+            kind,
+            began: Instant::now(),
+            result: (LoginResult::Abandoned, Strategy::None),
+        }
     }
 }
 
 /// A login, which is abandoned unless it has another result.
-pub(super) struct Login<'a> {
-    metrics: &'a LoginMetrics,
+pub(super) struct Login {
+    logins: CounterTable<3>,
+    duration: HistogramTable<1>,
     kind: usize,
     began: Instant,
     pub(super) result: (LoginResult, Strategy),
 }
 
-impl Drop for Login<'_> {
+impl Drop for Login {
     fn drop(&mut self) {
         let (result, strategy) = self.result;
-        self.metrics.logins.add([self.kind, strategy as usize, result as usize], 1);
-        self.metrics.duration.observe([self.kind], self.began.elapsed());
+        self.logins.add([self.kind, strategy as usize, result as usize], 1);
+        self.duration.observe([self.kind], self.began.elapsed());
     }
 }
 

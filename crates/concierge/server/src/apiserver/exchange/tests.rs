@@ -437,14 +437,15 @@ async fn logins_are_counted_by_authenticator_strategy_and_result() {
     let counted: Vec<&str> =
         text.lines().filter_map(|line| line.strip_prefix("pinniped_logins_total")).collect();
     let expected = [
-        r#"{authenticator_kind="webhook",strategy="ImpersonationProxy",result="issued"} 1"#,
-        r#"{authenticator_kind="webhook",strategy="none",result="rejected"} 2"#,
-        r#"{authenticator_kind="webhook",strategy="none",result="authenticator_failed"} 1"#,
-        r#"{authenticator_kind="webhook",strategy="none",result="issuer_failed"} 1"#,
-        r#"{authenticator_kind="webhook",strategy="none",result="overloaded"} 1"#,
-        r#"{authenticator_kind="unknown",strategy="none",result="no_authenticator"} 1"#,
+        r#"{authenticator_kind="unknown",strategy="none",result="no_authenticator",authenticator=""} 1"#,
+        r#"{authenticator_kind="webhook",strategy="ImpersonationProxy",result="issued",authenticator="my-webhook"} 1"#,
+        r#"{authenticator_kind="webhook",strategy="none",result="rejected",authenticator="my-webhook"} 2"#,
+        r#"{authenticator_kind="webhook",strategy="none",result="authenticator_failed",authenticator="my-webhook"} 1"#,
+        r#"{authenticator_kind="webhook",strategy="none",result="issuer_failed",authenticator="my-webhook"} 1"#,
+        r#"{authenticator_kind="webhook",strategy="none",result="overloaded",authenticator="my-webhook"} 1"#,
     ];
     assert_eq!(counted, expected, "{text}");
-    let duration = r#"pinniped_login_duration_seconds_count{authenticator_kind="webhook"} 6"#;
+    let duration =
+        r#"pinniped_login_duration_seconds_count{authenticator_kind="webhook",authenticator="my-webhook"} 6"#;
     assert!(text.contains(duration), "{text}");
 }

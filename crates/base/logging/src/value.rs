@@ -15,10 +15,10 @@ use serde::Serialize;
 /// have dozens of trace points, which cost time and memory even when they are disabled.
 pub const TRACE: &str = "trace";
 
-/// The target of events that are logged at every log level: a program has started, or the leader, a
-/// strategy or an authenticator has changed. Upstream logs only the start in this way, with
-/// `plog.Always`.
-/// They are rare, and an administrator needs them when no log level was configured in advance.
+/// The target of events that are logged at every log level: a program has started, the leader, a
+/// strategy or an authenticator has changed, or a session is recorded. Upstream logs only the start
+/// in this way, with `plog.Always`. An administrator needs them when no log level was configured in
+/// advance.
 pub const ALWAYS: &str = "always";
 
 fn mark() -> &'static str {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::HeaderMap;
+use pinniped_logging::value::ALWAYS;
 use pinniped_reverse_proxy::{Direction, NextRead, Tap};
 
 use crate::cast::{Cast, Header};
@@ -195,7 +196,12 @@ impl Tap for SessionTap {
                 }
                 let size = self.session.push(Duration::ZERO, &cast.take_lines()) as u64;
                 self.stage = Stage::Recording(Box::new(Active { streams, cast, size }));
-                tracing::info!(auditID = self.audit_id, file = self.file, "recording of a session started");
+                tracing::info!(
+                    target: ALWAYS,
+                    auditID = self.audit_id,
+                    file = self.file,
+                    "recording of a session started"
+                );
             }
             Err(error) => {
                 if self.is_required() {

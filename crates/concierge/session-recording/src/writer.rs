@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use pinniped_error::chain;
 use pinniped_fair_semaphore::Permit;
+use pinniped_logging::value::ALWAYS;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -150,6 +151,7 @@ async fn write(job: Job, metrics: RecordingMetrics) {
         tracing::error!(auditID = audit_id, file = name, %error, "could not write the recording of a session");
     }
     tracing::info!(
+        target: ALWAYS,
         auditID = audit_id,
         file = name,
         result = result.name(),

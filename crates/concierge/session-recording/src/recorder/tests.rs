@@ -4,6 +4,7 @@ use std::path::Path;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
+use pinniped_logging::value::ALWAYS;
 use pinniped_reverse_proxy::{Direction, NextRead};
 use pinniped_spdy::encode::HeaderBlocks;
 use pinniped_test_support::log_events::{LogEvent, LogEvents};
@@ -172,7 +173,7 @@ async fn a_session_becomes_a_file_with_its_output_and_its_metadata() {
 
 #[tokio::test]
 async fn the_start_and_the_end_of_a_recording_are_logged_without_the_name_of_the_user() {
-    let lines = LogEvents::record(&["pinniped_session_recording"], Level::INFO);
+    let lines = LogEvents::record(&[ALWAYS], Level::INFO);
     let running = Running::start(|_| {}, Mode::BestEffort);
     let mut tap = running.websocket().await;
     assert!(tap.observe(Direction::ToClient, &message(1, b"out")));

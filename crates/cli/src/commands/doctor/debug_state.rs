@@ -346,6 +346,15 @@ fn lines(state: &Value) -> Vec<String> {
         text("/upstream/http2Streams"),
         text("/upstream/http1Connections"),
     ));
+    for (reviews, metric) in [("TokenReviews", "token"), ("SubjectAccessReviews", "access")] {
+        let number = |name: &str| state["metrics"][format!("pinniped_{metric}_review_cache_{name}")].as_u64();
+        let (entries, limit) = (number("entries"), number("entries_limit"));
+        let [hits, misses] = ["hit", "miss"]
+            .map(|result| number(&format!("requests_total{{result=\"{result}\"}}")).unwrap_or_default());
+        if let (Some(entries), Some(limit)) = (entries, limit) {
+            lines.push(format!("cached {reviews}: {entries} of {limit}, {hits} hits and {misses} misses"));
+        }
+    }
     for request in list("slowestRequests").iter().take(5) {
         lines.push(format!(
             "slow request: {} {} took {} ms, {} s ago, audit ID {}",
@@ -355,6 +364,11 @@ fn lines(state: &Value) -> Vec<String> {
             member(request, "secondsAgo"),
             member(request, "auditID"),
         ));
+    }
+    if let Some(configuration) = state["configuration"].as_object() {
+        let values = configuration.iter().filter(|(_, value)| !value.is_null());
+        let values: Vec<String> = values.map(|(key, value)| format!("{key}={value}")).collect();
+        lines.push(format!("configuration: {}", values.join(", ")));
     }
     lines
 }
@@ -393,6 +407,13 @@ mod tests {
             "tokens": [{"use": "impersonation proxy", "notAfter": null, "problem": "not issued"}],
             "listeners": [{"name": "impersonation_proxy", "open": 3, "openByWorker": [1, 2]}],
             "upstream": {"http2Connections": 1, "http2Streams": 2, "http1Connections": 0},
+            "configuration": {"log.level": "info", "audit.logFormat": null, "limits.maxConnections": 16},
+            "metrics": {
+                "pinniped_access_review_cache_entries": 5,
+                "pinniped_access_review_cache_entries_limit": 10,
+                "pinniped_access_review_cache_requests_total{result=\"hit\"}": 7,
+                "pinniped_access_review_cache_requests_total{result=\"miss\"}": 6,
+            },
             "slowestRequests": [
                 {"verb": "list", "resource": "pods", "milliseconds": 900, "secondsAgo": 4, "auditID": "a"},
             ],
@@ -407,7 +428,9 @@ mod tests {
             "token of the impersonation proxy: valid until unknown, not issued",
             "connections of impersonation_proxy: 3 (by worker: 1, 2)",
             "connections to the API server: 1 with 2 streams, and 0 for short reads",
+            "cached SubjectAccessReviews: 5 of 10, 7 hits and 6 misses",
             "slow request: list pods took 900 ms, 4 s ago, audit ID a",
+            "configuration: limits.maxConnections=16, log.level=\"info\"",
         ];
         assert_eq!(lines(&state), expected);
         assert_eq!(lines(&json!({})).len(), 3);

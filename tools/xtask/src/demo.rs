@@ -58,7 +58,7 @@ pub(crate) struct Args {
     /// Start a real Prometheus that reads the metrics, and print the queries of the dashboard with
     /// their values. It is built once, which takes minutes; its pages need Node.js 20. Runs
     /// processes.
-    #[arg(long, conflicts_with = "node")]
+    #[arg(long, conflicts_with_all = ["node", "with_oidc", "strategy"])]
     observe: bool,
     /// Leave everything running at the end, and print how to use it: processes until Ctrl-C, pods
     /// until the next demo.

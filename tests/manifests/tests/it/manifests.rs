@@ -106,6 +106,9 @@ fn concierge() -> BTreeMap<&'static str, Vec<String>> {
                     .to_owned(),
             ],
         ),
+        // Kubernetes 1.25 removed PodSecurityPolicies, and these objects allow nothing else.
+        ("Role pinniped-concierge/pinniped-concierge-kube-cert-agent", vec!["- object".to_owned()]),
+        ("RoleBinding pinniped-concierge/pinniped-concierge-kube-cert-agent", vec!["- object".to_owned()]),
         // Certificates of the cluster's signer.
         ("ClusterRole pinniped-concierge-certificate-signing-requests", vec!["+ object".to_owned()]),
         ("ClusterRoleBinding pinniped-concierge-certificate-signing-requests", vec!["+ object".to_owned()]),
@@ -274,15 +277,15 @@ fn the_gateway_reads_what_it_serves_and_writes_nothing_but_statuses_events_and_i
     assert_eq!(
         objects["ClusterRole pinniped-gateway"]["rules"],
         serde_json::json!([
-            {"apiGroups": [""], "resources": ["secrets", "services"], "verbs": ["get", "list", "watch"]},
+            {"apiGroups": [""], "resources": ["secrets", "services"], "verbs": ["list", "watch"]},
             {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create"]},
-            {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list", "watch"]},
+            {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
             {"apiGroups": ["networking.k8s.io"], "resources": ["ingresses"], "verbs": ["get", "list", "watch"]},
-            {"apiGroups": ["networking.k8s.io"], "resources": ["ingresses/status"], "verbs": ["create", "get", "update"]},
-            {"apiGroups": ["projectcontour.io"], "resources": ["httpproxies", "tlscertificatedelegations"],
-                "verbs": ["get", "list", "watch"]},
-            {"apiGroups": ["projectcontour.io"], "resources": ["httpproxies/status"],
-                "verbs": ["create", "get", "update"]},
+            {"apiGroups": ["networking.k8s.io"], "resources": ["ingresses/status"], "verbs": ["update"]},
+            {"apiGroups": ["projectcontour.io"], "resources": ["httpproxies"], "verbs": ["get", "list", "watch"]},
+            {"apiGroups": ["projectcontour.io"], "resources": ["httpproxies/status"], "verbs": ["update"]},
+            {"apiGroups": ["projectcontour.io"], "resources": ["tlscertificatedelegations"],
+                "verbs": ["list", "watch"]},
         ])
     );
     assert_eq!(
@@ -296,9 +299,9 @@ fn the_gateway_reads_what_it_serves_and_writes_nothing_but_statuses_events_and_i
         legacy["ClusterRole pinniped-gateway-legacy"]["rules"],
         serde_json::json!([
             {"apiGroups": ["contour.heptio.com"], "resources": ["ingressroutes"],
-                "verbs": ["get", "list", "watch", "update", "patch"]},
+                "verbs": ["get", "list", "watch", "patch"]},
             {"apiGroups": ["contour.heptio.com", "contour.vmware.com"], "resources": ["tlscertificatedelegations"],
-                "verbs": ["get", "list", "watch"]},
+                "verbs": ["list", "watch"]},
         ])
     );
     assert_eq!(

@@ -57,6 +57,12 @@ const LEFT: &[&str] = &[
     "ServiceAccount pinniped-concierge/default",
 ];
 
+/// The objects of upstream's manifests that the chart does not have.
+const ONLY_UPSTREAM: &[&str] = &[
+    "Role pinniped-concierge/pinniped-concierge-kube-cert-agent",
+    "RoleBinding pinniped-concierge/pinniped-concierge-kube-cert-agent",
+];
+
 /// Names of objects with their UIDs.
 type Objects = BTreeMap<String, String>;
 
@@ -360,7 +366,7 @@ async fn adoption(helm: &Helm<'_>) -> anyhow::Result<()> {
         let adopted = ["kind: CredentialIssuer\n", "kind: CustomResourceDefinition\n", "kind: Deployment\n"];
         ensure!(adopted.iter().all(|kind| released.contains(kind)), "{released}");
         ensure!(!released.contains("kind: Namespace\n"), "{released}");
-        helm.uninstall(&[]).await.context(heading)?;
+        helm.uninstall(ONLY_UPSTREAM).await.context(heading)?;
     }
     Ok(())
 }

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! All requests pass through the real proxy to a real kube-apiserver. The responses to an attacker
-//! do not matter and are only counted; the test fails when a bystander's watch ends.
+//! do not matter and are only counted; the test fails when a bystander's watch ends, or when too
+//! few responses show that the attacks arrived.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -42,6 +43,9 @@ pub use shape::{Shape, generated};
 
 /// Time limit of one step on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// At least one in this number of attackers' requests gets a response. The proxy ends the stream or
+/// the connection of many others, and attackers reset some themselves.
+const RESPONDED_PART: usize = 10;
 
 /// The proxy under attack, and the attacker's certificate.
 #[derive(Clone, Debug)]
@@ -227,6 +231,23 @@ impl Report {
     #[must_use]
     pub fn requests(&self) -> usize {
         self.0.values().flat_map(BTreeMap::values).sum()
+    }
+
+    /// Checks that the requests arrived, because attacks that do not arrive prove nothing.
+    ///
+    /// # Errors
+    /// Returns an error when fewer than one in ten requests got a response.
+    pub fn attacks_arrived(&self) -> anyhow::Result<()> {
+        let responses = self.0.values().flatten();
+        // A request without a response is counted under the text of its error.
+        let responded = responses.filter(|(response, _)| response.parse::<u16>().is_ok());
+        let responded: usize = responded.map(|(_, count)| count).sum();
+        let requests = self.requests();
+        ensure!(
+            responded > 0 && responded >= requests / RESPONDED_PART,
+            "only {responded} of {requests} requests of attackers got a response"
+        );
+        Ok(())
     }
 }
 

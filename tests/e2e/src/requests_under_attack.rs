@@ -29,8 +29,11 @@ const ATTACK: Duration = Duration::from_secs(15);
 /// Environment variable that sets the duration of an attack in seconds, for a run on an otherwise
 /// idle machine. Only such a run checks the time of the requests, because other tests distort it.
 const ATTACK_ENV: &str = "PINNIPED_ATTACK_SECONDS";
-/// Limit for nine of ten requests; the others may coincide with other work of the machine.
-const USUAL_LIMIT: Duration = Duration::from_secs(1);
+/// Time limit of the requests in such a run.
+const QUICK_LIMIT: Duration = Duration::from_secs(1);
+/// One in this number of requests may exceed [`QUICK_LIMIT`]: attackers, server and client can
+/// share two processors with other work of the machine.
+const SLOW_PART: usize = 100;
 /// Time limit of each request.
 const TIME_LIMIT: Duration = Duration::from_secs(30);
 const REQUEST_INTERVAL: Duration = Duration::from_millis(250);
@@ -81,18 +84,18 @@ impl Requests {
         self.took[self.took.len() * 9 / 10]
     }
 
-    /// Checks that at most one in ten requests took longer than a second, if the environment
-    /// declares the machine otherwise idle.
+    /// Checks that at most one in 100 requests took a second or longer, if the environment declares
+    /// the machine otherwise idle.
     ///
     /// # Errors
     /// Returns an error if more requests were slow.
     pub fn are_quick(&self) -> anyhow::Result<()> {
         let alone = std::env::var_os(ATTACK_ENV).is_some();
+        let slow = self.took.iter().filter(|took| **took >= QUICK_LIMIT).count();
         ensure!(
-            !alone || self.most() < USUAL_LIMIT,
-            "{:?}: one of ten requests took {:?}",
-            self.attack,
-            self.most()
+            !alone || slow <= self.took.len() / SLOW_PART,
+            "{:?}: {slow} requests took {QUICK_LIMIT:?} or longer; {self}",
+            self.attack
         );
         Ok(())
     }

@@ -35,7 +35,7 @@ pub const LARGE: &str = "/large";
 /// The kinds of attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attack {
-    /// Opens connections and sends nothing.
+    /// Opens connections and sends nothing after the TLS handshake.
     IdleConnections,
     /// Sends most of a request head and then one byte at a time: in HTTP/1.1, and in HTTP/2 as a
     /// header block that never ends.
@@ -72,14 +72,19 @@ impl Attack {
         Self::WaitingRequests,
     ];
 
-    /// The number of clients that exhausts an unprotected server.
+    /// Returns the number of clients.
     fn clients(self) -> usize {
         match self {
-            Self::IdleConnections => 6000,
+            // More than an unprotected server survives with the memory limit of the Concierge
+            // (256Mi): the kernel killed one at 7,938 connections. The limit of the gateway is
+            // twice as high; there, the attack only checks that other clients are still served.
+            Self::IdleConnections => 9000,
             Self::TricklingHeads => 2000,
             // Each request makes the server ask for a review.
             Self::UnreadBodies => 100,
             Self::HeaderBombs => 400,
+            // With the memory limit of the gateway (512Mi), 3,000 were enough for a server that
+            // does not limit the bodies in transit.
             Self::EndlessBodies => 5200,
             // The backend has a connection for each request: 60 clients with 100 requests, and 1140
             // with one.
@@ -113,6 +118,7 @@ impl Attack {
         server: SocketAddr,
         name: &str,
         turn: &Semaphore,
+        opened: &AtomicUsize,
     ) -> anyhow::Result<()> {
         let is_http1 = self.is_http1(number);
         let alpn: &[u8] = if is_http1 { b"http/1.1" } else { b"h2" };
@@ -121,6 +127,7 @@ impl Attack {
             let tcp = self.connect(server).await?;
             wire::connect_unverified(tcp, name, &[alpn], None).await?
         };
+        opened.fetch_add(1, Ordering::Relaxed);
         match self {
             Self::IdleConnections => until_ended(&mut stream).await?,
             Self::TricklingHeads if is_http1 => {
@@ -220,9 +227,8 @@ impl Attackers {
             let (turn, opened) = (Arc::clone(&turn), Arc::clone(&opened));
             tasks.spawn(async move {
                 loop {
-                    opened.fetch_add(1, Ordering::Relaxed);
                     // The server may refuse the connection; that is the wanted behaviour.
-                    let _ended = attack.client(number, server, name, &turn).await;
+                    let _ended = attack.client(number, server, name, &turn, &opened).await;
                     tokio::time::sleep(PAUSE).await;
                 }
             });
@@ -230,14 +236,15 @@ impl Attackers {
         Self { _tasks: tasks, opened }
     }
 
-    /// Number of connections started so far.
+    /// Number of connections that have completed the TLS handshake so far.
     pub fn opened(&self) -> usize {
         self.opened.load(Ordering::Relaxed)
     }
 }
 
+/// Waits until the server closes the connection, without reading. While bytes of the server wait to
+/// be read, only a reset ends the connection.
 async fn until_ended(stream: &mut TlsStream<TcpStream>) -> anyhow::Result<()> {
-    // The response is discarded; only the end of the stream matters.
     let (tcp, _) = stream.get_mut();
     loop {
         tcp.readable().await?;

@@ -12,6 +12,9 @@ use tokio::net::TcpStream;
 
 use crate::support::{DEADLINE, World, get, h1, h2, text, tls, until, within};
 
+/// Longer than [`DEADLINE`], so that a test that waits for it fails.
+const TOO_LONG: Duration = Duration::from_secs(3600);
+
 #[tokio::test]
 async fn drain_refuses_new_connections_at_once_and_lets_requests_finish() {
     let mut world = World::start(Limits::default());
@@ -58,7 +61,7 @@ async fn streams_that_outlive_the_grace_period_are_reset_and_their_handlers_drop
     let start = Instant::now();
     within(world.handle.drain(grace)).await;
     let took = start.elapsed();
-    assert!(took >= grace && took < Duration::from_secs(5), "{took:?}");
+    assert!(took >= grace, "{took:?}");
     Listener::bind(addr).expect("the port is free again");
     within(watch.frame()).await.expect("not a clean end").expect_err("the stream broke");
     within(stuck).await.expect("task").expect_err("the stream broke");
@@ -72,7 +75,12 @@ async fn streams_that_outlive_the_grace_period_are_reset_and_their_handlers_drop
 
 #[tokio::test]
 async fn drain_does_not_wait_for_idle_or_half_open_connections() {
-    let world = World::start(Limits::default());
+    let world = World::start(Limits {
+        handshake_timeout: TOO_LONG,
+        header_read_timeout: TOO_LONG,
+        idle_timeout: TOO_LONG,
+        ..Limits::default()
+    });
     let addr = world.addr();
     let _never_speaks_tls = within(TcpStream::connect(addr)).await.expect("connect");
     let mut never_asks = tls(addr, &[b"http/1.1"]).await;
@@ -81,9 +89,7 @@ async fn drain_does_not_wait_for_idle_or_half_open_connections() {
     let stats = world.handle.stats_source();
     until("all three are there", || stats().open == 3).await;
 
-    let start = Instant::now();
-    within(world.handle.drain(DEADLINE)).await;
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    within(world.handle.drain(TOO_LONG)).await;
     within(connection).await.expect("task").expect("an orderly end");
     let end = within(never_asks.read(&mut [0; 8])).await.expect("close_notify was sent");
     assert_eq!(end, 0);

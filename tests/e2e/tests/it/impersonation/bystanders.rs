@@ -60,6 +60,7 @@ async fn no_known_attack_ends_the_watch_of_another_user() {
     println!("{report}");
     output.unwrap();
     unharmed(&installed, "known-attacks", &mut bystanders).await;
+    report.attacks_arrived().unwrap();
     assert_eq!(report.count("backslashes over HTTP/1.1", 200), 0, "{report}");
 }
 
@@ -72,6 +73,7 @@ async fn trailers_behind_a_body_that_is_not_read_end_no_watch_of_another_user() 
     println!("{report}");
     output.unwrap();
     unharmed(&installed, "unread-trailers", &mut bystanders).await;
+    report.attacks_arrived().unwrap();
 }
 
 #[tokio::test]
@@ -84,6 +86,7 @@ async fn no_generated_request_ends_the_watch_of_another_user() {
     println!("{report}");
     output.unwrap();
     unharmed(&installed, "generated-requests", &mut bystanders).await;
+    report.attacks_arrived().unwrap();
 }
 
 #[tokio::test]

@@ -18,8 +18,8 @@ use serde_json::{Value, json};
 use super::environment::{SELF_REVIEW, Tokens, account_of};
 use crate::installed::TIME_LIMIT;
 
-/// Time without the removal of an object after which the collector counts as stopped. An identity
-/// is removed at the earliest a minute after its last use.
+/// Time without progress after which the collector counts as stopped. An identity is removed at the
+/// earliest a minute after its last use.
 const STALLED: Duration = Duration::from_secs(180);
 
 /// Kinds of long-lived objects.
@@ -34,22 +34,20 @@ async fn left(tokens: &Tokens) -> usize {
 }
 
 #[tokio::test]
-async fn disabling_removes_everything_within_a_minute_and_tokens_stop_working() {
+async fn disabling_removes_everything_and_tokens_stop_working() {
     let Some(tokens) = Tokens::install("token-off", 2, true).await else { return };
     assert_eq!(tokens.entry().await.unwrap(), None, "off means off");
     tokens.enable(json!({})).await;
     let login = tokens.log_in(&json!({"username": "collection-off"})).await;
     tokens.who_am_i(&login).await;
-    let began = std::time::Instant::now();
     tokens.configure(json!({"mode": "disabled"})).await;
     tokens.await_strategy("Error", "Disabled", "disabled by configuration").await;
-    let gone = wait::until_ok(Duration::from_secs(60), "the entry to go", async || {
+    let gone = wait::until_ok(STALLED, "the entry to go", async || {
         let entry = tokens.entry().await?;
         anyhow::ensure!(entry.is_none(), "{entry:?}");
         Ok(())
     });
     tokens.own.check(gone.await);
-    assert!(began.elapsed() < Duration::from_secs(60));
     assert_eq!(left(&tokens).await, 0);
     let revoked = wait::until_ok(TIME_LIMIT, "the token to stop working", async || {
         let (code, response) = tokens.send_request(&login.token, &login.headers(), SELF_REVIEW).await;

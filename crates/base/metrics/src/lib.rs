@@ -49,4 +49,4 @@ pub use definition::{Definition, Kind, Label, LabelValue, Values};
 pub use format::Format;
 pub use registry::{Metrics, SCRAPE_TIMEOUT, ScrapeError};
 pub use samples::Samples;
-pub use table::{ByName, CounterTable, HistogramTable, Table};
+pub use table::{ByName, CounterTable, HistogramTable, NamedTable, Table};

@@ -64,7 +64,7 @@ impl Metrics {
     /// Adds a table. Create tables once; they live as long as the process.
     pub fn add(&self, table: &impl Table) {
         let table = table.clone();
-        self.collect(move |samples| table.read(samples, None));
+        self.collect(move |samples| table.read(samples));
     }
 
     /// Adds counter and gauge families whose values `read` adds when they are scraped. A family to

@@ -22,11 +22,17 @@ const OTHER_NAMES: &str = "_other";
 
 /// A family whose values are in a table. Clones share them.
 pub trait Table: Clone + Send + Sync + 'static {
-    /// Creates the table of a definition.
-    fn new(definition: &'static Definition) -> Self;
+    /// Adds the current values.
+    fn read(&self, samples: &mut Samples);
+}
 
-    /// Adds the current values, with the value of the last label if it is not one of the table's.
-    fn read(&self, samples: &mut Samples, name: Option<&str>);
+/// A table of one name in a [`ByName`].
+pub trait NamedTable: Clone + Send + Sync + 'static {
+    /// Creates the table of a definition whose last label has the name as its value.
+    fn named(definition: &'static Definition) -> Self;
+
+    /// Adds the current values with this name.
+    fn read_as(&self, samples: &mut Samples, name: &str);
 }
 
 /// The dimensions of a table with `D` labels.
@@ -38,9 +44,9 @@ struct Shape<const D: usize> {
 }
 
 impl<const D: usize> Shape<D> {
-    /// The definition may have one more label, whose values are names. A definition whose labels do
-    /// not fit has an empty table.
-    fn new(definition: &'static Definition) -> Self {
+    /// With a name, the definition has one more label. A definition whose labels do not fit has an
+    /// empty table.
+    fn new(definition: &'static Definition, has_name: bool) -> Self {
         let mut values: [&'static [LabelValue]; D] = [&[]; D];
         for (values, label) in values.iter_mut().zip(definition.labels) {
             if let Values::Of(fixed) = label.values {
@@ -48,8 +54,12 @@ impl<const D: usize> Shape<D> {
             }
         }
         let size = values.iter().map(|values| values.len()).product();
-        let names = definition.labels.get(D..).unwrap_or_default();
-        let fits = matches!(names, [] | [Label { values: Values::Bounded { .. }, .. }]);
+        let is_name = |label: &Label| matches!(label.values, Values::Bounded { .. });
+        let fits = match definition.labels.get(D..) {
+            Some([]) => !has_name,
+            Some([label]) => has_name && is_name(label),
+            _ => false,
+        };
         debug_assert!(size > 0 && fits, "{} does not fit", definition.name);
         Self { definition, values, size }
     }
@@ -81,7 +91,10 @@ pub struct CounterTable<const D: usize>(Arc<(Shape<D>, Cells)>);
 impl<const D: usize> CounterTable<D> {
     /// Creates the counters of a definition with `D` labels.
     pub fn new(definition: &'static Definition) -> Self {
-        let shape = Shape::new(definition);
+        Self::of(Shape::new(definition, false))
+    }
+
+    fn of(shape: Shape<D>) -> Self {
         let cells = Cells::new(shape.size);
         Self(Arc::new((shape, cells)))
     }
@@ -91,18 +104,7 @@ impl<const D: usize> CounterTable<D> {
         self.0.1.add(self.0.0.position(at), count);
     }
 
-    /// Returns the value.
-    pub fn get(&self, at: [usize; D]) -> u64 {
-        self.0.1.sum(self.0.0.position(at))
-    }
-}
-
-impl<const D: usize> Table for CounterTable<D> {
-    fn new(definition: &'static Definition) -> Self {
-        Self::new(definition)
-    }
-
-    fn read(&self, samples: &mut Samples, name: Option<&str>) {
+    fn add_samples(&self, samples: &mut Samples, name: Option<&str>) {
         let (shape, cells) = &*self.0;
         for position in 0..shape.size {
             let value = cells.sum(position);
@@ -111,6 +113,27 @@ impl<const D: usize> Table for CounterTable<D> {
                 samples.add(shape.definition, labels, Value::Number(value));
             }
         }
+    }
+
+    /// Returns the value.
+    pub fn get(&self, at: [usize; D]) -> u64 {
+        self.0.1.sum(self.0.0.position(at))
+    }
+}
+
+impl<const D: usize> Table for CounterTable<D> {
+    fn read(&self, samples: &mut Samples) {
+        self.add_samples(samples, None);
+    }
+}
+
+impl<const D: usize> NamedTable for CounterTable<D> {
+    fn named(definition: &'static Definition) -> Self {
+        Self::of(Shape::new(definition, true))
+    }
+
+    fn read_as(&self, samples: &mut Samples, name: &str) {
+        self.add_samples(samples, Some(name));
     }
 }
 
@@ -159,8 +182,11 @@ impl<const D: usize> Histograms<D> {
 impl<const D: usize> HistogramTable<D> {
     /// Creates the histograms of a definition with `D` labels.
     pub fn new(definition: &'static Definition) -> Self {
-        let shape = Shape::new(definition);
-        let bounds: Vec<u64> = match definition.kind {
+        Self::of(Shape::new(definition, false))
+    }
+
+    fn of(shape: Shape<D>) -> Self {
+        let bounds: Vec<u64> = match shape.definition.kind {
             Kind::Histogram(bounds) => {
                 bounds.iter().map(|bound| nanoseconds(Duration::from_secs_f64(*bound))).collect()
             }
@@ -182,18 +208,7 @@ impl<const D: usize> HistogramTable<D> {
         shard.add(sum_position + 1 + native::position(nanoseconds), 1);
     }
 
-    /// Returns the number of observations.
-    pub fn count(&self, at: [usize; D]) -> u64 {
-        self.0.snapshot(self.0.combinations[self.0.shape.position(at)].get()).count()
-    }
-}
-
-impl<const D: usize> Table for HistogramTable<D> {
-    fn new(definition: &'static Definition) -> Self {
-        Self::new(definition)
-    }
-
-    fn read(&self, samples: &mut Samples, name: Option<&str>) {
+    fn add_samples(&self, samples: &mut Samples, name: Option<&str>) {
         let this = &*self.0;
         for (position, cells) in this.combinations.iter().enumerate() {
             let cells = cells.get();
@@ -203,6 +218,27 @@ impl<const D: usize> Table for HistogramTable<D> {
                 samples.add(this.shape.definition, labels, Value::Histogram(this.snapshot(cells)));
             }
         }
+    }
+
+    /// Returns the number of observations.
+    pub fn count(&self, at: [usize; D]) -> u64 {
+        self.0.snapshot(self.0.combinations[self.0.shape.position(at)].get()).count()
+    }
+}
+
+impl<const D: usize> Table for HistogramTable<D> {
+    fn read(&self, samples: &mut Samples) {
+        self.add_samples(samples, None);
+    }
+}
+
+impl<const D: usize> NamedTable for HistogramTable<D> {
+    fn named(definition: &'static Definition) -> Self {
+        Self::of(Shape::new(definition, true))
+    }
+
+    fn read_as(&self, samples: &mut Samples, name: &str) {
+        self.add_samples(samples, Some(name));
     }
 }
 
@@ -223,21 +259,24 @@ impl<T> Clone for ByName<T> {
     }
 }
 
-impl<T: Table> ByName<T> {
+impl<T: NamedTable> ByName<T> {
     /// Creates the tables of a definition.
     pub fn new(definition: &'static Definition) -> Self {
         Self(Arc::new(NamedTables { definition, tables: Mutex::default() }))
     }
 
-    /// Returns the table of a name. Names after the first 64 share a table, which has the name
-    /// `_other`.
+    /// Returns the table of a name, which may be empty. Names after the first 64 share a table,
+    /// which has the name `_other`.
     pub fn of(&self, name: &str) -> T {
         let mut tables = self.tables();
-        let name = if tables.len() < MOST_NAMES || tables.contains_key(name) { name } else { OTHER_NAMES };
+        // The empty name and that of the others are not counted.
+        let names = tables.keys().filter(|known| !matches!(&***known, "" | OTHER_NAMES)).count();
+        let has_room = names < MOST_NAMES || name.is_empty() || tables.contains_key(name);
+        let name = if has_room { name } else { OTHER_NAMES };
         if let Some(table) = tables.get(name) {
             return table.clone();
         }
-        tables.entry(name.into()).or_insert_with(|| T::new(self.0.definition)).clone()
+        tables.entry(name.into()).or_insert_with(|| T::named(self.0.definition)).clone()
     }
 
     /// After a panic the map is still consistent, because it changes with a single insertion.
@@ -246,14 +285,13 @@ impl<T: Table> ByName<T> {
     }
 }
 
-impl<T: Table> Table for ByName<T> {
-    fn new(definition: &'static Definition) -> Self {
-        Self::new(definition)
-    }
-
-    fn read(&self, samples: &mut Samples, _: Option<&str>) {
-        for (name, table) in &*self.tables() {
-            table.read(samples, Some(name));
+impl<T: NamedTable> Table for ByName<T> {
+    fn read(&self, samples: &mut Samples) {
+        // Users of a table do not wait for a scrape.
+        let tables: Vec<_> =
+            self.tables().iter().map(|(name, table)| (name.clone(), table.clone())).collect();
+        for (name, table) in tables {
+            table.read_as(samples, &name);
         }
     }
 }
@@ -322,11 +360,11 @@ mod tests {
         for number in 0..2 * MOST_NAMES {
             counters.of(&format!("n{number}")).add([0], 1);
         }
-        let others = 2 * MOST_NAMES - (MOST_NAMES - 2);
+        let others = 2 * MOST_NAMES - (MOST_NAMES - 1);
         assert_eq!(counters.of("any").get([0]), others as u64);
         assert_eq!(counters.of("b").get([1]), 2);
         let lines = lines();
-        assert_eq!(lines.len(), 2 * (MOST_NAMES + 1));
+        assert_eq!(lines.len(), 2 * (MOST_NAMES + 2));
         assert!(lines.contains(&format!(r#"named_total{{color="red",name="_other"}} {others}"#)));
     }
 

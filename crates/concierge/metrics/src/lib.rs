@@ -58,7 +58,7 @@ const AUTHENTICATOR: Label = Label::bounded("authenticator", "the name of the ob
 
 const LOGIN_AUTHENTICATOR: Label = Label::bounded(
     "authenticator",
-    "the name of the object; empty if its kind is unknown, and `_other` for objects after the first 64 with logins",
+    "the name of the object; empty if its kind is unknown, and `_other` for objects after the first 64 with logins since the start",
     1,
 );
 
@@ -89,19 +89,19 @@ pub const CERTIFICATE_USES: &[LabelValue] = &[
 pub const CERTIFICATES: &[LabelValue] = &[
     (
         "concierge-serving-cert",
-        "The serving certificate of the aggregated API, in the Secret `pinniped-concierge-api-tls-serving-certificate`",
+        "The serving certificate of the aggregated API, by default in the Secret `pinniped-concierge-api-tls-serving-certificate`",
     ),
     (
         "impersonation-proxy-serving-cert",
-        "The serving certificate of the impersonation proxy, in the Secret `pinniped-concierge-impersonation-proxy-tls-serving-certificate`, or in the one that the CredentialIssuer has in `spec.impersonationProxy.tls.secretName`",
+        "The serving certificate of the impersonation proxy, by default in the Secret `pinniped-concierge-impersonation-proxy-tls-serving-certificate`, or in the one that the CredentialIssuer has in `spec.impersonationProxy.tls.secretName`",
     ),
     (
         "concierge-kube-signing-cert",
-        "The signing certificate of the cluster, which the kube-cert-agent reads from a pod of kube-controller-manager; not in a Secret",
+        "The signing certificate of the cluster, which the kube-cert-agent reads on a node of the control plane; not in a Secret",
     ),
     (
         "impersonation-proxy-signing-cert",
-        "The signing certificate of the impersonation proxy, in the Secret `pinniped-concierge-impersonation-proxy-signer-ca-certificate`",
+        "The signing certificate of the impersonation proxy, by default in the Secret `pinniped-concierge-impersonation-proxy-signer-ca-certificate`",
     ),
 ];
 
@@ -211,7 +211,15 @@ pub const RECORDING_RESULTS: &[LabelValue] = &[
     ("failed", "The file could not be written; the log has the error"),
     (
         "not_started",
-        "There is no file: the session is not recorded, or it was refused; the log has the reason",
+        "There is no file, because the directory is full or cannot be written, or the Concierge stops: the session is not recorded, or it was refused; the log has the reason",
+    ),
+    (
+        "unsupported",
+        "There is no file, because the protocol of the session cannot be recorded, or its request has a body",
+    ),
+    (
+        "over_limit",
+        "There is no file, because there were too many recordings in progress, of all clients or of one",
     ),
 ];
 

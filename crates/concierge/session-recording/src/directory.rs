@@ -17,7 +17,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use pinniped_logging::value::ALWAYS;
 
 /// The end of the name of a complete recording.
 const COMPLETE: &str = ".cast";
@@ -180,7 +179,7 @@ impl Directory {
                     Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                     _ => {}
                 }
-                tracing::info!(target: ALWAYS, file = name, "removed the oldest recording to make room");
+                tracing::info!(file = name, "removed the oldest recording to make room");
                 used = used.saturating_sub(size);
             }
         }

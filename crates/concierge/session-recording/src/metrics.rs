@@ -14,6 +14,8 @@ pub(crate) enum RecordingResult {
     Unreadable,
     Failed,
     NotStarted,
+    Unsupported,
+    OverLimit,
 }
 
 impl RecordingResult {
@@ -79,6 +81,8 @@ mod tests {
             (RecordingResult::Unreadable, "unreadable"),
             (RecordingResult::Failed, "failed"),
             (RecordingResult::NotStarted, "not_started"),
+            (RecordingResult::Unsupported, "unsupported"),
+            (RecordingResult::OverLimit, "over_limit"),
         ];
         for (result, name) in results {
             assert_eq!(result.name(), name);

@@ -130,6 +130,16 @@ enum Problem {
     Stopping,
 }
 
+impl Problem {
+    fn result(&self) -> RecordingResult {
+        match self {
+            Self::Protocol(_) | Self::Body => RecordingResult::Unsupported,
+            Self::TooMany(_) => RecordingResult::OverLimit,
+            Self::File(_) | Self::Slow | Self::Stopping => RecordingResult::NotStarted,
+        }
+    }
+}
+
 /// Records sessions. Clones share the recordings.
 #[derive(Clone, Debug)]
 pub struct Recorder(Arc<Inner>);
@@ -204,7 +214,7 @@ impl Recorder {
             Err(problem) => problem,
         };
         let inner = &self.0;
-        inner.metrics.ended(RecordingResult::NotStarted);
+        inner.metrics.ended(problem.result());
         let is_refused = inner.settings.mode == Mode::Required;
         tracing::warn!(
             auditID = request.audit_id,

@@ -73,11 +73,13 @@ pub(super) fn text() -> String {
         }
         text.push_str(&labels(definitions));
     }
-    text.push_str("\n## Alerts\n\n| Alert | Severity | Meaning |\n|---|---|---|\n");
+    text.push_str("\n## Alerts\n\nA name in the font of code is the value of this label.\n\n| Alert | Severity | Meaning |\n|---|---|---|\n");
     for rule in rules::RULES {
+        // A label that the text contains.
+        let description = rule.description.replace("{{ $labels.", "`").replace(" }}", "`");
         text.push_str(&format!(
-            "| `{}` | {} | {} {} |\n",
-            rule.alert, rule.severity, rule.summary, rule.description
+            "| `{}` | {} | {} {description} |\n",
+            rule.alert, rule.severity, rule.summary
         ));
     }
     text

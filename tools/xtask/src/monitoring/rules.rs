@@ -35,17 +35,18 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         alert: "PinnipedAuthenticatorFails",
         severity: "warning",
-        expression: "sum by (authenticator_kind, authenticator) \
+        expression: "sum by (namespace, authenticator_kind, authenticator) \
                      (rate(pinniped_logins_total{result=\"authenticator_failed\"}[5m])) \
-                     / sum by (authenticator_kind, authenticator) \
+                     / sum by (namespace, authenticator_kind, authenticator) \
                      (rate(pinniped_logins_total{result=~\"issued|issuer_failed|authenticator_failed\"}[5m])) > 0.1 \
-                     and sum by (authenticator_kind, authenticator) \
+                     and sum by (namespace, authenticator_kind, authenticator) \
                      (increase(pinniped_logins_total{result=\"authenticator_failed\"}[5m])) > 2",
         lasts: "5m",
         summary: "More than a tenth of the logins at an authenticator, and more than two in 5 minutes, fail because of an error of its webhook or issuer; rejected logins do not count.",
         description: "The webhook or the issuer of the authenticator {{ $labels.authenticator }} \
                       ({{ $labels.authenticator_kind }}) does not respond, or returns an error; the audit log \
-                      has the error of each login.",
+                      has the error of each login. Logins at an authenticator that is not ready do not count: \
+                      read its conditions.",
     },
     Rule {
         alert: "PinnipedLoginsNotIssued",
@@ -91,12 +92,12 @@ pub(super) const RULES: &[Rule] = &[
         lasts: "5m",
         summary: "Requests are refused with 429, because too many are in flight.",
         description: "A client sends too many requests at once, or the API server is too slow. The label \
-                      limit names the limit.",
+                      limit has the limit that was reached.",
     },
     Rule {
         alert: "PinnipedLoginsOverLimit",
         severity: "warning",
-        expression: "sum by (authenticator_kind, authenticator) \
+        expression: "sum by (namespace, authenticator_kind, authenticator) \
                      (rate(pinniped_logins_total{result=\"overloaded\"}[5m])) > 0.1",
         lasts: "5m",
         summary: "Logins at an authenticator are refused, because too many are in progress.",
@@ -107,8 +108,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         alert: "PinnipedReviewsOverLimit",
         severity: "warning",
-        expression: "sum(rate(pinniped_access_reviews_total{result=\"overloaded\"}[5m])) \
-                     + sum(rate(pinniped_token_reviews_total{result=\"overloaded\"}[5m])) > 0.1",
+        expression: "sum by (namespace) (rate(pinniped_access_reviews_total{result=\"overloaded\"}[5m])) \
+                     + sum by (namespace) (rate(pinniped_token_reviews_total{result=\"overloaded\"}[5m])) > 0.1",
         lasts: "5m",
         summary: "Requests are refused with 429, because too many reviews are in progress.",
         description: "A client sends too many requests at once, or the API server, or its authorization \
@@ -140,7 +141,8 @@ pub(super) const RULES: &[Rule] = &[
                      unless max by (job, namespace) (pinniped_build_info)",
         lasts: "5m",
         summary: "Prometheus reads the metrics of no pod of the Concierge, or of the gateway.",
-        description: "All pods are gone, or Prometheus cannot read them. Check the Deployment, and then the \
+        description: "All pods of the job {{ $labels.job }} in the namespace {{ $labels.namespace }} are gone, \
+                      or Prometheus cannot read them. Check the Deployment, and then the \
                       error of the targets in Prometheus. The alert ends a day after the last metrics, also \
                       when the program is uninstalled.",
     },
@@ -172,20 +174,21 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         alert: "PinnipedAuditEventsLost",
         severity: "critical",
-        expression: "sum by (backend, reason) (increase(pinniped_audit_events_lost_total[10m])) > 0",
+        expression: "sum by (namespace, backend, reason) (increase(pinniped_audit_events_lost_total[10m])) > 0",
         lasts: "0m",
         summary: "Audit events of proxied requests are lost.",
         description: "Check the destination that the label backend names: the disk of the audit log, or the \
                       webhook. The log of the Concierge has the error. The requests are served nevertheless, \
-                      and their events cannot be restored.",
+                      and their events cannot be restored. Events that are lost while a pod stops do not fire \
+                      this alert.",
     },
     Rule {
         alert: "PinnipedSessionRecordingsFail",
         severity: "warning",
-        expression: "sum by (result) \
-                     (increase(pinniped_session_recordings_total{result=~\"lost|failed|not_started\"}[10m])) > 0",
+        expression: "sum by (namespace, result) \
+                     (increase(pinniped_session_recordings_total{result=~\"failed|not_started\"}[10m])) > 0",
         lasts: "0m",
-        summary: "Sessions are not recorded, or text of their recordings is lost.",
+        summary: "Sessions are not recorded, or their recordings cannot be written.",
         description: "Check the disk of the recordings and its free space; the log has the reason of each \
                       session. With the mode required, such a session is refused, or ends.",
     },

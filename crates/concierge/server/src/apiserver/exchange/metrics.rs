@@ -76,15 +76,15 @@ impl LoginMetrics {
         metrics.add(&self.duration);
     }
 
-    /// Begins a login with this authenticator; `None` if it does not exist. The login is recorded
-    /// when it is dropped.
+    /// Begins a login with this authenticator; `None` if it does not exist, or is not ready. The
+    /// login is recorded when it is dropped.
     pub(super) fn begin(&self, authenticator: Option<&AuthenticatorKey>) -> Login {
         let kind = match authenticator.map(|key| key.kind.as_str()) {
             Some("WebhookAuthenticator") => 0,
             Some("JWTAuthenticator") => 1,
             _ => AUTHENTICATOR_KINDS.len() - 1,
         };
-        // A client can request any name, so only those of authenticators that exist are values.
+        // A client can request any name, so only those of authenticators that are ready are values.
         let name = authenticator.map_or("", |key| key.name.as_str());
         Login {
             logins: self.logins.of(name),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -213,6 +213,7 @@ impl Attack {
 /// A running attack. Dropping this value stops it.
 #[derive(Debug)]
 pub struct Attackers {
+    clients: usize,
     _tasks: JoinSet<()>,
     opened: Arc<AtomicUsize>,
 }
@@ -233,7 +234,12 @@ impl Attackers {
                 }
             });
         }
-        Self { _tasks: tasks, opened }
+        Self { clients: attack.clients(), _tasks: tasks, opened }
+    }
+
+    /// Returns whether each client could have connected once.
+    pub fn have_arrived(&self) -> bool {
+        self.opened() >= self.clients
     }
 
     /// Number of connections that have completed the TLS handshake so far.
@@ -242,18 +248,14 @@ impl Attackers {
     }
 }
 
-/// Waits until the server closes the connection, without reading. While bytes of the server wait to
-/// be read, only a reset ends the connection.
+/// Waits until the server closes the connection, without reading.
 async fn until_ended(stream: &mut TlsStream<TcpStream>) -> anyhow::Result<()> {
     let (tcp, _) = stream.get_mut();
-    loop {
-        tcp.readable().await?;
-        let mut byte = [0];
-        if tcp.peek(&mut byte).await? == 0 {
-            return Ok(());
-        }
+    while !tcp.ready(Interest::READABLE).await?.is_read_closed() {
+        // The socket has bytes, which the client does not read.
         tokio::time::sleep(PAUSE).await;
     }
+    Ok(())
 }
 
 async fn trickle(stream: &mut TlsStream<TcpStream>) -> anyhow::Result<()> {

@@ -68,10 +68,10 @@ async fn scenario(cluster: &Cluster<'_>) -> anyhow::Result<()> {
     cluster.await_output(FETCHED).await?;
     the_agent_is_small_and_has_no_token(cluster, &first).await?;
 
-    // A deleted pod terminates on SIGTERM, and the next pod is used. The kubelet would send SIGKILL
-    // only after the time limit of the command.
+    // A deleted pod terminates on SIGTERM, and the next pod is used. The kubelet sends SIGKILL only
+    // after the time limit of the command.
     let timeout = format!("--timeout={}s", TIME_LIMIT.as_secs());
-    let grace = format!("--grace-period={}", 10 * TIME_LIMIT.as_secs());
+    let grace = format!("--grace-period={}", TIME_LIMIT.as_secs() + 30);
     cluster.kubectl(&["delete", "pod", "-n", CONCIERGE, &first, &grace, &timeout]).await?;
     let second = cluster.running_agent(A_MINUTE).await?;
     assert_ne!(first, second);

@@ -367,8 +367,7 @@ fn lines(state: &Value) -> Vec<String> {
     }
     if let Some(configuration) = state["configuration"].as_object() {
         let values = configuration.iter().filter(|(_, value)| !value.is_null());
-        let values: Vec<String> = values.map(|(key, value)| format!("{key}={value}")).collect();
-        lines.push(format!("configuration: {}", values.join(", ")));
+        lines.extend(values.map(|(key, value)| format!("configuration {key}: {value}")));
     }
     lines
 }
@@ -430,7 +429,8 @@ mod tests {
             "connections to the API server: 1 with 2 streams, and 0 for short reads",
             "cached SubjectAccessReviews: 5 of 10, 7 hits and 6 misses",
             "slow request: list pods took 900 ms, 4 s ago, audit ID a",
-            "configuration: limits.maxConnections=16, log.level=\"info\"",
+            "configuration limits.maxConnections: 16",
+            "configuration log.level: \"info\"",
         ];
         assert_eq!(lines(&state), expected);
         assert_eq!(lines(&json!({})).len(), 3);

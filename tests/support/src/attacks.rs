@@ -179,7 +179,7 @@ impl Attack {
                     stream.write_all(&frame(DATA, 0, 1, &[b'x'; 16_000])).await?;
                 }
                 stream.flush().await?;
-                let _still_open = tokio::time::timeout(UNREAD, until_ended(&mut stream)).await;
+                let _still_open = tokio::time::timeout(UNREAD, until_reset(&mut stream)).await;
             }
             Self::EndlessBodies => {
                 let head =
@@ -198,12 +198,12 @@ impl Attack {
                 }
                 stream.flush().await?;
                 // The server may wait for the client without a time limit.
-                let _still_open = tokio::time::timeout(UNREAD, until_ended(&mut stream)).await;
+                let _still_open = tokio::time::timeout(UNREAD, until_reset(&mut stream)).await;
             }
             Self::WaitingRequests => {
                 stream.write_all(&requests("/", name)).await?;
                 stream.flush().await?;
-                let _still_open = tokio::time::timeout(UNREAD, until_ended(&mut stream)).await;
+                let _still_open = tokio::time::timeout(UNREAD, until_reset(&mut stream)).await;
             }
         }
         Ok(())
@@ -256,6 +256,21 @@ async fn until_ended(stream: &mut TlsStream<TcpStream>) -> anyhow::Result<()> {
         tokio::time::sleep(PAUSE).await;
     }
     Ok(())
+}
+
+/// Waits until the server resets the connection, without reading. A client that noticed each end
+/// would connect again at once, and with each connection the backend, which is part of the test,
+/// holds another socket until the kernel gives it up.
+async fn until_reset(stream: &mut TlsStream<TcpStream>) -> anyhow::Result<()> {
+    let (tcp, _) = stream.get_mut();
+    loop {
+        tcp.readable().await?;
+        let mut byte = [0];
+        if tcp.peek(&mut byte).await? == 0 {
+            return Ok(());
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
 }
 
 async fn trickle(stream: &mut TlsStream<TcpStream>) -> anyhow::Result<()> {

@@ -26,13 +26,19 @@ pub trait Table: Clone + Send + Sync + 'static {
     fn read(&self, samples: &mut Samples);
 }
 
-/// A table of one name in a [`ByName`].
+/// A table that can be that of one name in a [`ByName`].
 pub trait NamedTable: Clone + Send + Sync + 'static {
     /// Creates the table of a definition whose last label has the name as its value.
     fn named(definition: &'static Definition) -> Self;
 
-    /// Adds the current values with this name.
-    fn read_as(&self, samples: &mut Samples, name: &str);
+    /// Adds the current values, with the name if the table is that of one.
+    fn read_as(&self, samples: &mut Samples, name: Option<&str>);
+}
+
+impl<T: NamedTable> Table for T {
+    fn read(&self, samples: &mut Samples) {
+        self.read_as(samples, None);
+    }
 }
 
 /// The dimensions of a table with `D` labels.
@@ -104,26 +110,9 @@ impl<const D: usize> CounterTable<D> {
         self.0.1.add(self.0.0.position(at), count);
     }
 
-    fn add_samples(&self, samples: &mut Samples, name: Option<&str>) {
-        let (shape, cells) = &*self.0;
-        for position in 0..shape.size {
-            let value = cells.sum(position);
-            if value > 0 || shape.size <= ALWAYS_COMPLETE {
-                let labels = shape.labels(position).into_iter().chain(name);
-                samples.add(shape.definition, labels, Value::Number(value));
-            }
-        }
-    }
-
     /// Returns the value.
     pub fn get(&self, at: [usize; D]) -> u64 {
         self.0.1.sum(self.0.0.position(at))
-    }
-}
-
-impl<const D: usize> Table for CounterTable<D> {
-    fn read(&self, samples: &mut Samples) {
-        self.add_samples(samples, None);
     }
 }
 
@@ -132,8 +121,15 @@ impl<const D: usize> NamedTable for CounterTable<D> {
         Self::of(Shape::new(definition, true))
     }
 
-    fn read_as(&self, samples: &mut Samples, name: &str) {
-        self.add_samples(samples, Some(name));
+    fn read_as(&self, samples: &mut Samples, name: Option<&str>) {
+        let (shape, cells) = &*self.0;
+        for position in 0..shape.size {
+            let value = cells.sum(position);
+            if value > 0 || shape.size <= ALWAYS_COMPLETE {
+                let labels = shape.labels(position).into_iter().chain(name);
+                samples.add(shape.definition, labels, Value::Number(value));
+            }
+        }
     }
 }
 
@@ -208,7 +204,18 @@ impl<const D: usize> HistogramTable<D> {
         shard.add(sum_position + 1 + native::position(nanoseconds), 1);
     }
 
-    fn add_samples(&self, samples: &mut Samples, name: Option<&str>) {
+    /// Returns the number of observations.
+    pub fn count(&self, at: [usize; D]) -> u64 {
+        self.0.snapshot(self.0.combinations[self.0.shape.position(at)].get()).count()
+    }
+}
+
+impl<const D: usize> NamedTable for HistogramTable<D> {
+    fn named(definition: &'static Definition) -> Self {
+        Self::of(Shape::new(definition, true))
+    }
+
+    fn read_as(&self, samples: &mut Samples, name: Option<&str>) {
         let this = &*self.0;
         for (position, cells) in this.combinations.iter().enumerate() {
             let cells = cells.get();
@@ -218,27 +225,6 @@ impl<const D: usize> HistogramTable<D> {
                 samples.add(this.shape.definition, labels, Value::Histogram(this.snapshot(cells)));
             }
         }
-    }
-
-    /// Returns the number of observations.
-    pub fn count(&self, at: [usize; D]) -> u64 {
-        self.0.snapshot(self.0.combinations[self.0.shape.position(at)].get()).count()
-    }
-}
-
-impl<const D: usize> Table for HistogramTable<D> {
-    fn read(&self, samples: &mut Samples) {
-        self.add_samples(samples, None);
-    }
-}
-
-impl<const D: usize> NamedTable for HistogramTable<D> {
-    fn named(definition: &'static Definition) -> Self {
-        Self::of(Shape::new(definition, true))
-    }
-
-    fn read_as(&self, samples: &mut Samples, name: &str) {
-        self.add_samples(samples, Some(name));
     }
 }
 
@@ -269,13 +255,12 @@ impl<T: NamedTable> ByName<T> {
     /// which has the name `_other`.
     pub fn of(&self, name: &str) -> T {
         let mut tables = self.tables();
-        // The empty name and that of the others are not counted.
-        let names = tables.keys().filter(|known| !matches!(&***known, "" | OTHER_NAMES)).count();
-        let has_room = names < MOST_NAMES || name.is_empty() || tables.contains_key(name);
-        let name = if has_room { name } else { OTHER_NAMES };
         if let Some(table) = tables.get(name) {
             return table.clone();
         }
+        // The empty name and that of the others are not counted.
+        let names = tables.keys().filter(|known| !matches!(&***known, "" | OTHER_NAMES)).count();
+        let name = if name.is_empty() || names < MOST_NAMES { name } else { OTHER_NAMES };
         tables.entry(name.into()).or_insert_with(|| T::named(self.0.definition)).clone()
     }
 
@@ -291,7 +276,7 @@ impl<T: NamedTable> Table for ByName<T> {
         let tables: Vec<_> =
             self.tables().iter().map(|(name, table)| (name.clone(), table.clone())).collect();
         for (name, table) in tables {
-            table.read_as(samples, &name);
+            table.read_as(samples, Some(&name));
         }
     }
 }
@@ -337,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn each_name_has_its_own_values_and_names_after_the_most_share_some() {
+    fn names_have_values_of_their_own_and_those_above_the_maximum_share_values() {
         let (metrics, counters) = (Metrics::new(), ByName::<CounterTable<1>>::new(&NAMED));
         metrics.add(&counters);
         let lines = || {

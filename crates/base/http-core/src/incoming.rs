@@ -20,7 +20,7 @@ use crate::delivery;
 #[derive(Debug)]
 pub struct Incoming {
     body: Received,
-    watch: Option<Watch>,
+    observer: Option<BodyObserver>,
 }
 
 /// A body in its protocol.
@@ -34,17 +34,17 @@ enum Received {
 pub type MapData = Box<dyn FnMut(Bytes) -> Bytes + Send + Sync>;
 
 /// A value that is dropped when a body is first read.
-pub type Unread = Box<dyn Any + Send + Sync>;
+pub type UntilRead = Box<dyn Any + Send + Sync>;
 
 /// An observer of a body.
-struct Watch {
+struct BodyObserver {
     map: MapData,
-    unread: Option<Unread>,
+    unread: Option<UntilRead>,
 }
 
-impl fmt::Debug for Watch {
+impl fmt::Debug for BodyObserver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Watch")
+        f.write_str("BodyObserver")
     }
 }
 
@@ -52,10 +52,10 @@ impl Incoming {
     /// Returns this body with a function for its data, and a value that is dropped when it is first
     /// read. An empty body needs neither.
     #[must_use]
-    pub fn watched(mut self, watch: impl FnOnce() -> (MapData, Option<Unread>)) -> Self {
+    pub fn observed(mut self, observe: impl FnOnce() -> (MapData, Option<UntilRead>)) -> Self {
         if !self.is_end_stream() {
-            let (map, unread) = watch();
-            self.watch = Some(Watch { map, unread });
+            let (map, unread) = observe();
+            self.observer = Some(BodyObserver { map, unread });
         }
         self
     }
@@ -63,13 +63,13 @@ impl Incoming {
 
 impl From<hyper::body::Incoming> for Incoming {
     fn from(body: hyper::body::Incoming) -> Self {
-        Self { body: Received::Http1(body), watch: None }
+        Self { body: Received::Http1(body), observer: None }
     }
 }
 
 impl From<StreamBody> for Incoming {
     fn from(body: StreamBody) -> Self {
-        Self { body: Received::Http2(body), watch: None }
+        Self { body: Received::Http2(body), observer: None }
     }
 }
 
@@ -81,16 +81,16 @@ impl Body for Incoming {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let Self { body, watch } = &mut *self;
-        if let Some(watch) = watch {
-            watch.unread = None;
+        let Self { body, observer } = &mut *self;
+        if let Some(observer) = observer {
+            observer.unread = None;
         }
         let frame = ready!(match body {
             Received::Http1(body) => Pin::new(body).poll_frame(cx).map_err(BoxError::from),
             Received::Http2(body) => body.poll_frame(cx),
         });
-        Poll::Ready(match watch {
-            Some(watch) => frame.map(|frame| Ok(frame?.map_data(&mut watch.map))),
+        Poll::Ready(match observer {
+            Some(observer) => frame.map(|frame| Ok(frame?.map_data(&mut observer.map))),
             None => frame,
         })
     }

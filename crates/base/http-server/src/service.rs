@@ -126,8 +126,8 @@ impl hyper::service::Service<Request<hyper::body::Incoming>> for PerConnection {
     type Future = Map<PendingResponse, fn(Response<CountedBody>) -> Result<Self::Response, Infallible>>;
 
     fn call(&self, request: Request<hyper::body::Incoming>) -> Self::Future {
-        let request =
-            request.map(|body| Incoming::from(body).watched(|| (Upload::map(&self.connection.permit), None)));
+        let request = request
+            .map(|body| Incoming::from(body).observed(|| (Upload::map(&self.connection.permit), None)));
         let pending = self.respond(request).unwrap_or_else(|why| self.refuse(why));
         pending.map(Ok)
     }

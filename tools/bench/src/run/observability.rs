@@ -93,10 +93,7 @@ pub(super) fn measure(phase: &mut Phase<'_>, checks: &mut Checks) -> anyhow::Res
         ]);
         let (name, limit) = match observed {
             Observed::Unobserved => continue,
-            Observed::Audited if phase.behind == Behind::ApiServer => (AUDITED.to_owned(), AUDIT_LIMIT),
-            Observed::Audited => {
-                (format!("CPU of a GET with audit at Metadata from the {behind}, × without"), AUDIT_LIMIT)
-            }
+            Observed::Audited => (format!("{AUDITED} from the {behind}, × without"), AUDIT_LIMIT),
             Observed::Traced | Observed::Scraped => {
                 (format!("CPU of a GET from the {behind}, {}, × without", observed.name()), OTHER_LIMIT)
             }

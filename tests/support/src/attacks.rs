@@ -20,7 +20,7 @@ const HANDSHAKES: usize = 8;
 const PAUSE: Duration = Duration::from_secs(1);
 /// Time for which a client keeps a connection open before it connects again. A server may close the
 /// connection earlier.
-const UNREAD: Duration = Duration::from_secs(20);
+const KEEP_OPEN: Duration = Duration::from_secs(20);
 /// Number of concurrent requests of an HTTP/2 client that leaves them open.
 const STREAMS: u32 = 100;
 /// Of the clients that do not read responses, one in this number uses HTTP/2, the others HTTP/1.1.
@@ -179,7 +179,7 @@ impl Attack {
                     stream.write_all(&frame(DATA, 0, 1, &[b'x'; 16_000])).await?;
                 }
                 stream.flush().await?;
-                let _still_open = tokio::time::timeout(UNREAD, until_reset(&mut stream)).await;
+                let _still_open = tokio::time::timeout(KEEP_OPEN, until_reset(&mut stream)).await;
             }
             Self::EndlessBodies => {
                 let head =
@@ -198,12 +198,12 @@ impl Attack {
                 }
                 stream.flush().await?;
                 // The server may wait for the client without a time limit.
-                let _still_open = tokio::time::timeout(UNREAD, until_reset(&mut stream)).await;
+                let _still_open = tokio::time::timeout(KEEP_OPEN, until_reset(&mut stream)).await;
             }
             Self::WaitingRequests => {
                 stream.write_all(&requests("/", name)).await?;
                 stream.flush().await?;
-                let _still_open = tokio::time::timeout(UNREAD, until_reset(&mut stream)).await;
+                let _still_open = tokio::time::timeout(KEEP_OPEN, until_reset(&mut stream)).await;
             }
         }
         Ok(())
@@ -237,7 +237,7 @@ impl Attackers {
         Self { clients: attack.clients(), _tasks: tasks, opened }
     }
 
-    /// Returns whether each client could have connected once.
+    /// Returns whether there have been at least as many connections as clients.
     pub fn have_arrived(&self) -> bool {
         self.opened() >= self.clients
     }

@@ -141,7 +141,7 @@ pub const PROXY_RESULTS: &[LabelValue] = &[
     ("upgraded", "The API server responded, and the connection was upgraded, as for `kubectl exec`"),
     (
         "bad_request",
-        "The request is malformed, or its head, with the headers that the proxy adds, is too large for the API server; a head over the limit of the proxy itself gets 431 and does not count",
+        "The request is malformed, or its head, with the headers that the proxy adds, is too large for the API server. A head over the limit of the proxy itself does not count; both get 431",
     ),
     ("unauthenticated", "The client is not authenticated"),
     ("forbidden", "The user does not have the permission, or may not impersonate another user"),
@@ -224,10 +224,12 @@ pub const RECORDING_RESULTS: &[LabelValue] = &[
 ];
 
 /// Recordings of sessions.
-pub static RECORDINGS: Definition =
-    Definition::counter("pinniped_session_recordings", "Recordings of sessions that have ended, by result")
-        .by(&[Label::of("result", RECORDING_RESULTS)])
-        .present("sessions are recorded");
+pub static RECORDINGS: Definition = Definition::counter(
+    "pinniped_session_recordings",
+    "Recordings that have ended, and sessions that could not be recorded, by result",
+)
+.by(&[Label::of("result", RECORDING_RESULTS)])
+.present("sessions are recorded");
 
 /// Recordings in progress.
 pub static RECORDINGS_ACTIVE: Definition =

@@ -55,7 +55,7 @@ pub static IN_TRANSIT_LIMIT: Definition = Definition::gauge(
 /// Bytes of bodies in transit.
 pub static IN_TRANSIT: Definition = Definition::gauge(
     "pinniped_capacity_in_transit_bytes",
-    "Estimated memory of request bodies that no upstream has taken and of response bodies that no client has read",
+    "Estimated memory of request bodies that the API server or a backend has not taken and of response bodies that clients have not read",
 );
 
 /// Connections that were closed for others.

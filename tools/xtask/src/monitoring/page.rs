@@ -73,7 +73,7 @@ pub(super) fn text() -> String {
         }
         text.push_str(&labels(definitions));
     }
-    text.push_str("\n## Alerts\n\nA name in the font of code is the value of this label.\n\n| Alert | Severity | Meaning |\n|---|---|---|\n");
+    text.push_str("\n## Alerts\n\nIn the column Meaning, a name such as `authenticator` stands for the value of the label with this\nname.\n\n| Alert | Severity | Meaning |\n|---|---|---|\n");
     for rule in rules::RULES {
         // A label that the text contains.
         let description = rule.description.replace("{{ $labels.", "`").replace(" }}", "`");

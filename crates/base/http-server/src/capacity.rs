@@ -10,7 +10,8 @@
 //! A connection is *provisional* until its service [confirms](ConnectionPermit::confirm) it,
 //! usually when it has authenticated a request of the connection. Provisional connections can use
 //! half of the budget, and when all permits are taken, the oldest provisional connection is closed
-//! for a new one. A client that only opens connections therefore displaces its own connections.
+//! for a new one. A client that only opens connections therefore displaces its own connections, and
+//! those of others only if it connects faster than they confirm theirs.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;

@@ -5,8 +5,9 @@
 //! a program. Their limit is a quarter of the memory that connections and the budget of the
 //! [`Capacity`](crate::Capacity) leave free, with a minimum. Above half of the limit, connections
 //! are closed that have held bytes for longer than [`STALLED`] without progress. At the limit,
-//! those that hold about the most bytes are closed, and of these the ones with the oldest bytes;
-//! provisional connections are closed first, those with only incomplete requests last.
+//! provisional connections are closed first, and then the others: of both, those first that hold
+//! about the most bytes, of these the ones with the oldest bytes, and those with only incomplete
+//! requests last.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;

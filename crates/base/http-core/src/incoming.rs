@@ -34,12 +34,12 @@ enum Received {
 pub type MapData = Box<dyn FnMut(Bytes) -> Bytes + Send + Sync>;
 
 /// A value that is dropped when a body is first read.
-pub type UntilRead = Box<dyn Any + Send + Sync>;
+pub type UnreadGuard = Box<dyn Any + Send + Sync>;
 
 /// An observer of a body.
 struct BodyObserver {
     map: MapData,
-    unread: Option<UntilRead>,
+    unread: Option<UnreadGuard>,
 }
 
 impl fmt::Debug for BodyObserver {
@@ -52,7 +52,7 @@ impl Incoming {
     /// Returns this body with a function for its data, and a value that is dropped when it is first
     /// read. An empty body needs neither.
     #[must_use]
-    pub fn observed(mut self, observe: impl FnOnce() -> (MapData, Option<UntilRead>)) -> Self {
+    pub fn with_observer(mut self, observe: impl FnOnce() -> (MapData, Option<UnreadGuard>)) -> Self {
         if !self.is_end_stream() {
             let (map, unread) = observe();
             self.observer = Some(BodyObserver { map, unread });

@@ -41,5 +41,5 @@ pub mod workers;
 pub use body::{Body, BoxError};
 pub use client_network::client_network;
 pub use delivery::interim;
-pub use incoming::{Incoming, MapData, ReceivedBytes, StreamBody, UntilRead};
+pub use incoming::{Incoming, MapData, ReceivedBytes, StreamBody, UnreadGuard};
 pub use plain_write::PlainWrite;

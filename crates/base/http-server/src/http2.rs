@@ -153,7 +153,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Future for Http2<T> {
                     let body = StreamBody::of_request(&parts.headers, stream, &this.received);
                     let permit = &activity.permit;
                     let body = Incoming::from(body)
-                        .observed(|| (Upload::map(permit), Some(Box::new(UnreadBody::new(permit)))));
+                        .with_observer(|| (Upload::map(permit), Some(Box::new(UnreadBody::new(permit)))));
                     let response = match this.service.respond(Request::from_parts(parts, body)) {
                         Ok(response) => response,
                         Err(why) if activity.permit.is_confirmed() => this.service.refuse(why),

@@ -127,7 +127,7 @@ impl hyper::service::Service<Request<hyper::body::Incoming>> for PerConnection {
 
     fn call(&self, request: Request<hyper::body::Incoming>) -> Self::Future {
         let request = request
-            .map(|body| Incoming::from(body).observed(|| (Upload::map(&self.connection.permit), None)));
+            .map(|body| Incoming::from(body).with_observer(|| (Upload::map(&self.connection.permit), None)));
         let pending = self.respond(request).unwrap_or_else(|why| self.refuse(why));
         pending.map(Ok)
     }

@@ -141,7 +141,7 @@ pub const PROXY_RESULTS: &[LabelValue] = &[
     ("upgraded", "The API server responded, and the connection was upgraded, as for `kubectl exec`"),
     (
         "bad_request",
-        "The request is malformed, or its head, with the headers that the proxy adds, is too large for the API server. A head over the limit of the proxy itself does not count; both get 431",
+        "The request is malformed (400), or its head, with the headers that the proxy adds, is too large for the API server (431). A head over the limit of the proxy itself also gets 431, but does not count",
     ),
     ("unauthenticated", "The client is not authenticated"),
     ("forbidden", "The user does not have the permission, or may not impersonate another user"),

@@ -140,7 +140,7 @@ pub(super) const RULES: &[Rule] = &[
         expression: "max by (job, namespace) (present_over_time(pinniped_build_info[1d])) \
                      unless max by (job, namespace) (pinniped_build_info)",
         lasts: "5m",
-        summary: "Prometheus has no metrics of the Concierge, or none of the gateway.",
+        summary: "Prometheus no longer receives metrics of the Concierge or of the gateway.",
         description: "All pods of the job {{ $labels.job }} in the namespace {{ $labels.namespace }} are gone, \
                       or Prometheus cannot read them. Check the Deployment, and then the \
                       error of the targets in Prometheus. The alert ends a day after the last metrics, also \

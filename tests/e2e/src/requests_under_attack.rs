@@ -130,7 +130,7 @@ pub async fn under_attack(attack: Attack, server: SocketAddr, client: &Client) -
     while began.elapsed() < time || !attackers.have_arrived() {
         ensure!(
             began.elapsed() < time + ARRIVAL,
-            "{attack:?}: only {} connections were opened, fewer than there are clients; does the limit on open files permit more?",
+            "{attack:?}: only {} connections were opened, fewer than the number of clients; is the limit on open files too low?",
             attackers.opened()
         );
         let requested = Instant::now();

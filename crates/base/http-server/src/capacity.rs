@@ -10,8 +10,9 @@
 //! A connection is *provisional* until its service [confirms](ConnectionPermit::confirm) it,
 //! usually when it has authenticated a request of the connection. Provisional connections can use
 //! half of the budget, and when all permits are taken, the oldest provisional connection is closed
-//! for a new one. A client that only opens connections therefore displaces its own connections, and
-//! those of others only if it connects faster than they confirm theirs.
+//! for a new one. A client that only opens connections therefore displaces its own connections. It
+//! displaces a connection of another client only if that one becomes the oldest provisional
+//! connection before its service confirms it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -63,7 +64,8 @@ const SPARE_PART: i64 = 16;
 
 /// The budget in bytes of a program without a memory limit.
 const UNLIMITED_BUDGET: u64 = 256 << 20;
-/// The memory in bytes that connections of such a program leave for bytes in transit.
+/// The memory in bytes that connections leave for bytes in transit: in a program without a memory
+/// limit, and at most in any other one.
 const UNLIMITED_MEMORY: u64 = 1 << 30;
 
 /// The inputs from which the capacity of a program is computed.

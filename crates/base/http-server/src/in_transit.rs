@@ -2,12 +2,12 @@
 //! responses that the client has not read yet.
 //!
 //! Flow control bounds these bytes for one stream or one connection, but not for all connections of
-//! a program. Their limit is a quarter of the memory that connections and the budget of the
-//! [`Capacity`](crate::Capacity) leave free, with a minimum. Above half of the limit, connections
-//! are closed that have held bytes for longer than [`STALLED`] without progress. At the limit,
-//! provisional connections are closed first, and then the others: of both, those first that hold
-//! about the most bytes, of these the ones with the oldest bytes, and those with only incomplete
-//! requests last.
+//! a program. Their limit is a quarter of the memory that open connections and the used part of the
+//! budget of the [`Capacity`](crate::Capacity) leave free, with a minimum and a maximum. Above half
+//! of the limit, connections are closed that have held bytes for longer than [`STALLED`] without
+//! progress. At the limit, provisional connections are closed first, and then the others. In each
+//! group, those that hold about the most bytes are closed first, and of these the ones with the
+//! oldest bytes. Those with only incomplete requests are closed last.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;

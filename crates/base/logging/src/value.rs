@@ -18,7 +18,7 @@ pub const TRACE: &str = "trace";
 /// The target of events that are logged at every log level: a program has started, the leader, a
 /// strategy or an authenticator has changed, or the recording of a session has started or ended.
 /// Upstream logs only the start of a program in this way, with `plog.Always`. An administrator
-/// needs them when no log level was configured in advance.
+/// needs these events when no log level was configured in advance.
 pub const ALWAYS: &str = "always";
 
 fn mark() -> &'static str {

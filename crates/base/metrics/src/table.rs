@@ -26,12 +26,12 @@ pub trait Table: Clone + Send + Sync + 'static {
     fn read(&self, samples: &mut Samples);
 }
 
-/// A table that can be that of one name in a [`ByName`].
+/// A table that a [`ByName`] can use for the values of one name.
 pub trait NamedTable: Clone + Send + Sync + 'static {
     /// Creates the table of a definition whose last label has the name as its value.
     fn named(definition: &'static Definition) -> Self;
 
-    /// Adds the current values, with the name if the table is that of one.
+    /// Adds the current values. If there is a name, it is the value of their last label.
     fn read_as(&self, samples: &mut Samples, name: Option<&str>);
 }
 

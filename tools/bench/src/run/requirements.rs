@@ -25,7 +25,7 @@ pub(super) const REQUIREMENTS: [&str; 11] = [
     "CPU of a GET over HTTP/2 from the stub, × HAProxy's",
     "CPU of a GET over HTTP/1.1 from the stub, × HAProxy's",
     LOCAL,
-    // From the stub, a GET costs a third, and the same limit is a target.
+    // A GET from the stub costs about a third of this, so there the same limit is only a target.
     "CPU of a GET with audit at Metadata from the API server, × without",
     "open watches",
     "slowest list meanwhile, ms",

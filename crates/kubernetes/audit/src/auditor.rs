@@ -226,6 +226,8 @@ impl Worker {
             if events > 0 {
                 counts.lost(events, Loss::Shutdown, None);
             }
+            // Requests also hold `counts`, so the program may end before it is dropped.
+            counts.log_rest();
         });
         let mut is_stopping = false;
         let mut flush = queue.next_flush();

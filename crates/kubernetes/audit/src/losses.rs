@@ -79,9 +79,24 @@ impl Counts {
     pub(crate) fn lost(&self, events: usize, loss: Loss, error: Option<&(dyn Error + 'static)>) {
         self.metrics.lost.add([self.backend as usize, loss as usize], events as u64);
         let Some(events) = self.due(events, loss) else { return };
-        let backend = audit::BACKENDS[self.backend as usize].0;
-        let reason = audit::LOSSES[loss as usize].0;
         let error = error.map(|error| chain(error).to_string());
+        self.log(loss as usize, events, error.as_deref());
+    }
+
+    /// Logs the lost events that no line has yet, so that the log has all of them at the end.
+    pub(crate) fn log_rest(&self) {
+        let rest = {
+            let mut reasons = self.unlogged.lock().unwrap_or_else(PoisonError::into_inner);
+            reasons.each_mut().map(|unlogged| std::mem::take(&mut unlogged.events))
+        };
+        for (loss, events) in rest.into_iter().enumerate().filter(|(_, events)| *events > 0) {
+            self.log(loss, events, None);
+        }
+    }
+
+    fn log(&self, loss: usize, events: usize, error: Option<&str>) {
+        let backend = audit::BACKENDS[self.backend as usize].0;
+        let reason = audit::LOSSES[loss].0;
         tracing::error!(backend, reason, events, error, "audit events are lost");
     }
 
@@ -95,6 +110,12 @@ impl Counts {
         }
         unlogged.last_line = Some(Instant::now());
         Some(std::mem::take(&mut unlogged.events))
+    }
+}
+
+impl Drop for Counts {
+    fn drop(&mut self) {
+        self.log_rest();
     }
 }
 
@@ -118,5 +139,18 @@ mod tests {
         let logged = lines.all();
         let texts: Vec<_> = logged.iter().map(|line| (line.field("reason"), line.field("error"))).collect();
         assert_eq!(texts, [("buffer_full", ""), ("failed", "connection refused")]);
+    }
+
+    #[test]
+    fn the_last_lines_have_the_events_that_the_limited_rate_left_out() {
+        let lines = LogEvents::record(&["pinniped_kube_audit"], Level::ERROR);
+        let counts = Counts::new(Backend::Log, AuditMetrics::new());
+        for loss in [Loss::Failed, Loss::Shutdown, Loss::Failed, Loss::Failed] {
+            counts.lost(2, loss, None);
+        }
+        drop(counts);
+        let logged = lines.all();
+        let texts: Vec<_> = logged.iter().map(|line| (line.field("reason"), line.field("events"))).collect();
+        assert_eq!(texts, [("failed", "2"), ("shutdown", "2"), ("failed", "4")]);
     }
 }

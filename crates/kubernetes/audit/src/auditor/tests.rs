@@ -5,6 +5,8 @@ use std::time::Duration;
 use http::HeaderValue;
 use pinniped_http_client::proxy_environment::ProxyEnvironment;
 use pinniped_pki::tls::CipherRestriction;
+use pinniped_test_support::log_events::LogEvents;
+use tracing::Level;
 
 use super::*;
 use crate::event::tests::event;
@@ -114,7 +116,8 @@ async fn a_worker_that_stops_while_a_batch_is_ready_writes_the_incomplete_one_to
 }
 
 #[test]
-fn events_are_lost_and_counted_when_the_buffer_is_full_or_the_time_is_over() {
+fn events_are_lost_counted_and_logged_when_the_buffer_is_full_or_the_time_is_over() {
+    let lines = LogEvents::record(&["pinniped_kube_audit"], Level::ERROR);
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().max_blocking_threads(1).build().unwrap();
     // The only thread for blocking work waits until the end of the test, so no write completes.
@@ -134,6 +137,11 @@ fn events_are_lost_and_counted_when_the_buffer_is_full_or_the_time_is_over() {
     assert!(futures_poll(&mut worker));
     drop(worker);
     assert_eq!(count(&auditor, &lost("shutdown")), 5);
+    for (reason, all) in [("buffer_full", 2), ("shutdown", 5)] {
+        let events = lines.all().into_iter().filter(|line| line.field("reason") == reason);
+        let logged: u64 = events.map(|line| line.field("events").parse::<u64>().unwrap()).sum();
+        assert_eq!(logged, all, "{reason}");
+    }
 }
 
 /// Polls a future once, and returns whether it is pending.

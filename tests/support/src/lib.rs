@@ -44,7 +44,8 @@
 //! condition, use [`wait`] and never a sleep. To repeat a check during another operation, use
 //! [`rounds`]. [`certs`] issues certificates for peers, [`wire`] has raw TLS and HTTP/1.1 upgrades,
 //! [`issuer`] is a scripted OpenID Connect provider, [`collector`] a real collector of traces,
-//! [`log_events`] records the log events of a test. [`kubectl`] and [`tools::binary`] run programs.
+//! [`log_events`] records the log events of a test, [`process_status`] reads the memory of a
+//! process. [`kubectl`] and [`tools::binary`] run programs.
 #![forbid(unsafe_code)]
 
 pub mod attacks;
@@ -63,6 +64,7 @@ pub mod kubectl;
 pub mod log_events;
 pub mod pods;
 mod prepared;
+pub mod process_status;
 pub mod rng;
 pub mod rounds;
 pub mod service_proxy;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
+use pinniped_test_support::process_status::resident_memory;
 
 /// Returns the CPU time (user and system) of all threads of the process and of its running
 /// children, without their children.
@@ -26,24 +27,11 @@ fn own_cpu_time(pid: u32) -> anyhow::Result<Duration> {
     Ok(read().with_context(|| format!("could not read the CPU clock of process {pid}"))?.into())
 }
 
-/// Returns the resident memory in bytes.
-pub(crate) fn resident(pid: u32) -> anyhow::Result<u64> {
-    let path = format!("/proc/{pid}/status");
-    let text = std::fs::read_to_string(&path).with_context(|| format!("could not read {path}"))?;
-    let kib: u64 = text
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))
-        .and_then(|rest| rest.split_whitespace().next())
-        .context("no VmRSS line")?
-        .parse()?;
-    Ok(kib * 1024)
-}
-
 /// Returns the resident memory of the process and its children. Shared memory is counted several
 /// times, so only the growth is meaningful.
 pub(crate) fn resident_of_all(pid: u32) -> anyhow::Result<u64> {
-    let of_children = children(pid).into_iter().filter_map(|child| resident(child).ok());
-    Ok(resident(pid)? + of_children.sum::<u64>())
+    let of_children = children(pid).into_iter().filter_map(|child| resident_memory(child).ok());
+    Ok(resident_memory(pid)? + of_children.sum::<u64>())
 }
 
 /// Raises the limit of open files of this process and its children to the maximum, and returns it.
@@ -83,8 +71,8 @@ mod tests {
     }
 
     #[test]
-    fn this_process_has_used_memory() {
-        assert!(resident(std::process::id()).unwrap() > 100_000);
+    fn this_process_has_used_memory_and_time() {
+        assert!(resident_of_all(std::process::id()).unwrap() > 100_000);
         assert!(cpu_time(std::process::id()).unwrap() < Duration::from_secs(3600));
     }
 }

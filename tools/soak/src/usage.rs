@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use anyhow::Context as _;
+use pinniped_test_support::process_status;
 
 /// The usage of a process as reported by the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,18 +18,11 @@ pub(crate) struct Usage {
 
 /// Reads the usage of a process.
 pub(crate) fn usage(pid: u32) -> anyhow::Result<Usage> {
-    let path = format!("/proc/{pid}/status");
-    let status = std::fs::read_to_string(&path).with_context(|| format!("could not read {path}"))?;
-    let number = |name: &str| -> anyhow::Result<u64> {
-        let rest = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        let number = rest.and_then(|rest| rest.split_whitespace().next());
-        number.with_context(|| format!("{path} has no {name}"))?.parse().context("not a number")
-    };
     let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).context("could not list descriptors")?;
     Ok(Usage {
-        memory: number("VmRSS")?,
+        memory: process_status::resident_memory(pid)? >> 10,
         descriptors: descriptors.count() as u64,
-        threads: number("Threads")?,
+        threads: process_status::field(pid, "Threads")?.parse().context("not a number")?,
     })
 }
 

@@ -16,8 +16,8 @@ use kube::core::GroupVersionKind;
 use pinniped_test_support::control_plane::free_port;
 use pinniped_test_support::guardian::Ending;
 use pinniped_test_support::pods::{NODE_IP, Pods};
-use pinniped_test_support::wait;
 use pinniped_test_support::world::{World, WorldParams};
+use pinniped_test_support::{process_status, wait};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
@@ -299,7 +299,7 @@ async fn settle(pid: u32) -> anyhow::Result<f64> {
     let mut looks = Vec::new();
     for _ in 0..5 {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        looks.push(process::resident(pid)? as f64);
+        looks.push(process_status::resident_memory(pid)? as f64);
     }
     Ok(median(looks))
 }

@@ -9,8 +9,8 @@ use anyhow::{Context as _, ensure};
 use pinniped_test_support::control_plane::free_port;
 use pinniped_test_support::guardian::{Ending, Process};
 use pinniped_test_support::pods::{NODE_IP, Pods};
-use pinniped_test_support::wait;
 use pinniped_test_support::world::World;
+use pinniped_test_support::{process_status, wait};
 use tokio::runtime::Runtime;
 
 use crate::load::Protocol;
@@ -229,7 +229,7 @@ pub(super) fn settle(setup: &Setup<'_>, pid: u32) -> anyhow::Result<u64> {
     let mut looks = Vec::new();
     for _ in 0..5 {
         setup.runtime.block_on(async { tokio::time::sleep(Duration::from_secs(1)).await });
-        looks.push(process::resident(pid)? as f64);
+        looks.push(process_status::resident_memory(pid)? as f64);
     }
     Ok(rounds::median(looks) as u64)
 }

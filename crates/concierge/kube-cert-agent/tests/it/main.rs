@@ -2,12 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed step of a test should end it")]
 
-use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use pinniped_test_support::tools;
+use pinniped_test_support::{process_status, tools};
 use rustix::process::{Pid, Signal, kill_process};
 
 const AGENT: &str = env!("CARGO_BIN_EXE_pinniped-concierge-kube-cert-agent");
@@ -131,9 +130,8 @@ fn sleep_exits_immediately_as_process_1_of_a_container() {
 fn sleep_needs_little_memory() {
     let mut child = Command::new(AGENT).arg("sleep").spawn().unwrap();
     wait_for_handlers(child.id());
-    let resident = status_line(child.id(), "VmRSS:").unwrap();
-    let kilobytes: u64 = resident.trim_end_matches("kB").trim().parse().unwrap();
-    assert!(kilobytes < 8 << 10, "{kilobytes} kB of the pod's 32 MiB");
+    let resident = process_status::resident_memory(child.id()).unwrap();
+    assert!(resident < 8 << 20, "{resident} bytes of the pod's 32 MiB");
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
     ended(&mut child);
 }
@@ -142,8 +140,8 @@ fn sleep_needs_little_memory() {
 fn wait_for_handlers(pid: u32) {
     let mask = (1 << 14) | (1 << 1);
     eventually("the agent to catch signals", || {
-        let caught = u64::from_str_radix(&status_line(pid, "SigCgt:")?, 16).ok()?;
-        let name = status_line(pid, "Name:")?;
+        let caught = u64::from_str_radix(&process_status::field(pid, "SigCgt").ok()?, 16).ok()?;
+        let name = process_status::field(pid, "Name").ok()?;
         (caught & mask == mask && name.starts_with("pinniped-concie")).then_some(())
     });
 }
@@ -153,12 +151,6 @@ fn child_of(pid: u32) -> u32 {
         let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
         children.split_whitespace().next()?.parse().ok()
     })
-}
-
-fn status_line(pid: u32, key: &str) -> Option<String> {
-    let status = BufReader::new(std::fs::File::open(format!("/proc/{pid}/status")).ok()?);
-    let lines = status.lines().map_while(Result::ok);
-    lines.filter_map(|line| Some(line.strip_prefix(key)?.trim().to_owned())).next()
 }
 
 fn ended(child: &mut Child) -> std::process::ExitStatus {

@@ -9,6 +9,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use pinniped_gateway_routing::table::{HostPattern, Routes, Terminated, Termination, TlsAction};
+use pinniped_test_support::process_status;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 
@@ -229,6 +230,7 @@ async fn ten_thousand_hosts_are_served_at_once_with_little_memory() {
         Arc::new(table.0)
     };
     let (first, second) = (table(), table());
+    let resident = || process_status::resident_memory(std::process::id()).unwrap();
     let before = resident();
     let start = Instant::now();
     gateway.update(first);
@@ -243,11 +245,4 @@ async fn ten_thousand_hosts_are_served_at_once_with_little_memory() {
         assert_eq!(Http1::plain(&gateway).await.get(host, "/").await.status, 200);
     }
     assert_eq!(open.get("h7.many.local", "/").await.status, 200);
-}
-
-/// Returns the resident memory of this process in bytes.
-fn resident() -> usize {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() << 10
 }

@@ -9,7 +9,7 @@
 //! send() ─► Pool::lease ─ capacity on a connection? ─ yes ─► HTTP/2 stream, counted until its
 //!            │                                             body ends
 //!            └─ no ─► one dial at a time, other requests wait for it
-//! upgrade_connection() ─► one HTTP/1.1 connection for one request, never pooled
+//! send_http1() ─► one HTTP/1.1 connection for one request, never pooled
 //! try_send_keep_alive() ─► idle HTTP/1.1 connections, driven by the request's own task
 //!                          (keep_alive.rs)
 //! try_send_short() ─► an idle HTTP/1.1 connection if there is one, else send(); after frequent
@@ -36,19 +36,20 @@
 //! [separate](Upstream::separate) set of connections.
 
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{HOST, MaxSizeReached};
 use http::uri::Authority;
 use http::{Method, Request, Response, Uri};
-use hyper::client::conn::http1::SendRequest;
 use pinniped_http_core::workers;
 use pinniped_http_headers::precomputed::PrecomputedHeaders;
 use pinniped_pki::CaBundle;
 use pinniped_pki::tls::{Profile, Roots};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
+use scopeguard::ScopeGuard;
 use tokio::sync::Semaphore;
 
 use crate::proxy_environment::{ProxyEnvironment, ProxyEnvironmentError};
@@ -62,6 +63,7 @@ mod http2;
 mod idle_pool;
 mod keep_alive;
 mod pool;
+mod socket;
 mod upload;
 
 pub use body::{RequestBody, ResponseBody, is_local_reset_error};
@@ -389,17 +391,9 @@ impl Upstream {
         }
     }
 
-    /// Opens an HTTP/1.1 connection for one request, for upgrades. It closes when the sender, the
-    /// response body and the upgraded connection are dropped.
-    ///
-    /// # Errors
-    /// Returns an error when no connection can be opened.
-    pub async fn upgrade_connection(&self) -> Result<SendRequest<RequestBody>, UpstreamError> {
-        self.pool().http1().await
-    }
-
-    /// Sends one request over its own HTTP/1.1 connection. The `Host` header is set from the URI
-    /// unless the request has one.
+    /// Sends one request over its own HTTP/1.1 connection, which can be upgraded. The connection
+    /// closes when the response body and the upgraded connection are dropped; it is reset when this
+    /// future is dropped. The `Host` header is set from the URI unless the request has one.
     ///
     /// # Errors
     /// Returns an error when no response headers arrive.
@@ -409,8 +403,13 @@ impl Upstream {
     ) -> Result<Response<ResponseBody>, UpstreamError> {
         self.complete(request.uri_mut());
         to_origin_form(&mut request);
-        let mut sender = self.upgrade_connection().await?;
-        let response = sender.send_request(request).await.map_err(UpstreamError::Http)?;
+        let (mut sender, reset) = self.pool().http1().await?;
+        let mut sending = pin!(sender.send_request(request));
+        // Dropped before `sending`, whose end closes the connection.
+        let cancelled = scopeguard::guard(reset, |reset| reset.set());
+        let response = sending.as_mut().await;
+        ScopeGuard::into_inner(cancelled);
+        let response = response.map_err(UpstreamError::Http)?;
         Ok(response.map(ResponseBody::http1))
     }
 

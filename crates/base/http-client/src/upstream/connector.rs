@@ -15,7 +15,6 @@ use pinniped_pki::tls::client_config;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use socket2::{SockRef, TcpKeepalive};
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -25,7 +24,8 @@ use tokio_util::task::TaskTracker;
 
 use super::dial::Dial;
 use super::http2::Http2;
-use super::keep_alive::{Connection as KeepAlive, Socket};
+use super::keep_alive::Connection as KeepAlive;
+use super::socket::{ResetFlag, Socket, Transport, reset_on_close};
 use crate::dial::{ConnectError, Stream, tcp_of};
 
 use super::{AddressParams, RequestBody, UpstreamConfigError, UpstreamLimits, UpstreamParams};
@@ -196,22 +196,37 @@ impl Connector {
     }
 
     /// Dials an HTTP/1.1 connection that can be upgraded.
-    pub(super) async fn http1(&self) -> Result<http1::SendRequest<RequestBody>, DialError> {
-        let stream = self.stream().await?;
-        match &self.tls {
-            Some(tls) => self.begin_http1(self.secure(&tls.http1, stream).await?).await,
-            None => self.begin_http1(stream).await,
-        }
+    pub(super) async fn http1(&self) -> Result<(http1::SendRequest<RequestBody>, ResetFlag), DialError> {
+        let socket = Socket::new(self.http1_transport().await?);
+        let reset = socket.reset_flag().clone();
+        let header_bytes = self.limits.header_bytes as usize;
+        let (sender, connection) = http1::Builder::new()
+            .title_case_headers(self.title_case)
+            .max_headers(2000)
+            .max_header_size(header_bytes)
+            .max_buf_size(header_bytes.saturating_add(64 << 10))
+            .handshake(TokioIo::new(socket))
+            .await
+            .map_err(DialError::Http)?;
+        self.tasks.spawn(async move {
+            if let Err(error) = connection.with_upgrades().await {
+                tracing::debug!(%error, "an upstream connection failed");
+            }
+        });
+        Ok((sender, reset))
     }
 
     /// Dials an HTTP/1.1 connection for one request after the other.
     pub(super) async fn keep_alive(&self) -> Result<Box<KeepAlive>, DialError> {
+        Ok(KeepAlive::new(self.http1_transport().await?, &self.limits))
+    }
+
+    async fn http1_transport(&self) -> Result<Transport, DialError> {
         let stream = self.stream().await?;
-        let socket = match &self.tls {
-            Some(tls) => Socket::Tls(Box::new(self.secure(&tls.http1, stream).await?)),
-            None => Socket::Plain(stream),
-        };
-        Ok(KeepAlive::new(socket, &self.limits))
+        Ok(match &self.tls {
+            Some(tls) => Transport::Tls(Box::new(self.secure(&tls.http1, stream).await?)),
+            None => Transport::Plain(stream),
+        })
     }
 
     /// Dials an HTTP/1.1 connection for short reads. It has no pings, so TCP closes the connection
@@ -226,27 +241,6 @@ impl Connector {
             tracing::debug!(%error, "could not set a socket option of an upstream connection");
         }
         Ok(connection)
-    }
-
-    async fn begin_http1<T>(&self, io: T) -> Result<http1::SendRequest<RequestBody>, DialError>
-    where
-        T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
-        let header_bytes = self.limits.header_bytes as usize;
-        let (sender, connection) = http1::Builder::new()
-            .title_case_headers(self.title_case)
-            .max_headers(2000)
-            .max_header_size(header_bytes)
-            .max_buf_size(header_bytes.saturating_add(64 << 10))
-            .handshake(TokioIo::new(io))
-            .await
-            .map_err(DialError::Http)?;
-        self.tasks.spawn(async move {
-            if let Err(error) = connection.with_upgrades().await {
-                tracing::debug!(%error, "an upstream connection failed");
-            }
-        });
-        Ok(sender)
     }
 
     /// Runs a task that ends when the connector is dropped.
@@ -276,15 +270,21 @@ impl Connector {
         Ok(PlainWrite(stream))
     }
 
+    /// Performs the TLS handshake. Dropping this future resets the connection.
     async fn secure(
         &self,
         connector: &TlsConnector,
         stream: PlainWrite<Stream>,
     ) -> Result<TlsStream<PlainWrite<Stream>>, DialError> {
-        timeout(self.limits.handshake_timeout, connector.connect(self.server_name.clone(), stream))
+        reset_on_close(tcp_of(&stream.0), true);
+        let handshake = connector.connect(self.server_name.clone(), stream).into_fallible();
+        let connected = timeout(self.limits.handshake_timeout, handshake)
             .await
-            .map_err(|_| DialError::HandshakeTimeout)?
-            .map_err(DialError::Handshake)
+            .map_err(|_| DialError::HandshakeTimeout)?;
+        // After a failure, so that the server receives the alert.
+        let stream = connected.as_ref().map_or_else(|(_, stream)| stream, |tls| tls.get_ref().0);
+        reset_on_close(tcp_of(&stream.0), false);
+        connected.map_err(|(error, _)| DialError::Handshake(error))
     }
 }
 

@@ -9,6 +9,8 @@
 //!
 //! Strict rules keep responses apart: exactly one field defines the end of a body, an unknown
 //! transfer coding is an error, and a connection with unexpected bytes is not used again.
+//!
+//! A connection whose exchange ends early is reset (socket.rs).
 
 use std::fmt;
 use std::future::poll_fn;
@@ -21,10 +23,9 @@ use bytes::{Buf as _, Bytes, BytesMut};
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body as _;
-use pinniped_http_core::{BoxError, PlainWrite};
+use pinniped_http_core::BoxError;
 use pinniped_http_headers::precomputed::PrecomputedHeaders;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf, ReadHalf};
-use tokio_rustls::client::TlsStream;
 
 mod body;
 mod framing;
@@ -39,8 +40,8 @@ use super::UpstreamLimits;
 use super::connector::Tasks;
 use super::dial_policy::CountedConnection;
 use super::pool::PoolHandle;
+use super::socket::{Socket, Transport};
 use super::{RequestBody, ResponseBody};
-use crate::dial::{Stream, tcp_of};
 use crate::platform;
 use framing::Decoder;
 use head::{Fields, Head, Length};
@@ -101,13 +102,6 @@ impl From<Http1Error> for Failure {
     }
 }
 
-/// A socket, with or without TLS.
-#[derive(Debug)]
-pub(super) enum Socket {
-    Plain(PlainWrite<Stream>),
-    Tls(Box<TlsStream<PlainWrite<Stream>>>),
-}
-
 /// A connection to a server.
 pub(super) struct Connection {
     socket: SocketState,
@@ -143,7 +137,8 @@ struct Input {
 }
 
 impl Connection {
-    pub(super) fn new(socket: Socket, limits: &UpstreamLimits) -> Box<Self> {
+    pub(super) fn new(transport: Transport, limits: &UpstreamLimits) -> Box<Self> {
+        let socket = Socket::new(transport);
         let (ready, room) = (Bytes::new(), BytesMut::new());
         let input = Input { ready, room, read: FIRST_READ, most: limits.read_bytes.max(FIRST_READ) };
         Box::new(Self {
@@ -164,12 +159,10 @@ impl Connection {
 
     /// Closes the connection when sent data is not acknowledged for this time, on Linux.
     pub(super) fn set_user_timeout(&self, timeout: Duration) -> io::Result<()> {
-        let stream = match &self.socket {
-            SocketState::Both(Socket::Plain(stream)) => &stream.0,
-            SocketState::Both(Socket::Tls(tls)) => &tls.get_ref().0.0,
-            SocketState::Reading(..) => return Ok(()),
-        };
-        platform::set_user_timeout(tcp_of(stream), timeout)
+        match &self.socket {
+            SocketState::Both(socket) => platform::set_user_timeout(socket.tcp(), timeout),
+            SocketState::Reading(..) => Ok(()),
+        }
     }
 
     /// Returns whether nothing was received since the last response, including end of stream. Call
@@ -184,7 +177,7 @@ impl Connection {
     }
 
     /// Sends a request and waits for the head of its response. Dropping this future, or later the
-    /// response, closes the connection. The head stays unchanged; the body is consumed. The
+    /// response, resets the connection. The head stays unchanged; the body is consumed. The
     /// precomputed headers are sent with the head.
     pub(super) async fn send(
         mut self: Box<Self>,
@@ -199,6 +192,9 @@ impl Connection {
             request.body().size_hint().exact().map_or(Length::Chunked, Length::Known)
         };
         head::write(request, precomputed, length, &mut self.output);
+        if let SocketState::Both(socket) = &self.socket {
+            socket.reset_flag().set();
+        }
         if length == Length::None {
             poll_fn(|cx| self.poll_write(cx))
                 .await
@@ -304,14 +300,21 @@ impl Connection {
         .map_err(Http1Error::from)
     }
 
-    /// Returns the connection as it was before the request, if it can serve another one.
+    /// Ends the exchange after the whole response. Returns the connection as it was before the
+    /// request, if it can serve another one.
     fn into_idle(self: Box<Self>) -> Option<Box<Self>> {
         if !self.input.ready.is_empty() {
             return None;
         }
-        if matches!(self.socket, SocketState::Both(_)) {
-            return Some(self);
+        let idle = if matches!(self.socket, SocketState::Both(_)) { self } else { self.after_upload()? };
+        if let SocketState::Both(socket) = &idle.socket {
+            socket.reset_flag().clear();
         }
+        Some(idle)
+    }
+
+    /// Joins both halves of the socket, if the whole body is sent.
+    fn after_upload(self) -> Option<Box<Self>> {
         let Self {
             socket: SocketState::Reading(read, uploading),
             input,
@@ -319,19 +322,12 @@ impl Connection {
             header_bytes,
             known,
             counted,
-        } = *self
+        } = self
         else {
             return None;
         };
-        let socket = read.unsplit(uploading.done()?);
-        Some(Box::new(Self {
-            socket: SocketState::Both(socket),
-            input,
-            output,
-            header_bytes,
-            known,
-            counted,
-        }))
+        let socket = SocketState::Both(read.unsplit(uploading.done()?));
+        Some(Box::new(Self { socket, input, output, header_bytes, known, counted }))
     }
 }
 
@@ -389,67 +385,6 @@ fn normalize_length(head: &mut Head) -> Result<bool, Http1Error> {
         headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
     }
     Ok(true)
-}
-
-impl Socket {
-    /// Returns whether a read would be pending; the task is woken when data arrives. A read through
-    /// TLS would give the same result at several times the cost.
-    fn is_read_pending(&self, cx: &mut Context<'_>) -> bool {
-        let stream = match self {
-            Self::Plain(stream) => stream,
-            Self::Tls(tls) => {
-                let (stream, session) = tls.get_ref();
-                if !session.wants_read() {
-                    return false;
-                }
-                stream
-            }
-        };
-        let tcp = match &stream.0 {
-            Stream::Left(tcp) => tcp,
-            // A TLS session with the proxy may have data that it has not delivered yet.
-            Stream::Right(proxy) => {
-                let (tcp, session) = proxy.get_ref();
-                if !session.wants_read() {
-                    return false;
-                }
-                tcp
-            }
-        };
-        tcp.poll_read_ready(cx).is_pending()
-    }
-}
-
-impl AsyncRead for Socket {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(socket) => Pin::new(socket).poll_read(cx, buf),
-            Self::Tls(socket) => Pin::new(socket).poll_read(cx, buf),
-        }
-    }
-}
-
-impl AsyncWrite for Socket {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(socket) => Pin::new(socket).poll_write(cx, buf),
-            Self::Tls(socket) => Pin::new(socket).poll_write(cx, buf),
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(socket) => Pin::new(socket).poll_flush(cx),
-            Self::Tls(socket) => Pin::new(socket).poll_flush(cx),
-        }
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(socket) => Pin::new(socket).poll_shutdown(cx),
-            Self::Tls(socket) => Pin::new(socket).poll_shutdown(cx),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use super::dial_policy::DialPolicy;
 use super::http2::Http2;
 use super::idle_pool::IdlePool;
 use super::keep_alive::Connection as KeepAlive;
+use super::socket::ResetFlag;
 use super::{RequestBody, UpstreamError, UpstreamStats};
 use crate::lingering::Lingering;
 
@@ -209,7 +210,7 @@ impl Pool {
         Ok(Lease::new(http2, Load::first(Some(permit))))
     }
 
-    pub(super) async fn http1(&self) -> Result<http1::SendRequest<RequestBody>, UpstreamError> {
+    pub(super) async fn http1(&self) -> Result<(http1::SendRequest<RequestBody>, ResetFlag), UpstreamError> {
         // Boxed because it is large, as above.
         Box::pin(self.connector.http1()).await.map_err(|error| UpstreamError::Dial(Arc::new(error)))
     }

@@ -14,7 +14,7 @@ use crate::upstream::ResponseBody;
 use crate::upstream::pool::PoolHandle;
 
 /// The body of a response. When its end is read, its connection returns to the pool if it can serve
-/// another request; when it is dropped earlier, the connection is closed.
+/// another request; when it is dropped earlier, the connection is reset.
 #[derive(Debug)]
 pub(in crate::upstream) struct KeepAliveBody {
     /// `None` after the end.
@@ -87,10 +87,8 @@ impl KeepAliveBody {
     }
 
     fn end(&mut self) {
-        let (connection, handle) = (self.connection.take(), self.handle.take());
-        if let Some((connection, handle)) = connection.zip(handle)
-            && let Some(connection) = connection.into_idle()
-        {
+        let idle = self.connection.take().and_then(Connection::into_idle);
+        if let Some((connection, handle)) = idle.zip(self.handle.take()) {
             handle.put_back(connection);
         }
     }

@@ -1,16 +1,19 @@
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
-use pinniped_http_core::BoxError;
+use pinniped_http_core::{BoxError, PlainWrite};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::{Connection, PlainWrite, Socket, SocketState, Stream, tcp_of};
+use super::{Connection, SocketState};
+use crate::dial::Stream;
+use crate::upstream::socket::Transport;
 use crate::upstream::{AddressParams, RequestBody, ResponseBody, Upstream, UpstreamError, UpstreamLimits};
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -83,6 +86,12 @@ impl Far {
         let head = self.read_until("\r\n\r\n").await;
         self.write(text).await;
         head
+    }
+
+    /// Returns whether the connection was reset; otherwise it was closed normally.
+    async fn is_reset(&mut self) -> bool {
+        let end = within(self.0.read_to_end(&mut Vec::new())).await;
+        end.is_err_and(|error| error.kind() == ErrorKind::ConnectionReset)
     }
 
     async fn is_closed(&mut self) -> bool {
@@ -390,7 +399,7 @@ async fn a_body_that_fails_or_has_the_wrong_length_ends_the_exchange_and_its_con
 }
 
 #[tokio::test]
-async fn dropping_a_response_closes_its_connection() {
+async fn a_connection_is_reset_if_its_request_is_cancelled_or_its_response_is_dropped() {
     let server = Server::start().await;
     let mut get = get();
     let (mut far, head) = {
@@ -406,7 +415,7 @@ async fn dropping_a_response_closes_its_connection() {
         }
     };
     assert!(head.starts_with("GET "));
-    assert!(far.is_closed().await);
+    assert!(far.is_reset().await);
 
     let (response, mut far) = server
         .exchange(self::get(), async {
@@ -416,7 +425,61 @@ async fn dropping_a_response_closes_its_connection() {
         })
         .await;
     drop(response);
-    assert!(far.is_closed().await);
+    assert!(far.is_reset().await);
+
+    let mut far = {
+        let mut request_future = std::pin::pin!(server.upstream.send_http1(self::get()));
+        let reading = async {
+            let mut far = server.accept().await;
+            far.read_until("\r\n\r\n").await;
+            far
+        };
+        tokio::select! {
+            _ = request_future.as_mut() => panic!("there is no response"),
+            far = within(reading) => far,
+        }
+    };
+    assert!(far.is_reset().await);
+
+    let (sender, body) = fed();
+    let mut unread = request(Method::POST, body);
+    let mut far = {
+        let mut request_future = std::pin::pin!(server.upstream.try_send_keep_alive(&mut unread));
+        let reading = async {
+            let mut far = server.accept().await;
+            far.read_until("\r\n\r\n").await;
+            sender.send(Ok(Frame::data(Bytes::from(vec![0; 100])))).await.unwrap();
+            far
+        };
+        tokio::select! {
+            _ = request_future.as_mut() => panic!("there is no response"),
+            far = within(reading) => far,
+        }
+    };
+    assert!(far.is_reset().await);
+}
+
+#[tokio::test]
+async fn a_connection_closes_normally_after_a_whole_response() {
+    let server = Server::start().await;
+    let mut idle = server.used().await;
+    let serve = idle.respond("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok");
+    let (response, _) = server.exchange(get(), serve).await;
+    assert_eq!(text(response.unwrap()).await.unwrap(), "ok");
+    assert!(!idle.is_reset().await);
+
+    let refused = async {
+        let mut far = server.accept().await;
+        far.respond("HTTP/1.1 403 Forbidden\r\nconnection: close\r\ncontent-length: 0\r\n\r\n").await;
+        far
+    };
+    let (response, mut far) = within(futures::future::join(server.upstream.send_http1(get()), refused)).await;
+    assert_eq!(response.unwrap().status(), 403);
+    assert!(!far.is_reset().await);
+
+    let mut idle = server.used().await;
+    drop(server);
+    assert!(!idle.is_reset().await);
 }
 
 fn small_heads() -> UpstreamLimits {
@@ -431,8 +494,7 @@ fn debug_prints_no_credential() {
     let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     stream.set_nonblocking(true).unwrap();
     let stream = Stream::Left(TcpStream::from_std(stream).unwrap());
-    let socket = super::Socket::Plain(pinniped_http_core::PlainWrite(stream));
-    let mut connection = super::Connection::new(socket, &small_heads());
+    let mut connection = Connection::new(Transport::Plain(PlainWrite(stream)), &small_heads());
     connection.output.extend_from_slice(b"authorization: Bearer secret");
     connection.input.ready = Bytes::from_static(b"set-cookie: secret");
     assert!(!format!("{connection:?}").contains("secret"));
@@ -443,9 +505,9 @@ fn debug_prints_no_credential() {
 async fn a_connection_for_reads_closes_when_data_is_not_acknowledged() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let tcp = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-    let connection = Connection::new(Socket::Plain(PlainWrite(Stream::Left(tcp))), &small_heads());
+    let connection = Connection::new(Transport::Plain(PlainWrite(Stream::Left(tcp))), &small_heads());
     connection.set_user_timeout(Duration::from_secs(45)).unwrap();
-    let SocketState::Both(Socket::Plain(stream)) = &connection.socket else { unreachable!("as made above") };
-    let socket = socket2::SockRef::from(tcp_of(&stream.0));
+    let SocketState::Both(socket) = &connection.socket else { unreachable!("as made above") };
+    let socket = socket2::SockRef::from(socket.tcp());
     assert_eq!(socket.tcp_user_timeout().unwrap(), Some(Duration::from_secs(45)));
 }

@@ -124,7 +124,7 @@ pub async fn under_attack(attack: Attack, server: SocketAddr, client: &Client) -
     let time = seconds.map_or(ATTACK, Duration::from_secs);
     let open = OpenConnection::new(server, client).await?;
     open.send_request().await?;
-    let attackers = Attackers::start(attack, server, client.host);
+    let attackers = Attackers::start(attack, server, client.host).context("could not start an attack")?;
     let began = Instant::now();
     let mut took = Vec::new();
     while began.elapsed() < time || !attackers.have_arrived() {

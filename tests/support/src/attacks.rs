@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
@@ -11,6 +12,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_rustls::client::TlsStream;
+use tokio_util::sync::CancellationToken;
 
 use crate::wire;
 
@@ -214,27 +216,34 @@ impl Attack {
 #[derive(Debug)]
 pub struct Attackers {
     clients: usize,
-    _tasks: JoinSet<()>,
     opened: Arc<AtomicUsize>,
+    stop: CancellationToken,
+    /// The attackers do not share the thread of the client whose requests are measured. Otherwise
+    /// that client would wait for thousands of their tasks, and not only for the server.
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Attackers {
-    /// Starts the clients against a server with this name.
-    pub fn start(attack: Attack, server: SocketAddr, name: &'static str) -> Self {
-        let turn = Arc::new(Semaphore::new(HANDSHAKES));
+    /// Starts the clients against a server with this name, in the network of this thread.
+    ///
+    /// # Errors
+    /// Returns an error when there can be no further thread.
+    pub fn start(attack: Attack, server: SocketAddr, name: &'static str) -> std::io::Result<Self> {
         let opened = Arc::new(AtomicUsize::new(0));
-        let mut tasks = JoinSet::new();
-        for number in 0..attack.clients() {
-            let (turn, opened) = (Arc::clone(&turn), Arc::clone(&opened));
-            tasks.spawn(async move {
-                loop {
-                    // The server may refuse the connection; that is the wanted behaviour.
-                    let _ended = attack.client(number, server, name, &turn, &opened).await;
-                    tokio::time::sleep(PAUSE).await;
+        let stop = CancellationToken::new();
+        let clients = clients(attack, server, name, Arc::clone(&opened));
+        let stopped = stop.clone().cancelled_owned();
+        let thread = std::thread::Builder::new().name("attackers".to_owned()).spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.expect("a runtime starts").block_on(async {
+                let mut clients = clients.await;
+                tokio::select! {
+                    () = stopped => {}
+                    Some(Err(panic)) = clients.join_next() => std::panic::resume_unwind(panic.into_panic()),
                 }
             });
-        }
-        Self { clients: attack.clients(), _tasks: tasks, opened }
+        })?;
+        Ok(Self { clients: attack.clients(), opened, stop, thread: Some(thread) })
     }
 
     /// Returns whether there have been at least as many connections as clients.
@@ -246,6 +255,42 @@ impl Attackers {
     pub fn opened(&self) -> usize {
         self.opened.load(Ordering::Relaxed)
     }
+}
+
+impl Drop for Attackers {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        if let Some(thread) = self.thread.take() {
+            // A panic during a panic would hide the first one.
+            if let Err(panic) = thread.join()
+                && !std::thread::panicking()
+            {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+}
+
+/// Returns the tasks of all clients of an attack.
+async fn clients(
+    attack: Attack,
+    server: SocketAddr,
+    name: &'static str,
+    opened: Arc<AtomicUsize>,
+) -> JoinSet<()> {
+    let turn = Arc::new(Semaphore::new(HANDSHAKES));
+    let mut tasks = JoinSet::new();
+    for number in 0..attack.clients() {
+        let (turn, opened) = (Arc::clone(&turn), Arc::clone(&opened));
+        tasks.spawn(async move {
+            loop {
+                // The server may refuse the connection; that is the wanted behaviour.
+                let _ended = attack.client(number, server, name, &turn, &opened).await;
+                tokio::time::sleep(PAUSE).await;
+            }
+        });
+    }
+    tasks
 }
 
 /// Waits until the server closes the connection, without reading.

@@ -1,4 +1,4 @@
-//! Returning unused memory, with the allocator of the programs.
+//! Tests that unused memory returns to the system, with the allocator of the programs.
 
 #![expect(clippy::unwrap_used, reason = "a failed step of a test should end it")]
 

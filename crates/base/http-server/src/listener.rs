@@ -8,6 +8,11 @@ use socket2::{SockRef, TcpKeepalive};
 
 use crate::platform::{BAD_DESCRIPTOR, NOT_A_SOCKET};
 
+/// Number of connections that may wait until they are accepted, as of servers written in Go. The
+/// system may lower it (`net.core.somaxconn`). The standard library permits only 128. The kernel
+/// drops a connection above the limit, and its client tries again only after a second.
+const BACKLOG: i32 = 4096;
+
 /// A port that is bound and listens as soon as this value exists, so that "address in use" is
 /// reported before anything else is built. Dropping it releases the port at once.
 #[derive(Debug)]
@@ -25,6 +30,7 @@ impl Listener {
     pub fn bind(addr: SocketAddr) -> io::Result<Self> {
         // The standard library sets SO_REUSEADDR on Unix before it binds.
         let inner = std::net::TcpListener::bind(addr)?;
+        SockRef::from(&inner).listen(BACKLOG)?;
         inner.set_nonblocking(true)?;
         let local_addr = inner.local_addr()?;
         Ok(Self { inner, local_addr })
@@ -89,6 +95,9 @@ mod tests {
     use super::*;
 
     #[cfg(target_os = "linux")]
+    const WAIT: Duration = Duration::from_secs(10);
+
+    #[cfg(target_os = "linux")]
     #[test]
     fn accept_errors_are_classified_by_their_number() {
         let cases = [
@@ -106,6 +115,15 @@ mod tests {
         for (errno, wanted) in cases {
             assert_eq!(classify(&io::Error::from_raw_os_error(errno)), wanted, "errno {errno}");
         }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn many_clients_can_connect_before_the_server_accepts_a_connection() {
+        let listener = Listener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("bind");
+        let connect = || std::net::TcpStream::connect_timeout(&listener.local_addr(), WAIT);
+        let connections: Result<Vec<_>, _> = (0..500).map(|_| connect()).collect();
+        connections.expect("the system has room for all");
     }
 
     #[test]

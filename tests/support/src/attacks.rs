@@ -4,7 +4,6 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
@@ -12,8 +11,8 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_rustls::client::TlsStream;
-use tokio_util::sync::CancellationToken;
 
+use crate::own_thread::OwnThread;
 use crate::wire;
 
 /// Number of concurrent handshakes. The attack targets memory, not the processor.
@@ -217,10 +216,9 @@ impl Attack {
 pub struct Attackers {
     clients: usize,
     opened: Arc<AtomicUsize>,
-    stop: CancellationToken,
-    /// The attackers do not share the thread of the client whose requests are measured. Otherwise
-    /// that client would wait for thousands of their tasks, and not only for the server.
-    thread: Option<JoinHandle<()>>,
+    /// Otherwise the client whose requests are measured would wait for thousands of tasks, and not
+    /// only for the server.
+    _thread: OwnThread,
 }
 
 impl Attackers {
@@ -230,20 +228,9 @@ impl Attackers {
     /// Returns an error when there can be no further thread.
     pub fn start(attack: Attack, server: SocketAddr, name: &'static str) -> std::io::Result<Self> {
         let opened = Arc::new(AtomicUsize::new(0));
-        let stop = CancellationToken::new();
-        let clients = clients(attack, server, name, Arc::clone(&opened));
-        let stopped = stop.clone().cancelled_owned();
-        let thread = std::thread::Builder::new().name("attackers".to_owned()).spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.expect("a runtime starts").block_on(async {
-                let mut clients = clients.await;
-                tokio::select! {
-                    () = stopped => {}
-                    Some(Err(panic)) = clients.join_next() => std::panic::resume_unwind(panic.into_panic()),
-                }
-            });
-        })?;
-        Ok(Self { clients: attack.clients(), opened, stop, thread: Some(thread) })
+        let of_clients = Arc::clone(&opened);
+        let thread = OwnThread::start("attackers", move || run(attack, server, name, of_clients))?;
+        Ok(Self { clients: attack.clients(), opened, _thread: thread })
     }
 
     /// Returns whether there have been at least as many connections as clients.
@@ -257,32 +244,13 @@ impl Attackers {
     }
 }
 
-impl Drop for Attackers {
-    fn drop(&mut self) {
-        self.stop.cancel();
-        if let Some(thread) = self.thread.take() {
-            // A panic during a panic would hide the first one.
-            if let Err(panic) = thread.join()
-                && !std::thread::panicking()
-            {
-                std::panic::resume_unwind(panic);
-            }
-        }
-    }
-}
-
-/// Returns the tasks of all clients of an attack.
-async fn clients(
-    attack: Attack,
-    server: SocketAddr,
-    name: &'static str,
-    opened: Arc<AtomicUsize>,
-) -> JoinSet<()> {
+/// Runs all clients of an attack until one panics.
+async fn run(attack: Attack, server: SocketAddr, name: &'static str, opened: Arc<AtomicUsize>) {
     let turn = Arc::new(Semaphore::new(HANDSHAKES));
-    let mut tasks = JoinSet::new();
+    let mut clients = JoinSet::new();
     for number in 0..attack.clients() {
         let (turn, opened) = (Arc::clone(&turn), Arc::clone(&opened));
-        tasks.spawn(async move {
+        clients.spawn(async move {
             loop {
                 // The server may refuse the connection; that is the wanted behaviour.
                 let _ended = attack.client(number, server, name, &turn, &opened).await;
@@ -290,7 +258,9 @@ async fn clients(
             }
         });
     }
-    tasks
+    if let Some(Err(panic)) = clients.join_next().await {
+        std::panic::resume_unwind(panic.into_panic());
+    }
 }
 
 /// Waits until the server closes the connection, without reading.

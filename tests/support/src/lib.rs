@@ -45,7 +45,8 @@
 //! [`rounds`]. [`certs`] issues certificates for peers, [`wire`] has raw TLS and HTTP/1.1 upgrades,
 //! [`issuer`] is a scripted OpenID Connect provider, [`collector`] a real collector of traces,
 //! [`log_events`] records the log events of a test, [`process_status`] reads the memory of a
-//! process. [`kubectl`] and [`tools::binary`] run programs.
+//! process, [`own_thread`] is for work that must not share the test's thread. [`kubectl`] and
+//! [`tools::binary`] run programs.
 #![forbid(unsafe_code)]
 
 pub mod attacks;
@@ -62,6 +63,7 @@ pub mod identity_provider;
 pub mod issuer;
 pub mod kubectl;
 pub mod log_events;
+pub mod own_thread;
 pub mod pods;
 mod prepared;
 pub mod process_status;

@@ -1,5 +1,6 @@
 //! The backend of a gateway that is attacked.
 
+use std::convert::Infallible;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use pinniped_test_support::attacks::LARGE;
+use pinniped_test_support::own_thread::OwnThread;
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
 use tokio::net::TcpStream;
@@ -19,6 +21,10 @@ const LARGE_BODY: usize = 1 << 20;
 /// Size of the buffers of a socket in bytes. Small, so that the gateway has to hold the bytes that
 /// the backend or the client does not read.
 const SOCKET_BUFFER: usize = 16 << 10;
+/// Number of connections that may wait until they are accepted, as for a server written in Go. The
+/// standard library allows 128. The kernel drops a connection above the limit, and the gateway
+/// waits only two seconds.
+const BACKLOG: i32 = 4096;
 /// Interval at which a connection that is not read is checked.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -28,7 +34,7 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Backend {
     received: Arc<Received>,
-    _tasks: JoinSet<()>,
+    _thread: OwnThread,
 }
 
 /// The numbers of requests of attackers.
@@ -39,40 +45,24 @@ struct Received {
 }
 
 impl Backend {
-    /// Starts a server on a socket that may belong to another network. Must be called within a
-    /// tokio runtime.
+    /// Starts a server on a socket that may belong to another network.
     ///
     /// # Errors
-    /// Returns an error when an option of the socket cannot be set.
+    /// Returns an error when an option of the socket cannot be set, or when there can be no further
+    /// thread.
     pub fn start(listener: TcpListener) -> anyhow::Result<Self> {
         // Connections inherit both.
         set_socket_recv_buffer_size(&listener, SOCKET_BUFFER).context("could not limit a buffer")?;
         set_socket_send_buffer_size(&listener, SOCKET_BUFFER).context("could not limit a buffer")?;
         listener.set_nonblocking(true)?;
-        let listener = tokio::net::TcpListener::from_std(listener)?;
+        rustix::net::listen(&listener, BACKLOG).context("could not raise the backlog")?;
         let received = Arc::<Received>::default();
-        let shared = Arc::clone(&received);
-        let mut tasks = JoinSet::new();
-        tasks.spawn(async move {
-            let mut connections = JoinSet::new();
-            loop {
-                let accepted = tokio::select! {
-                    Some(_) = connections.join_next() => continue,
-                    accepted = listener.accept() => accepted,
-                };
-                match accepted {
-                    Ok((stream, _)) => {
-                        let received = Arc::clone(&shared);
-                        connections.spawn(async move {
-                            let _ended = serve(stream, &received).await;
-                        });
-                    }
-                    // Too many files are open.
-                    Err(_) => tokio::time::sleep(CHECK_INTERVAL).await,
-                }
-            }
-        });
-        Ok(Self { received, _tasks: tasks })
+        let of_thread = Arc::clone(&received);
+        let thread = OwnThread::start("backend", || async move {
+            let Err(error) = accept(listener, of_thread).await;
+            panic!("the backend could not listen: {error}");
+        })?;
+        Ok(Self { received, _thread: thread })
     }
 
     /// Checks that the gateway forwarded requests of attackers, because an attack that does not
@@ -86,6 +76,27 @@ impl Backend {
         let (large, unread) = (large.load(Ordering::Relaxed), unread.load(Ordering::Relaxed));
         ensure!(large > 0 && unread > 0, "the backend received {large} and {unread} requests of attackers");
         Ok(())
+    }
+}
+
+async fn accept(listener: TcpListener, received: Arc<Received>) -> std::io::Result<Infallible> {
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            Some(_) = connections.join_next() => continue,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                let received = Arc::clone(&received);
+                connections.spawn(async move {
+                    let _ended = serve(stream, &received).await;
+                });
+            }
+            // Too many files are open.
+            Err(_) => tokio::time::sleep(CHECK_INTERVAL).await,
+        }
     }
 }
 

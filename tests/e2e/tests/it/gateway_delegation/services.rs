@@ -9,6 +9,7 @@ use http_body_util::Empty;
 use hyper::Response;
 use hyper_util::rt::TokioIo;
 use pinniped_test_support::certs::Authority;
+use pinniped_test_support::own_thread::OwnThread;
 use pinniped_test_support::pods::NODE_IP;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
@@ -43,13 +44,11 @@ impl Backend {
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let (plain, tls) = (listen()?, listen()?);
         let this = Self { plain: plain.local_addr()?, tls: tls.local_addr()?, ca: authority.certificate_pem };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        std::thread::Builder::new().name("backend".to_owned()).spawn(move || {
-            runtime.block_on(async {
-                let served = tokio::join!(serve(plain, None), serve(tls, Some(acceptor)));
-                eprintln!("backend: {served:?}");
-            });
-        })?;
+        OwnThread::start("backend", || async move {
+            let served = tokio::join!(serve(plain, None), serve(tls, Some(acceptor)));
+            eprintln!("backend: {served:?}");
+        })?
+        .detach();
         Ok(this)
     }
 }

@@ -14,6 +14,7 @@ use hyper::body::Incoming;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use pinniped_test_support::certs::Authority;
+use pinniped_test_support::own_thread::OwnThread;
 use pinniped_test_support::pods::NODE_IP;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
@@ -103,15 +104,13 @@ impl Webhook {
         let address = listener.local_addr()?;
         let state = Arc::new(State { fault: watch::Sender::new(Fault::None), held: AtomicUsize::new(0) });
         let shared = Arc::clone(&state);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        std::thread::Builder::new().name("webhook".to_owned()).spawn(move || {
-            runtime.block_on(async {
-                match TcpListener::from_std(listener) {
-                    Ok(listener) => serve(listener, TlsAcceptor::from(Arc::new(config)), shared).await,
-                    Err(error) => eprintln!("webhook: {error}"),
-                }
-            });
-        })?;
+        OwnThread::start("webhook", || async move {
+            match TcpListener::from_std(listener) {
+                Ok(listener) => serve(listener, TlsAcceptor::from(Arc::new(config)), shared).await,
+                Err(error) => eprintln!("webhook: {error}"),
+            }
+        })?
+        .detach();
         Ok(Self { address, ca: STANDARD.encode(authority.certificate_pem), state })
     }
 

@@ -274,8 +274,8 @@ async fn until_ended(stream: &mut TlsStream<TcpStream>) -> anyhow::Result<()> {
 }
 
 /// Waits until the server resets the connection, without reading. A client that noticed each end
-/// would connect again at once, and with each connection the backend, which is part of the test,
-/// holds another socket until the kernel gives it up.
+/// would connect again at once, and for each connection the backend, which is part of the test,
+/// holds another socket until it notices that the gateway has closed it.
 async fn until_reset(stream: &mut TlsStream<TcpStream>) -> anyhow::Result<()> {
     let (tcp, _) = stream.get_mut();
     loop {

@@ -216,8 +216,8 @@ impl Attack {
 pub struct Attackers {
     clients: usize,
     opened: Arc<AtomicUsize>,
-    /// Otherwise the client whose requests are measured would wait for thousands of tasks, and not
-    /// only for the server.
+    /// The clients have a thread of their own. On the test's thread, the client whose requests are
+    /// measured would wait for thousands of their tasks, and not only for the server.
     _thread: OwnThread,
 }
 
@@ -225,7 +225,7 @@ impl Attackers {
     /// Starts the clients against a server with this name, in the network of this thread.
     ///
     /// # Errors
-    /// Returns an error when there can be no further thread.
+    /// Returns an error when the thread of the clients cannot be started.
     pub fn start(attack: Attack, server: SocketAddr, name: &'static str) -> std::io::Result<Self> {
         let opened = Arc::new(AtomicUsize::new(0));
         let of_clients = Arc::clone(&opened);

@@ -5,11 +5,12 @@ use std::thread::JoinHandle;
 
 use tokio_util::sync::CancellationToken;
 
-/// A thread with a runtime. Dropping this value stops its work and waits until the thread has
-/// ended; it panics if the work panicked.
+/// A thread with a tokio runtime that runs one future. Dropping this value cancels the future,
+/// waits until the thread has ended, and panics if the future panicked. Panics of tasks that the
+/// future spawns do not count.
 ///
-/// A test measures less of its own work if that work does not share the test's thread. Work that
-/// tests share must not use the runtime of one of them, because that runtime stops with its test.
+/// Use it for work that would delay what a test measures on its own thread, and for work that
+/// several tests share, because the runtime of a test stops with that test.
 #[derive(Debug)]
 pub struct OwnThread {
     stop: CancellationToken,
@@ -20,7 +21,7 @@ impl OwnThread {
     /// Starts the work, in the network of the current thread.
     ///
     /// # Errors
-    /// Returns an error when there can be no further thread or no further runtime.
+    /// Returns an error when the thread or its runtime cannot be created.
     pub fn start<F>(name: &str, work: impl FnOnce() -> F + Send + 'static) -> io::Result<Self>
     where
         F: Future<Output = ()>,
@@ -34,7 +35,7 @@ impl OwnThread {
         Ok(Self { stop, thread: Some(thread) })
     }
 
-    /// Lets the work run until the process ends.
+    /// Lets the work run until it completes or the process ends. A panic is only printed.
     pub fn detach(mut self) {
         self.thread = None;
     }

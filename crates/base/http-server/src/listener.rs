@@ -8,9 +8,10 @@ use socket2::{SockRef, TcpKeepalive};
 
 use crate::platform::{BAD_DESCRIPTOR, NOT_A_SOCKET};
 
-/// Number of connections that may wait until they are accepted, as of servers written in Go. The
-/// system may lower it (`net.core.somaxconn`). The standard library permits only 128. The kernel
-/// drops a connection above the limit, and its client tries again only after a second.
+/// Maximum number of connections that wait to be accepted. It is the default of Linux
+/// (`net.core.somaxconn`), which servers written in Go use; the standard library sets 128. The
+/// system may apply a lower limit. When the queue is full, the kernel drops new connections, and
+/// their clients try again after a second or later.
 const BACKLOG: i32 = 4096;
 
 /// A port that is bound and listens as soon as this value exists, so that "address in use" is
@@ -123,7 +124,7 @@ mod tests {
         let listener = Listener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("bind");
         let connect = || std::net::TcpStream::connect_timeout(&listener.local_addr(), WAIT);
         let connections: Result<Vec<_>, _> = (0..500).map(|_| connect()).collect();
-        connections.expect("the system has room for all");
+        connections.expect("the backlog has room; is net.core.somaxconn below 500?");
     }
 
     #[test]

@@ -21,9 +21,9 @@ const LARGE_BODY: usize = 1 << 20;
 /// Size of the buffers of a socket in bytes. Small, so that the gateway has to hold the bytes that
 /// the backend or the client does not read.
 const SOCKET_BUFFER: usize = 16 << 10;
-/// Number of connections that may wait until they are accepted, as for a server written in Go. The
-/// standard library allows 128. The kernel drops a connection above the limit, and the gateway
-/// waits only two seconds.
+/// Maximum number of connections that wait to be accepted: the default of Linux. The standard
+/// library sets 128. When the queue is full, the kernel drops new connections, and the gateway
+/// waits only two seconds for one.
 const BACKLOG: i32 = 4096;
 /// Interval at which a connection that is not read is checked.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -48,19 +48,19 @@ impl Backend {
     /// Starts a server on a socket that may belong to another network.
     ///
     /// # Errors
-    /// Returns an error when an option of the socket cannot be set, or when there can be no further
-    /// thread.
+    /// Returns an error when an option of the socket cannot be set, or when the thread of the
+    /// server cannot be started.
     pub fn start(listener: TcpListener) -> anyhow::Result<Self> {
         // Connections inherit both.
         set_socket_recv_buffer_size(&listener, SOCKET_BUFFER).context("could not limit a buffer")?;
         set_socket_send_buffer_size(&listener, SOCKET_BUFFER).context("could not limit a buffer")?;
         listener.set_nonblocking(true)?;
-        rustix::net::listen(&listener, BACKLOG).context("could not raise the backlog")?;
+        rustix::net::listen(&listener, BACKLOG).context("could not set the backlog")?;
         let received = Arc::<Received>::default();
         let of_thread = Arc::clone(&received);
         let thread = OwnThread::start("backend", || async move {
             let Err(error) = accept(listener, of_thread).await;
-            panic!("the backend could not listen: {error}");
+            panic!("the runtime could not use the socket: {error}");
         })?;
         Ok(Self { received, _thread: thread })
     }
